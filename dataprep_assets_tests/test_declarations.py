@@ -131,8 +131,9 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         (
             "document: {",
             "document: {text_feild: a, ",
-            "14: document.text_feild: unknown key; it belongs at `text_field`",
+            "14: document.text_feild: unknown key; did you mean `text_field` at the top level?",
         ),
+        ("document: {", "document: {drop_fraction: 1, ", "14: document.drop_fraction: unknown key; known here: "),
         ("description: text", "separator: a", "5: separator: unknown key; it belongs at `document.separator`"),
         (
             "kind: local",

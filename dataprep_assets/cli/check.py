@@ -31,6 +31,6 @@ def command(
         told = f"note: {mistake}" if mistake.hint else str(mistake)
         tell_wrong(json.dumps(mistake.to_json(), ensure_ascii=False) if json_ else told)
     if not json_:
-        told = f"{wrong} to correct" if wrong else "nothing to correct"
+        told = f"{safe_number_of(wrong, 'mistake')} to correct" if wrong else "nothing to correct"
         print(sentence(f"{safe_number_of(len(files), 'declaration')}: {told}"))
     return _WRONG if wrong else 0

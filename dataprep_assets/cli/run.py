@@ -62,7 +62,10 @@ def command(
     )
     locks = locked or lock is not None
     if json_ and not dry_run:
-        raise ConfigError("--json: needs --dry-run")
+        raise ConfigError(
+            f"--json: applies to --dry-run. After the run use `dataprep show {datasets[0]} --json`: artifacts, losses, "
+            "checks"
+        )
     if months and shards:
         raise ConfigError("--months and --shards mean the same: give one of them")
     if part.is_some and (dry_run or locks):
@@ -195,13 +198,18 @@ def _attended() -> Iterator[None]:
 
 
 def _told(dataset: "OpenDataset", result: "RunResult") -> int:
-    """Print what failed in a run, and what its checks found; return its exit code."""
+    """Print what failed in a run, what its checks found, and what is lost of what it finished; return its exit code."""
+    from dataprep_assets.graph.summary import end_of_failed_run
+
     if result.ended:
         print("  failed")
     for line in dataset.complaints(result):
         print(f"    {line}", file=sys.stderr)
     for check in result.checks:
         tell_wrong(f"    {check}")
+    if result.ended:
+        for line in end_of_failed_run(dataset.component, dataset.store):
+            print(line)
     return result.ended
 
 

@@ -81,7 +81,7 @@ def _made(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[_
 
 
 def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
-    from dataprep_assets.graph.summary import loss_table
+    from dataprep_assets.graph.summary import checks, loss_table
 
     component = opened.component
     try:
@@ -96,6 +96,7 @@ def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
         "artifacts": [asdict(one) for one in made],
         "summary": summary,
         "losses": loss_table(component, opened.store).to_json(),
+        "checks": checks(component, opened.store),
     }
 
 

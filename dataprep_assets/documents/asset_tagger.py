@@ -18,6 +18,7 @@ from dataprep_assets.documents.table import ColumnType, runs_of, schema_of
 from dataprep_assets.documents.tagging import KEYS, ExternalTagger, TaggingError
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.planning.globs import is_hidden
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.upstream import Partitions, open_asset
 
@@ -71,7 +72,11 @@ class AssetTagger(ExternalTagger):
         access, name = open_asset(self.key), "/".join(self.key)
         if not isinstance(access, LocalTree | Partitions) or access.mirrored:
             raise ConfigError(f"tag: {self.name}: {name}: its files are in a bucket. Let it leave them in a folder")
-        paths = [access.path(file) for file in access.list().files if file.relpath.endswith(".parquet")]
+        paths = [
+            access.path(file)
+            for file in access.list().files
+            if file.relpath.endswith(".parquet") and not is_hidden(file.relpath)
+        ]
         if not paths:
             raise ConfigError(f"tag: {self.name}: {name}: there is no .parquet file where it says that its files are")
         # sorted, because digests depend on the order of the rows

@@ -7,6 +7,7 @@ does is done with one version.
 
 import re
 from functools import lru_cache
+from glob import escape
 from pathlib import Path, PurePosixPath
 
 from dataprep_assets.errors import ConfigError
@@ -54,7 +55,7 @@ def fetched(path: str, cache_dir: Path | None) -> Path:
         raise ConfigError(f"{path}: there is no such file. Correct its name or its revision")
     # as a line of a manifest, which is what an access fetches and verifies
     (entry,) = build_manifest(
-        files, include=["**"], splits={"items": ["**"]}, commit=listing.commit, url_prefix=listing.url_prefix
+        files, include=[escape(name)], splits={"items": ["**"]}, commit=listing.commit, url_prefix=listing.url_prefix
     )
     access.fetch([entry])
     return access.path(entry)

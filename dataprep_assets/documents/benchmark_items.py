@@ -16,6 +16,7 @@ from typing import Any
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sentences import safe, typed
+from dataprep_assets.sources.input_format import AS_NAMED, Reading
 from dataprep_assets.sources.row_files import TOO_LARGE
 from dataprep_assets.sources.rows import read_rows
 
@@ -62,12 +63,23 @@ class BenchmarkSet:
         path: The file, or the address of one (`benchmark_files`).
         cache_dir: Where it is fetched to, if it is in a bucket.
         fields: The fields that are looked for; none: all that hold a text, or texts.
+        reading: What the declaration says of the file.
     """
 
     name: str
     path: Path | str
     cache_dir: Path | None = None
     fields: tuple[str, ...] = ()
+    reading: Reading = AS_NAMED
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the declaration says of how the file is read, for keys; empty by default."""
+        return self.reading.settings(self._format[0])
+
+    @property
+    def _format(self) -> tuple[str, str | None]:
+        return file_format(PurePosixPath(str(self.path)).name)
 
     @property
     def key(self) -> str:
@@ -111,13 +123,14 @@ class BenchmarkSet:
 
     def _rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         try:
-            format, compression = file_format(PurePosixPath(str(self.path)).name)
+            format, compression = self._format
             reader = read_rows(
                 self.file,
                 format=format,
                 compression=compression,
                 label=f"{self.key}: {self.path}",
                 max_record_bytes=MOST_BYTES,
+                reading=self.reading,
             )
             for block in reader:
                 for bad in block.bad:

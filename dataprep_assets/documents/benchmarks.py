@@ -329,7 +329,7 @@ class BenchmarkTagger(VersionedTagger):
 
     @property
     def version(self) -> str:
-        files = [[one.name, _digest(one), list(one.fields)] for one in self.sets]
+        files = [[one.name, _digest(one), list(one.fields), *one.settings.items()] for one in self.sets]
         return digest_value([VERSION, WORDS, UNICODE, self.ngram, self.least, files])
 
     @property

@@ -14,9 +14,10 @@ from dataprep_assets.documents.benchmarks import BENCHMARK, COLUMNS, OVERLAP, Be
 from dataprep_assets.documents.declaration import RuleName
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_reading import ReadingDeclaration
 
 
-class DeclaredSet(Declared):
+class DeclaredSet(ReadingDeclaration):
     """A benchmark whose items are not to be in the documents."""
 
     path: str = Field(
@@ -49,9 +50,9 @@ class DeclaredSet(Declared):
     def benchmark(self, name: str, folder: Path) -> BenchmarkSet:
         """The set of this name; paths are relative to a folder."""
         if not is_elsewhere(self.path):
-            return BenchmarkSet(name=name, path=folder / self.path, fields=self.fields)
+            return BenchmarkSet(name=name, path=folder / self.path, fields=self.fields, reading=self.reading)
         cache_dir = None if self.cache_dir is None else folder / self.cache_dir
-        return BenchmarkSet(name=name, path=self.path, cache_dir=cache_dir, fields=self.fields)
+        return BenchmarkSet(name=name, path=self.path, cache_dir=cache_dir, fields=self.fields, reading=self.reading)
 
 
 class DecontaminateDeclaration(Declared):

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-_CUTOFF = 0.6
-"""Least similarity of names that are taken for each other; difflib's own default."""
+_CUTOFF, _SURE = 0.6, 0.85
+"""Least similarity of names that are taken for each other: of those beside each other (difflib's), and of others."""
 
 
-def nearest(name: str, known: Sequence[str]) -> str | None:
+def nearest(name: str, known: Sequence[str], *, cutoff: float = _CUTOFF) -> str | None:
     """The known name that a misspelt one most probably means; None if none is similar."""
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
 
 
 def near_key(model: type[BaseModel], keys: Sequence[str | int]) -> str | None:
@@ -36,12 +36,16 @@ def meant_key(model: type[BaseModel], keys: Sequence[str | int]) -> str:
         # the path that pydantic reports names the kind of a block, which is no key
         if (*keys[:at], *keys[at + 1 :]) in paths and tuple(keys[: at + 1]) not in paths:
             return f"a block of `kind: {kind}` has none of that name; {beside}"
-    if (elsewhere := nearest(str(keys[-1]), [path[-1] for path in paths])) is not None:
+    known = [path[-1] for path in paths]
+    # of what is merely alike nobody knows whether it is meant
+    elsewhere = str(keys[-1]) if keys[-1] in known else nearest(str(keys[-1]), known, cutoff=_SURE)
+    if elsewhere is not None:
         places = [".".join(path) for path in paths if path[-1] == elsewhere]
         # the shortest first: the others are mostly the same block in other places
         nearest_top = sorted(places, key=lambda place: place.count("."))[:2]
         shown = [f"`{place}`" + ("" if "." in place else " at the top level") for place in nearest_top]
-        return f"it belongs at {' or '.join(shown)}"
+        where = " or ".join(shown)
+        return f"it belongs at {where}" if elsewhere == keys[-1] else f"did you mean {where}?"
     return beside
 
 

@@ -17,6 +17,13 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
 _FILES_SHOWN = 12
+OUTCOMES = {
+    "passed": "passed",
+    "warned": "not passed, which is a warning",
+    "failed": "failed, which blocks",
+    "not_run": "not examined yet",
+}
+"""Outcomes of a check, in words."""
 
 
 def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], seconds: float | None = None) -> str:
@@ -50,8 +57,17 @@ def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
 
 def end_of_run(dataset: Dataset, store: ArtifactStore, before: Receipt | None) -> list[str]:
     """The lines at the end of a run: the losses, and what changed since the state with the data card `before`."""
-    more = f"dataprep show {dataset.declaration.dataset}"
-    return [*loss_table(dataset, store).lines(LINES, more), *_changed(dataset, store, before)]
+    return [*_losses(dataset, loss_table(dataset, store)), *_changed(dataset, store, before)]
+
+
+def end_of_failed_run(dataset: Dataset, store: ArtifactStore) -> list[str]:
+    """The lines at the end of a run that failed: the losses of what is finished; none if there are none."""
+    table = loss_table(dataset, store)
+    return ["of what is finished:", *_losses(dataset, table)] if table.losses else []
+
+
+def _losses(dataset: Dataset, table: LossTable) -> Iterator[str]:
+    return table.lines(LINES, f"dataprep show {dataset.declaration.dataset}")
 
 
 def present_card(dataset: Dataset, store: ArtifactStore) -> Receipt | None:
@@ -91,21 +107,38 @@ def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, c
         yield f"  {name}: " + ", ".join(f"{cells.count(a)} → {cells.count(b)} {noun}" for noun, (a, b) in pairs.items())
 
 
-def _checks(dataset: Dataset, store: ArtifactStore) -> str:
-    told = {(spec.path, name): why for spec in dataset.specs for name, why in results(spec, store).items()}
+def checks(dataset: Dataset, store: ArtifactStore) -> list[dict[str, str]]:
+    """Each check: its artifact, name, `outcome` (a key of `OUTCOMES`) and `sentence`, which is empty if it passed."""
     cells = cells_of(dataset.declaration)
-    others = sorted(
-        f"\n  {_words(why)}: {cells.text('/'.join(path) + f': {name}' + (': ' + why.sentence if why.sentence else ''))}"
-        for (path, name), why in told.items()
-        if why is not None
-    )
-    return f"checks: {len(told) - len(others)} of {len(told)} passed" + "".join(others)
+    return [
+        {
+            "artifact": "/".join(spec.path[1:]),
+            "check": name,
+            "outcome": _outcome(why),
+            "sentence": "" if why is None else str(cells.text(why.sentence)),
+        }
+        for spec in dataset.specs
+        for name, why in results(spec, store).items()
+    ]
 
 
-def _words(why: NotPassed) -> str:
+def _outcome(why: NotPassed | None) -> str:
+    if why is None:
+        return "passed"
     if not why.sentence:
-        return "not examined yet"
-    return "failed, which blocks" if why.blocks else "not passed, which is a warning"
+        return "not_run"
+    return "failed" if why.blocks else "warned"
+
+
+def _checks(dataset: Dataset, store: ArtifactStore) -> str:
+    every = checks(dataset, store)
+    others = [one for one in every if one["outcome"] != "passed"]
+    lines = sorted(
+        f"\n  {OUTCOMES[one['outcome']]}: {dataset.declaration.dataset}/{one['artifact']}: {one['check']}"
+        + (f": {one['sentence']}" if one["sentence"] else "")
+        for one in others
+    )
+    return f"checks: {len(every) - len(others)} of {len(every)} passed" + "".join(lines)
 
 
 def _shown(names: Sequence[str]) -> Sequence[str]:

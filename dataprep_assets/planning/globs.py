@@ -8,6 +8,8 @@ from unicodedata import normalize
 from dataprep_assets.errors import ConfigError
 
 _MAGIC = re.compile(r"([*?[])")
+# `.` and `..` are no names: what is wrong with a path that has them is told
+_HIDDEN = re.compile(r"(?:^|/)(?:\.(?!\.?(?:/|$))|_[^/=]*(?:/|$))")
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
@@ -48,6 +50,27 @@ def one_of(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
     # one expression for all, since it is asked of each of a million files; `(?!)` matches nothing
     patterns = [glob_pattern(glob).pattern for glob in globs]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)", re.DOTALL).fullmatch
+
+
+def is_hidden(path: str) -> bool:
+    """Whether a part of a path begins with `.` or `_`: by convention such files are no data.
+
+    Spark, Hadoop and Delta write their logs, checksums and unfinished files so; `_key=value` is a folder of data.
+    """
+    return _HIDDEN.search(path) is not None
+
+
+def taken_by(include: Sequence[str], *, naming: Sequence[str] = ()) -> Callable[[str], bool]:
+    """What takes the paths that a glob of `include` matches: hidden ones only if one with a hidden part matches them.
+
+    Globs in `naming` may be the ones that have it.
+    """
+    matches, names = one_of(include), one_of([glob for glob in (*include, *naming) if is_hidden(glob)])
+
+    def taken(path: str) -> bool:
+        return matches(path) is not None and (not is_hidden(path) or names(path) is not None)
+
+    return taken
 
 
 def require_named(key: str, glob: str, paths: Collection[str]) -> None:

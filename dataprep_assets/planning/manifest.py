@@ -21,7 +21,7 @@ import orjson
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
-from dataprep_assets.planning.globs import one_of, require_named
+from dataprep_assets.planning.globs import one_of, require_named, taken_by
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.files import while_unchanged
@@ -166,9 +166,18 @@ def files_of_no_split(
     files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """The included files of a source that match no split, in natural order; arguments as of `build_manifest`."""
-    wanted, of_splits = one_of(include), one_of([glob for globs in splits.values() for glob in globs])
+    claimed = [glob for globs in splits.values() for glob in globs]
+    wanted, of_splits = taken_by(include, naming=claimed), one_of(claimed)
     found = [file.relpath for file in files if wanted(file.relpath) and not of_splits(file.relpath)]
     return sorted(found, key=natural_key)
+
+
+def hidden_files(
+    files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """The files that `include` would take if a part of their path did not begin with `.` or `_`, in natural order."""
+    wanted = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
+    return [path for path in included((file.relpath for file in files), include) if not wanted(path)]
 
 
 def build_manifest(
@@ -182,11 +191,12 @@ def build_manifest(
     """Entries of all included files, splits in declared order and paths in natural order within each.
 
     `files` are what the source lists, in any order. `include` and the values of `splits` (a split's name → globs) are
-    globs over the path inside the source; a file that matches no split is left out. `commit` is what the source is
+    globs over the path inside the source; a file that matches no split is left out, and so is one of which a part of
+    the path begins with `.` or `_`, unless a glob has such a part itself. `commit` is what the source is
     pinned to, and `url_prefix` comes before the path of a remote file. Raises ConfigError when `include` or a split
     matches nothing or a file matches two splits, SourceError when the same path is listed twice or is no relative path.
     """
-    wanted, taken = one_of(include), 0
+    wanted, taken = taken_by(include, naming=[glob for globs in splits.values() for glob in globs]), 0
     patterns = [(name, one_of(globs)) for name, globs in splits.items()]
     by_split: dict[str, list[SourceFile]] = {name: [] for name in splits}
     seen: set[str] = set()
@@ -210,6 +220,11 @@ def build_manifest(
                     "or leave it out with `include`"
                 )
             by_split[homes[0]].append(file)
+    if not taken and (hidden := included(seen, include)):
+        raise ConfigError(
+            f"include: {', '.join(include)} matches only names that begin with `.` or `_`, such as {hidden[0]}, which "
+            "are left out as no data. Name them, as in `**/_*/*`, if they are"
+        )
     if not taken:
         raise ConfigError(
             f"include: {', '.join(include)} matches none of the source's {safe(len(seen), ',')} files"
@@ -222,7 +237,7 @@ def build_manifest(
         if not members:
             raise ConfigError(
                 f"splits.{name}: {', '.join(splits[name])} matches none of the {safe(taken, ',')} files that `include` "
-                f"takes, for example {', '.join(included(seen, include)[:3])}. Correct it"
+                f"takes, for example {', '.join(sorted(filter(wanted, seen), key=natural_key)[:3])}. Correct it"
             )
     entries: list[ManifestEntry] = []
     for name, members in by_split.items():

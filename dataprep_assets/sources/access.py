@@ -149,9 +149,10 @@ class LocalTree:
             # a Path for each file would take longer than everything else done with a listing
             below = "" if Path(folder) == self.root else f"{Path(folder).relative_to(self.root).as_posix()}/"
             for name in names:
-                if name.startswith("."):
-                    continue
                 path = f"{folder}/{name}"
+                # the lock of an editor is a link to nothing: what is hidden is nobody's mistake
+                if name.startswith(".") and (os.path.islink(path) or not os.path.isfile(path)):
+                    continue
                 if os.path.islink(path):
                     self._check_link(Path(path), root)
                 try:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from dataprep_assets.bounds import alive
 from dataprep_assets.errors import ConfigError, CorruptSourceError
 from dataprep_assets.sentences import safe
-from dataprep_assets.sources.contents import HEAD, compression_of, encoding_of, foreign, pointer
+from dataprep_assets.sources.contents import EMPTY, HEAD, compression_of, encoding_of, foreign, pointer
 
 _READ = 256 << 10
 """Most compressed bytes per step."""
@@ -128,7 +128,9 @@ class BlockReader:
                     f"{safe(self.bytes_read - self._step)}: {error}. Fetch the file again and compare its sha256 with "
                     "the source's"
                 ) from error
-        if not whole or self.bytes_read == 0:
+        if self.bytes_read == 0:
+            raise CorruptSourceError(f"{self.label}: {EMPTY}")
+        if not whole:
             raise CorruptSourceError(
                 f"{self.label}: truncated: the file ends at byte {safe(self.bytes_read)}, inside a {self.compression} "
                 "frame. Fetch it again: what was read so far would pass for a shorter file"

@@ -39,6 +39,7 @@ POINTER = Kind("a Git LFS pointer, and not the file that it stands for", "Run `g
 _ANNEX = Kind("a git-annex pointer, and not the file that it stands for", "Run `git annex get` where it was cloned")
 HTML = Kind("an HTML page", f"{_DOWNLOAD}. Pages that are meant as documents can be written as JSON lines")
 _STORE_ERROR = Kind("the error message of an object store", _DOWNLOAD)
+EMPTY = Kind("empty, with 0 bytes", "Download it again, or take it out of the source")
 _PARQUET = Kind("a Parquet file", "Rename it to end in `.parquet`")
 _ARROW = Kind("an Arrow file", "Rename it to end in `.arrow`")
 
@@ -166,9 +167,11 @@ def no_table(path: Path, own: str) -> Kind | None:
     """
     with open(path, "rb") as file:
         head = file.read(HEAD)
+    if not head:
+        return EMPTY
     if (kind := foreign(head)) is not None:
         return None if own in kind.remedy else kind
-    return Kind("text", "Rename it by its format, as to end in `.jsonl`") if head and _is_text(head) else None
+    return Kind("text", "Rename it by its format, as to end in `.jsonl`") if _is_text(head) else None
 
 
 def is_array(data: bytes) -> bool:

@@ -10,11 +10,13 @@ behind a closing quote, is bad: what others guess there, or fill with nothing, i
 
 import csv
 from collections.abc import Iterator
+from contextlib import suppress
 
-from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.sentences import safe
+from dataprep_assets.errors import CorruptSourceError, DataprepError
+from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.blocks import BlockReader, TextReader
-from dataprep_assets.sources.input_format import Found, InputFile, InputFormat, RowByRow
+from dataprep_assets.sources.first_rows import first_bad
+from dataprep_assets.sources.input_format import Found, InputFile, InputFormat, RowByRow, RowReader
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, whole_lines
 
 BAD_CSV = "bad_csv"
@@ -157,6 +159,19 @@ class CsvRows(RowByRow):
                 "once"
             )
         return names
+
+
+def merged_rows(reader: RowReader, label: str) -> str:
+    """A sentence on a record of a CSV that may be several, by the first rows of a file; empty if there is none."""
+    with suppress(DataprepError, OSError):  # told where the file is judged
+        first_bad((len(block.rows), block.bad) for block in reader)
+    if not isinstance(reader, CsvRows) or reader.merged is None:
+        return ""
+    row, byte = reader.merged
+    return sentence(
+        f"csv_quotes: {label}: row {safe(row)}, byte {safe(byte)}: its lines all look like rows. Set `false` if a "
+        "quote is a character there, `true` if not"
+    )
 
 
 def _other_delimiter(header: list[str]) -> str:

@@ -304,6 +304,8 @@ class ParquetReader(ParquetBlocks[Block]):
             if column is None or not any(allows(column.type) for allows in allowed):
                 # of a struct not the names of its fields
                 its = "it has none of that name" if column is None else f"that one is {_outer(column.type)}"
+                if column is not None and types.is_null(column.type):
+                    its = "that one has the type null, so no row has a value"
                 # the names of other columns can be of sensitive data; `dataprep check` gives them where it may
                 raise SourceError(f"{self._label}: no {kind} column {name!r}: {its}. Set `{setting}`")
             return name

@@ -92,13 +92,14 @@ def read_rows(
     return input_format(format).rows(file)
 
 
-def count_rows(path: Path, *, format: str, compression: str | None, label: str) -> int:
+def count_rows(path: Path, *, format: str, compression: str | None, label: str, reading: Reading = AS_NAMED) -> int:
     """Physical rows of the file `path`, as a `RowRange` counts them.
 
-    `format`, `compression` and `label` are those of `read_rows`. Raises CorruptSourceError for a file that cannot be
-    read.
+    `format`, `compression`, `label` and `reading` are those of `read_rows`. Raises CorruptSourceError for a file that
+    cannot be read.
     """
-    return input_format(format).rows(InputFile(path=path, label=label, format=format, compression=compression)).count()
+    file = InputFile(path=path, label=label, format=format, compression=compression, reading=reading)
+    return input_format(format).rows(file).count()
 
 
 def split_rows(count: int, parts: int) -> list[RowRange]:

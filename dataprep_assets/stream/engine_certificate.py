@@ -7,14 +7,15 @@ the sample changes.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.errors import ConfigError, FormatError, TokenizerError
+from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, TokenizerError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.declaration import DatasetDeclaration
@@ -49,8 +50,19 @@ from dataprep_assets.tokenization.trial import try_out
 ENGINE_CERTIFICATE = "engine_certificate"
 VERSION = 3
 CERTIFICATE = "certificate.json"
+DOCUMENTS_PER_FILE = 200
 CHARACTERS_PER_DOCUMENT = 50_000
 """Documents of a sample are cut to this length, so that a certificate takes the reference a few seconds."""
+
+
+def first_texts(texts: Iterable[str]) -> Iterator[str]:
+    """The sample that a file gives: its first texts, long ones cut.
+
+    A damaged file gives those before the damage, because building refuses it with a better message.
+    """
+    with suppress(CorruptSourceError, OSError):
+        for text in islice(texts, DOCUMENTS_PER_FILE):
+            yield text[:CHARACTERS_PER_DOCUMENT]
 
 
 class CertificateFacts(Facts):

@@ -136,6 +136,26 @@ def test_of_a_corpus_by_file_rule_duplicate_and_split_and_what_a_run_changed(pro
     assert re.fullmatch(r"  train: 40 → 30 documents, \d+ → \d+ tokens", changed[at + 1])
 
 
+@pytest.mark.parametrize("part", [(), ("--split", "train")])
+def test_of_what_is_finished_when_a_run_fails(project: Project, part: Sequence[str]) -> None:
+    name = f"halfway_{len(part)}"
+    files = {
+        "train/a.jsonl": [*texts(*(f"page {i}" for i in range(20))), {"words": 1}],
+        "train/b.jsonl": [*texts("one page"), *({"words": i} for i in range(30))],
+    }
+    project.declare("TokenizedCorpus", name, **corpus(project, name, files, shards={"count": 2}))
+    ran = project.command("run", name, *part)
+    assert ran.returncode == 1, ran.stdout
+    told = block(ran.stdout)
+    assert told[0].startswith("lost: 1 of 21 rows dropped")
+    assert any("missing_text" in line and "train/a.jsonl 1" in line for line in told)
+    shown = json.loads(project.command("show", name, "--json").stdout)
+    assert only(shown["losses"], reason="missing_text")["files"] == {"train/a.jsonl": 1}
+    outcomes = {(one["artifact"], one["check"]): one["outcome"] for one in shown["checks"]}
+    assert "passed" in outcomes.values()
+    assert outcomes["combined_bins_train", "meta_matches"] == "not_run"
+
+
 def test_of_a_release_its_retracted_documents_and_its_tail(project: Project) -> None:
     rows = [{"text": f"entry {i} of the log, kept for its words", "key": f"k{i}"} for i in range(30)]
     document = {"separator": "<|endoftext|>", "id_field": "key"}
@@ -373,6 +393,19 @@ def test_a_rule_that_drops_nearly_all_is_warned_of_unless_a_budget_is_declared(p
         "TokenizedCorpus", "sheets", **declared, drop={"long": "words > 3"}, budget={"per_rule": {"long": 1}}
     )
     assert "sources_kept" not in project.run("sheets")
+
+
+def test_a_rule_that_drops_nearly_all_of_a_language_is_warned_of(project: Project) -> None:
+    # words are counted by white space: such a rule drops what is written without
+    chinese = texts(*(f"春天的港口有第{i}艘船，船长在码头上等待潮水。" for i in range(30)))
+    english = texts(*(f"In spring the captain of ship {i} waits for the tide." for i in range(170)))
+    declared = corpus(project, "ports", {"train/a.jsonl": [*english, *chinese]}, tag=["gopher", "language"], views=[])
+    declared |= {"keep": {"enough": "words >= 5"}}
+    project.declare("TokenizedCorpus", "ports", **declared)
+    told = project.run("ports")
+    assert re.search("warning: .*sources_kept: of the language zh the rule enough drops 30 of 30 documents", told)
+    project.declare("TokenizedCorpus", "ports", **declared, budget={"per_rule": {"enough": 0.2}})
+    assert "sources_kept" not in project.run("ports")
 
 
 def test_a_dataset_of_which_a_template_refuses_all_rows_says_so_by_file(project: Project) -> None:

@@ -168,8 +168,8 @@ REMEDIES = (
     ),
     (
         "sources_kept",
-        "A rule drops nearly all of a source. `dataprep documents NAME` shows its rows: correct the rule, or declare "
-        "`budget.per_rule` with the share that is right.",
+        "A rule drops nearly all of a source or language. `dataprep documents NAME` shows its rows: correct the rule, "
+        "or declare `budget.per_rule` with the share that is right.",
     ),
     ("repeats", "A source is read often. Lower its weight, add data, or raise `most_epochs`."),
     ("no_orphans", "Shards of an older release lie beside it. Delete them when nobody reads them any more."),

@@ -96,7 +96,7 @@ def test_a_dataset_without_partitions_has_no_part() -> None:
         (["run", "x", "--months", "a", "--shards", "b"], "--months and --shards mean the same"),
         (["run", "x", "--split", "train", "--dry-run"], "--dry-run: applies to whole datasets; leave out --split"),
         (["run", "x", "--split", "train", "--locked"], "--locked: applies to whole datasets; leave out --split"),
-        (["run", "x", "--json"], "--json: needs --dry-run"),
+        (["run", "x", "--json"], "`dataprep show x --json`"),
         (["plan", "sample_corpus", "--cores", "many"], "Invalid value for '--cores': Input should be a valid integer"),
         (["status", "sample_corpu"], "'sample_corpu' is not a dataset here; did you mean 'sample_corpus'?"),
         (["verify", "--select", "x"], "--select: needs --lock"),

@@ -97,7 +97,7 @@ def test_members_are_read_to_the_end_and_a_cut_at_any_byte_is_refused(
     path = wrote(tmp_path / f"a.{name}", padding.join(members))
     assert b"".join(BlockReader(path, name)) == b"".join(pieces)
     whole = COMPRESS[name](LINES)
-    for cut in range(len(whole)):
+    for cut in range(1, len(whole)):
         wrote(path, whole[:cut])
         with pytest.raises(CorruptSourceError, match=f"byte {cut}, inside a {name} frame"):
             list(BlockReader(path, name))

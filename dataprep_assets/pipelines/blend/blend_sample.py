@@ -1,21 +1,17 @@
 """The documents of a blend on which its engine is certified."""
 
-import itertools
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.discovery import open_place
+from dataprep_assets.pipelines.blend.discovery import open_place, present_part
 from dataprep_assets.pipelines.blend.fields import read_fields
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_blend_plan
-from dataprep_assets.sources.rows import read_rows
-from dataprep_assets.stream.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
-
-DOCUMENTS_PER_DATASET = 200
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, first_texts
 
 
 def blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
@@ -45,25 +41,21 @@ def _sample(blend: BlendDeclaration, store: ArtifactStore) -> Sample:
 def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
     """The first texts of the smallest file of every dataset, long ones cut. Mirrored files are fetched first.
 
-    Bad records and damaged files are skipped here: building the shards refuses them.
+    Bad records are skipped here: building the shards refuses them.
     """
     for unit in plan.units:
         # smallest first, because it may have to be fetched; of unknown size, or empty, last
         entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
         access = open_place(unit.dataset, blend.sources).access
         access.fetch([entry])
-        # looking at what a file is can find it damaged, too
-        with suppress(CorruptSourceError, OSError):
-            reader = read_rows(
-                access.path(entry),
-                format=entry.format,
-                compression=entry.compression,
-                label=entry.relpath,
-                columns=read_fields(blend, unit.dataset),
-            )
-            texts = (text for block in reader for row in block.rows for text in row_texts(blend, unit, row))
-            for text in itertools.islice(texts, DOCUMENTS_PER_DATASET):
-                yield text[:CHARACTERS_PER_DOCUMENT]
+        yield from first_texts(_texts_of(blend, unit, entry, access.path(entry)))
+
+
+def _texts_of(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, path: Path) -> Iterator[str]:
+    part = present_part(blend, unit.dataset, entry, path)
+    for block in part.read_rows(read_fields(blend, unit.dataset)):
+        for row in block.rows:
+            yield from row_texts(blend, unit, row)
 
 
 def row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:

@@ -188,6 +188,7 @@ def shard_parts(
             part.rows,
             digests=digests,
             max_record_bytes=limit,
+            reading=unit.dataset.reading,
         )
         for part in shard.parts
     )

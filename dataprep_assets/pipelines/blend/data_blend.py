@@ -18,6 +18,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, resolved
 from dataprep_assets.graph.declaration_mistakes import mistakes, of_json
 from dataprep_assets.graph.declared import PARTITION, Declared
+from dataprep_assets.graph.declared_reading import ReadingDeclaration
 from dataprep_assets.graph.remark import refused
 from dataprep_assets.paths import expanded
 from dataprep_assets.planning.blend import SPLITS
@@ -58,7 +59,7 @@ class _Noted(Declared):
         return {**kept, "notes": {**given, **noted} if isinstance(given, dict) else given}
 
 
-class BlendDataset(_Noted, Attributed):
+class BlendDataset(ReadingDeclaration, _Noted, Attributed):
     """One dataset of a blend."""
 
     name: str = Field(pattern=PARTITION, description="Its name in partitions, tables and files.")

@@ -5,23 +5,32 @@ bucket lists (LFS digest, git blob id, ETag), never on times. A hub's revision i
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.graph.spec import OtherAsset
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
-from dataprep_assets.planning.globs import glob_pattern
+from dataprep_assets.planning.globs import taken_by
 from dataprep_assets.planning.inputs import INPUTS
-from dataprep_assets.planning.manifest import COMPRESSION, ManifestEntry, SourceFile, file_format, natural_key
+from dataprep_assets.planning.manifest import (
+    COMPRESSION,
+    ManifestEntry,
+    SourceFile,
+    file_format,
+    included,
+    natural_key,
+)
 from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import BUCKETS, ObjectStorePrefix
 from dataprep_assets.sources.upstream import open_asset
 from dataprep_assets.stores.retry import RetryPolicy
+from dataprep_assets.stream.token_stream import SourcePart
 
 _PACKED = "|".join(map(re.escape, COMPRESSION))
 _DATA = re.compile(rf"\.(parquet|(jsonl|json|ndjson)({_PACKED})?)$", re.IGNORECASE)
@@ -33,6 +42,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 _HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
 _BUCKETS = (*BUCKETS, "gcs://")
 ASSET = "asset://"
+_EVERY = ("**",)
 _SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
 RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}
 """Split of an RL dataset in the output → the names that its files may use for it."""
@@ -40,16 +50,21 @@ RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), 
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """Where a dataset's files are: the access to them, and which of them belong to it (None: all data files).
+    """Where a dataset's files are: the access to them, and the `globs` of those that belong to it.
 
     `ending` is how the pattern ends, if it names a format that counts as data only if it is named: a text or a table
     beside the data may be about them.
     """
 
     access: SourceAccess
-    pattern: re.Pattern[str] | None = None
+    globs: tuple[str, ...] = _EVERY
     single: str | None = None
     ending: str | None = None
+
+    @cached_property
+    def taken(self) -> Callable[[str], bool]:
+        """Whether a path is one of them."""
+        return taken_by(self.globs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +123,7 @@ def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> So
     if sources.object_cache is None:
         raise ConfigError(f"sources.object_cache: {dataset.name} is in {dataset.path}; name the folder to fetch it to")
     scheme, _, rest = dataset.path.partition("://")
-    folder, pattern, single = _cut_path(rest)
+    folder, globs, single = _cut_path(rest)
     is_s3 = scheme == "s3"
     access = ObjectStorePrefix(
         url=f"{'s3' if is_s3 else 'gs'}://{folder}",
@@ -118,7 +133,7 @@ def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> So
         allow_http=sources.allow_http,
         access=sources.object_access,
     )
-    return SourcePlace(access, pattern, single, _named_format(dataset.path))
+    return SourcePlace(access, globs, single, _named_format(dataset.path))
 
 
 def _local_place(path: str, follow_links: bool) -> SourcePlace:
@@ -126,8 +141,8 @@ def _local_place(path: str, follow_links: bool) -> SourcePlace:
         return SourcePlace(LocalTree(Path(path), follow_links))
     # a file or folder that is there means itself, whatever its name: `[` may be in that of a home
     there = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
-    folder, pattern, single = _cut_path(path, len(next(there, "")))
-    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), pattern, single, _named_format(path))
+    folder, globs, single = _cut_path(path, len(next(there, "")))
+    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), globs, single, _named_format(path))
 
 
 def _named_format(path: str) -> str | None:
@@ -136,15 +151,15 @@ def _named_format(path: str) -> str | None:
     return found[0].lower() if found is not None and found[1].lower() in INPUTS else None
 
 
-def _cut_path(path: str, literal: int = 0) -> tuple[str, re.Pattern[str] | None, str | None]:
-    """`(folder, pattern below it, single file in it)` of a path that may name a file, or hold wildcards after its
-    first `literal` characters."""
+def _cut_path(path: str, literal: int = 0) -> tuple[str, tuple[str, ...], str | None]:
+    """`(folder, globs below it, single file in it)` of a path that may name a file, or hold wildcards after its first
+    `literal` characters."""
     if wild := _WILDCARD.search(path, literal):
         folder = path[: path.rfind("/", 0, wild.start()) + 1]
-        return folder.rstrip("/"), glob_pattern(path[len(folder) :]), None
+        return folder.rstrip("/"), (path[len(folder) :],), None
     if _DATA.search(path) or _named_format(path):
-        return str(PurePosixPath(path).parent), None, PurePosixPath(path).name
-    return path.rstrip("/"), None, None
+        return str(PurePosixPath(path).parent), _EVERY, PurePosixPath(path).name
+    return path.rstrip("/"), _EVERY, None
 
 
 def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN) -> Discovered:
@@ -200,6 +215,14 @@ def list_meant(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list
     return listing, _narrowed([f for f in listing.files if _is_meant(f.relpath, place)], dataset, place)
 
 
+def hidden_data(place: SourcePlace, dataset: BlendDataset) -> list[str]:
+    """The data files of a dataset that are left out because a part of their path begins with `.` or `_`."""
+    if place.single is not None:
+        return []
+    others = [file.relpath for file in _list(place, dataset).files if not place.taken(file.relpath)]
+    return [path for path in included(others, place.globs) if _is_data(path, place)]
+
+
 def _list(place: SourcePlace, dataset: BlendDataset) -> Listing:
     if place.single is not None and isinstance(place.access, LocalTree):
         # a file that is named needs no walk over all that lies beside and below it
@@ -214,8 +237,10 @@ def _list(place: SourcePlace, dataset: BlendDataset) -> Listing:
 def _is_meant(relpath: str, place: SourcePlace) -> bool:
     if place.single is not None:
         return relpath == place.single
-    if place.pattern is not None and not place.pattern.fullmatch(relpath):
-        return False
+    return place.taken(relpath) and _is_data(relpath, place)
+
+
+def _is_data(relpath: str, place: SourcePlace) -> bool:
     if _DATA.search(relpath) is None:
         return place.ending is not None and relpath.lower().endswith(place.ending)
     return PurePosixPath(relpath).name not in _NOT_DATA
@@ -267,6 +292,12 @@ def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourceP
             f"{', '.join(COMPRESSION)}; others only where the path ends with theirs, as *.csv does)"
         )
     return found
+
+
+def present_part(blend: BlendDeclaration, dataset: BlendDataset, entry: ManifestEntry, path: Path) -> SourcePart:
+    """A file of a dataset as it is now, to look at its rows, without a digest."""
+    limit = blend.bad_records.max_record_bytes
+    return SourcePart.of(entry, path, "", max_record_bytes=limit, reading=dataset.reading)
 
 
 def discovered(

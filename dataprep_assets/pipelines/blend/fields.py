@@ -19,6 +19,7 @@ from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.first_rows import ROWS, first_rows
+from dataprep_assets.sources.input_format import Reading
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, ConversationFields, Refusal, read_conversation
 
@@ -92,7 +93,7 @@ def all_refused(
     files: dict[str, Counter[str]] = {}
     first = ""
     for path in paths:
-        for number, reason in _refusals(path, refusal):
+        for number, reason in _refusals(path, dataset.reading, refusal):
             if reason is None:
                 return None
             where = "a file" if blend.sensitive else path.name
@@ -107,11 +108,13 @@ def all_refused(
     )
 
 
-def _refusals(path: Path, refusal: Callable[[dict[str, Any]], str | None]) -> Iterator[tuple[int, str | None]]:
+def _refusals(
+    path: Path, reading: Reading, refusal: Callable[[dict[str, Any]], str | None]
+) -> Iterator[tuple[int, str | None]]:
     """The number of each of the first rows of a file, and why it cannot be trained."""
     kind, compression = file_format(path.name)
     seen = 0
-    for block in read_rows(path, format=kind, compression=compression, label=path.name):
+    for block in read_rows(path, format=kind, compression=compression, label=path.name, reading=reading):
         # lines that cannot be parsed are in a list of their own
         found: list[tuple[int, str | None]] = [(bad.row, bad.reason) for bad in block.bad]
         found += [(number, refusal(row)) for row, number in zip(block.rows, block.numbers, strict=True)]
@@ -127,7 +130,7 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
     seen: dict[str, None] = {}
     reasons: dict[str, Counter[str]] = {}
     count = having = 0
-    rows = ((path, row) for path in paths for row in first_rows([path]))
+    rows = ((path, row) for path in paths for row in first_rows([path], dataset.reading))
     for file, row in itertools.islice(rows, ROWS):
         if asked is None or (reason := of_no_use(blend, dataset, row)) is None:
             return None

@@ -6,8 +6,9 @@ are counted once (in a Parquet file by its footer); such files must be present, 
 Entry points: `plan_blend`, `stage_identity`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
@@ -23,10 +24,13 @@ from dataprep_assets.planning.blend import assign_by_size, sampled_shards, share
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sentences import safe, safe_number_of
 from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.sources.input_format import Reading
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.sources.rows import count_rows, split_rows
 from dataprep_assets.stream.tokenizer import load_bundle
 
+_Rows = Callable[[ManifestEntry], int]
+"""Counts the rows of a file."""
 TARGET_BYTES = 256 << 20
 MAX_SHARDS = 4000
 """Most shards of one dataset: with more partitions an asset is slow to show."""
@@ -165,7 +169,14 @@ def _plan_unit(
     total = sum(entry.size_bytes for entry in found.entries)
     count = blend.num_shards or max(1, min(MAX_SHARDS, -(-total // TARGET_BYTES)))
     dataset = found.unit.dataset
-    fields = {"text_field": dataset.text_field, "messages": dataset.messages_field, "tools": dataset.tools_field}
+    fields: dict[str, str | None] = {
+        "text_field": dataset.text_field,
+        "messages": dataset.messages_field,
+        "tools": dataset.tools_field,
+    }
+    # empty by default, so that older plans stay the same
+    for entry in found.entries:
+        fields |= dataset.reading.settings(entry.format)
     plan_hash = digest_value(
         ["blend_plan", VERSION, found.unit.name, count, found.identities, fields, identity],
     )[:16]
@@ -174,8 +185,8 @@ def _plan_unit(
     if before is not None and before.plan_hash == plan_hash and before.entries == found.entries:
         shards = before.shards
     else:
-        access = open_place(dataset, blend.sources).access
-        shards = _limited(_cut(found.entries, count, access), blend.max_rows, access)
+        rows = partial(_rows, open_place(dataset, blend.sources).access, dataset.reading)
+        shards = _limited(_cut(found.entries, count, rows), blend.max_rows, rows)
     sample = blend.sample
     chosen = sampled_shards(
         count,
@@ -196,7 +207,7 @@ def _plan_unit(
     )
 
 
-def _cut(entries: Sequence[ManifestEntry], count: int, access: SourceAccess) -> tuple[PlannedBlendShard, ...]:
+def _cut(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) -> tuple[PlannedBlendShard, ...]:
     sizes = [(entry.relpath, entry.size_bytes) for entry in entries]
     if count <= len(entries):
         groups = [[PlannedPart(entry=entries[i]) for i in group] for group in assign_by_size(sizes, count)]
@@ -204,7 +215,7 @@ def _cut(entries: Sequence[ManifestEntry], count: int, access: SourceAccess) -> 
     else:
         groups, weights = [], []
         for entry, shares in zip(entries, shares_by_size(sizes, count), strict=True):
-            ranges = [None] if shares == 1 else split_rows(_rows(entry, access), shares)
+            ranges = [None] if shares == 1 else split_rows(rows_of(entry), shares)
             groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
             # even shares to the byte that sum to the size of the file
             weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
@@ -215,28 +226,34 @@ def _cut(entries: Sequence[ManifestEntry], count: int, access: SourceAccess) -> 
 
 
 def _limited(
-    shards: tuple[PlannedBlendShard, ...], max_rows: int | None, access: SourceAccess
+    shards: tuple[PlannedBlendShard, ...], max_rows: int | None, rows_of: _Rows
 ) -> tuple[PlannedBlendShard, ...]:
-    return shards if max_rows is None else tuple(_first_rows(shard, max_rows, access) for shard in shards)
+    return shards if max_rows is None else tuple(_first_rows(shard, max_rows, rows_of) for shard in shards)
 
 
-def _first_rows(shard: PlannedBlendShard, limit: int, access: SourceAccess) -> PlannedBlendShard:
+def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> PlannedBlendShard:
     """The shard with at most `limit` rows. Its size stays that of the source that is read for them."""
     kept: list[PlannedPart] = []
     for part in shard.parts:
         if limit <= 0:
             break
         first = part.rows.first if part.rows else 1
-        stop = part.rows.stop if part.rows and part.rows.stop is not None else _rows(part.entry, access) + 1
+        stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
         kept.append(part if stop - first <= limit else replace(part, rows=RowRange(first, first + limit)))
         # what is left for the files behind it; below 0 once a file is cut
         limit -= stop - first
     return replace(shard, parts=tuple(kept))
 
 
-def _rows(entry: ManifestEntry, access: SourceAccess) -> int:
+def _rows(access: SourceAccess, reading: Reading, entry: ManifestEntry) -> int:
     access.fetch([entry])
-    return count_rows(access.path(entry), format=entry.format, compression=entry.compression, label=entry.relpath)
+    return count_rows(
+        access.path(entry),
+        format=entry.format,
+        compression=entry.compression,
+        label=entry.relpath,
+        reading=reading,
+    )
 
 
 def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:

@@ -14,7 +14,7 @@ from dataprep_assets.bounds import at
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.pipelines.blend.blend_sample import row_texts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.discovery import open_place
+from dataprep_assets.pipelines.blend.discovery import open_place, present_part
 from dataprep_assets.pipelines.blend.fields import read_fields
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from dataprep_assets.pipelines.blend.sft.sampled_tokens import row_counter
@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.blend.stream import blend_dtype
 from dataprep_assets.planning.blend import outlook, record_repeats, record_shares, requested_shares
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
-from dataprep_assets.sources.rows import RowBlock, count_rows, read_rows
+from dataprep_assets.sources.rows import RowBlock, count_rows
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -226,7 +226,7 @@ def _estimate_file(
     """Rows and tokens of one file, from its first rows."""
     path = access.path(entry)
     columns = read_fields(blend, unit.dataset)
-    reader = read_rows(path, format=entry.format, compression=entry.compression, label=entry.relpath, columns=columns)
+    reader = present_part(blend, unit.dataset, entry, path).read_rows(columns)
     first = RowBlock()
     enough = _ARROW_BYTES if entry.format == "arrow" else 0
     rows, looked_at, read, ended = 0, 0, 0, True

@@ -20,7 +20,7 @@ from dataprep_assets.errors import (
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.discovery import list_meant, open_place
+from dataprep_assets.pipelines.blend.discovery import hidden_data, list_meant, open_place
 from dataprep_assets.pipelines.blend.fields import asked_field, fault_of_files
 from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
@@ -28,7 +28,9 @@ from dataprep_assets.pipelines.blend.sft.template_remarks import template_remark
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_dtype
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import file_format, natural_key
+from dataprep_assets.sentences import safe_number_of, sentence
 from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.sources.csv_rows import merged_rows
 from dataprep_assets.sources.first_rows import first_bad, first_rows, sample_of
 from dataprep_assets.sources.rows import count_rows
 from dataprep_assets.sources.upstream import Partitions
@@ -131,14 +133,31 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
         return
     if listed is None:
         return
-    damaged = _damaged(listed) or next(filter(None, (_refused(blend, path) for path in sample_of(listed))), None)
+    refused = (_refused(blend, dataset, path) for path in sample_of(listed))
+    yield from _hidden_remarks(blend, dataset, (*keys, "path") if inline else keys)
+    damaged = _damaged(listed) or next(filter(None, refused), None)
     if damaged is not None:
         yield Remark(keys=(*keys, "path") if inline else keys, sentence=damaged, of_source=True)
+    for path in sample_of([path for path in listed if path.suffix == ".csv"]):
+        if told := merged_rows(_part(blend, dataset, path).read_rows(), "a file" if blend.sensitive else path.name):
+            yield Remark(keys=(*keys, "csv_quotes") if inline else keys, sentence=told, hint=True)
+            break
     if (fault := fault_of_files(blend, dataset, listed)) is not None:
         asked = asked_field(blend, dataset)
         yield Remark(keys=(*keys, asked[0]) if asked and inline else keys, sentence=fault)
     elif blend.stage == "pretrain":
         yield from _rendered_remarks(blend, dataset, listed)
+
+
+def _hidden_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
+    """A remark on data files that are left out by the convention on names."""
+    if hidden := hidden_data(open_place(dataset, blend.sources), dataset):
+        shown = "" if blend.sensitive else f", for example {hidden[0]}"
+        told = sentence(
+            f"{dataset.name}.path: {safe_number_of(len(hidden), 'file')} left out{shown}: names begin with `_` or `.`. "
+            "Name them in `path` if they are data"
+        )
+        yield Remark(keys=keys, sentence=told, hint=True)
 
 
 def _rendered_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Iterator[Remark]:
@@ -147,7 +166,7 @@ def _rendered_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Seq
     # what is wrong with the tokenizer or a file is told elsewhere
     with suppress(DataprepError, OSError):
         if (bundle := bundle_at_hand(blend.required_tokenizer, reading)) is not None:
-            rows = first_rows(paths)
+            rows = first_rows(paths, dataset.reading)
             texts = [text for row in rows if isinstance(text := row.get(dataset.text_field), str)]
             yield from rendered_remarks(texts, bundle, reading, ("pretrain", "special_tokens"))
 
@@ -162,19 +181,30 @@ def _damaged(paths: Sequence[Path]) -> str | None:
     return None
 
 
-def _refused(blend: BlendDeclaration, path: Path) -> str | None:
-    """Why a run would refuse a file for its first rows; None if it may not."""
+def _part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourcePart:
+    """A file of a dataset, to look at its rows."""
     kind, compression = file_format(path.name)
-    label, limit = "a file" if blend.sensitive else path.name, blend.bad_records.max_record_bytes
-    part = SourcePart(
-        label=label, path=path, format=kind, compression=compression, sha256="", ordinal=0, max_record_bytes=limit
+    return SourcePart(
+        label="a file" if blend.sensitive else path.name,
+        path=path,
+        format=kind,
+        compression=compression,
+        sha256="",
+        ordinal=0,
+        max_record_bytes=blend.bad_records.max_record_bytes,
+        reading=dataset.reading,
     )
+
+
+def _refused(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> str | None:
+    """Why a run would refuse a file for its first rows; None if it may not."""
+    part = _part(blend, dataset, path)
     try:
         found = first_bad((len(block.rows), block.bad) for block in part.read_rows())
     except (SourceError, OutOfMemoryError) as error:
         return str(error)
     except OSError as error:
-        return f"{label}: {error.strerror or error}"
+        return f"{part.label}: {error.strerror or error}"
     return refusal_of(part, found, policy=blend.bad_records.policy) or None
 
 

@@ -83,7 +83,11 @@ def rows_read_once(
                 entry = part.entry
                 if entry.relpath not in totals:
                     totals[entry.relpath] = count_rows(
-                        access.path(entry), format=entry.format, compression=entry.compression, label=entry.relpath
+                        access.path(entry),
+                        format=entry.format,
+                        compression=entry.compression,
+                        label=entry.relpath,
+                        reading=unit.dataset.reading,
                     )
                 # rows count from 1; the last range has no end, and one of a file that shrank may begin behind its end
                 end = totals[entry.relpath] + 1

@@ -1,24 +1,21 @@
 """The documents of a corpus on which its engine is certified."""
 
-import itertools
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
-from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.manifest_changes import listed_identity
+from dataprep_assets.pipelines.corpus.source_parts import present_part
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.records import read_records
-from dataprep_assets.stream.engine_certificate import CHARACTERS_PER_DOCUMENT, CertifiedEngine, Sample
+from dataprep_assets.sources.records import RecordFields
+from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, first_texts
 from dataprep_assets.stream.source import is_mirrored, open_source
 
 FILES_SAMPLED = 6
-DOCUMENTS_PER_FILE = 200
-"""Documents sampled from each file: with long ones cut, about a thousand documents, a few seconds for the reference."""
 
 
 def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
@@ -62,23 +59,16 @@ def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[Manife
 def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
     """Yield documents from files of every split; long ones are cut.
 
-    Bad records and damaged files are skipped here: snapshot and token bins, which read all files, refuse them all at
-    once. Files of a hub are mirrored first.
+    Bad records are skipped here: snapshot and token bins, which read all files, refuse them all at once. Files of a hub
+    are mirrored first.
     """
     access, chosen = open_source(corpus.source), _sampled_files(corpus, manifest)
     access.fetch(chosen)
     for entry in chosen:
-        # looking at what a file is can find it damaged, too
-        with suppress(CorruptSourceError, OSError):
-            reader = read_records(
-                access.path(entry),
-                format=entry.format,
-                compression=entry.compression,
-                text_field=corpus.text_field,
-                label=entry.relpath,
-                max_record_bytes=corpus.bad_records.max_record_bytes,
-                reading=corpus.reading,
-            )
-            texts = (text for block in reader for text in block.texts)
-            for text in itertools.islice(texts, DOCUMENTS_PER_FILE):
-                yield text[:CHARACTERS_PER_DOCUMENT]
+        yield from first_texts(texts_of(corpus, entry, access.path(entry)))
+
+
+def texts_of(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> Iterator[str]:
+    """The texts of a file as it is now."""
+    for block in present_part(corpus, entry, path).read_records(RecordFields(corpus.text_field)):
+        yield from block.texts

@@ -33,6 +33,7 @@ from dataprep_assets.documents.tagging import BuiltInTagger, Tagger, named_tagge
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import resolved
 from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_reading import ReadingDeclaration
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.source_key import key_needed
 from dataprep_assets.integrity.artifact import Artifact
@@ -41,7 +42,6 @@ from dataprep_assets.pipelines.corpus.document_policy import CorpusDocumentPolic
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.planning.shard_plan import ShardSizing
 from dataprep_assets.sources.digests import SourceDigests
-from dataprep_assets.sources.input_format import Reading
 from dataprep_assets.stream.declaration import (
     RETRACTIONS,
     AssetSource,
@@ -87,7 +87,7 @@ class ShardPlanDeclaration(Declared):
         return ShardSizing(target_bytes=self.target_bytes, count=self.count)
 
 
-class CorpusDeclaration(MadeByEngine):
+class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     """One tokenized corpus, from source to trainer-ready bins."""
 
     source: Source = Field(description="Where the documents come from.")
@@ -101,15 +101,6 @@ class CorpusDeclaration(MadeByEngine):
         min_length=1, description="Split name → globs of its files; a file belongs to one split."
     )
     text_field: str = Field("text", description="Key (JSON) or column (Parquet, CSV, Arrow) of the document's text.")
-    text_separator: str | None = Field(
-        None, min_length=1, description='Text between two documents of a `.txt`, as `"\\n"`; default: a file is one.'
-    )
-    csv_delimiter: str | None = Field(
-        None, pattern=r'^[^"\r\n]$', description="Character between fields of `.csv`, `.tsv`; default: a comma, a tab."
-    )
-    csv_quotes: bool | None = Field(
-        None, description="Whether quotes enclose values of `.csv`, `.tsv`; default: yes, unless a `.tsv` seems not to."
-    )
     tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
     document: CorpusDocumentPolicy = Field(
         CorpusDocumentPolicy(), description="Tokens around a document, special tokens in it, and its id."
@@ -346,11 +337,6 @@ class CorpusDeclaration(MadeByEngine):
     def _reads_local_files(self) -> bool:
         source = self.source
         return isinstance(source, LocalSource) or (isinstance(source, AssetSource) and not source.mirrored)
-
-    @property
-    def reading(self) -> Reading:
-        """What it says of files that do not say it themselves."""
-        return Reading(text_separator=self.text_separator, csv_delimiter=self.csv_delimiter, csv_quotes=self.csv_quotes)
 
     @property
     def combines(self) -> bool:

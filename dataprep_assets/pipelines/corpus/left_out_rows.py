@@ -7,6 +7,7 @@ whatever split or glob leaves its file out: a removal request has to hold for wh
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from glob import escape
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, has_manifest, load_manifest
 from dataprep_assets.pipelines.corpus.selection import ruled_out_of
 from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
+from dataprep_assets.pipelines.corpus.source_parts import present_part
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest
 from dataprep_assets.sources.access import Listing
@@ -111,8 +113,7 @@ class LeftOutRows:
             return None
         access = open_source(corpus.source)
         access.fetch([entry])
-        limit = corpus.bad_records.max_record_bytes
-        part = SourcePart.of(entry, access.path(entry), "", max_record_bytes=limit, reading=corpus.reading)
+        part = present_part(corpus, entry, access.path(entry))
         fields = RecordFields(corpus.text_field, self._ids.id_field)
         try:
             if (block := part.record_at(row, fields)) is None:
@@ -149,7 +150,7 @@ class LeftOutRows:
         try:
             (entry,) = build_manifest(
                 listed,
-                include=["**"],
+                include=[escape(file)],
                 splits={"": ["**"]},
                 commit=self._listing.commit,
                 url_prefix=self._listing.url_prefix,

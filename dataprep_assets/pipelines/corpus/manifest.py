@@ -30,6 +30,7 @@ from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
     files_of_no_split,
+    hidden_files,
     included,
     listing_digest,
     read_manifest,
@@ -131,7 +132,8 @@ def plan_manifest(
         before=None if before is None else before.receipt.content,
         changes=changes,
         no_split=no_split,
-        left_out=len(included(listing.left_out, corpus.include)),
+        left_out=len(included(listing.left_out, corpus.include))
+        + len(hidden_files(listing.files, include=corpus.include, splits=corpus.splits)),
     )
 
 

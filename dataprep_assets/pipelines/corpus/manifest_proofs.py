@@ -11,7 +11,7 @@ import numpy as np
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, first_of, judged, verdict
-from dataprep_assets.planning.globs import glob_pattern
+from dataprep_assets.planning.globs import glob_pattern, taken_by
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.planning.shard_plan import split_of
 from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
@@ -27,12 +27,12 @@ def count_matches(
     splits: Mapping[str, Sequence[str]],
 ) -> Finding:
     """The manifest holds exactly the files that a fresh listing has for its globs, with their sizes and digests."""
-    wanted = [glob_pattern(g) for g in include]
+    wanted = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
     patterns = {name: [glob_pattern(g) for g in globs] for name, globs in splits.items()}
     fresh: dict[str, tuple[SourceFile, str]] = {}
     for file in listed:
         homes = [name for name, globs in patterns.items() if any(p.fullmatch(file.relpath) for p in globs)]
-        if homes and any(p.fullmatch(file.relpath) for p in wanted):
+        if homes and wanted(file.relpath):
             fresh[file.relpath] = file, homes[0]
     known = {e.relpath: e for e in entries}
     missing = [path for path in known if path not in fresh]

@@ -4,6 +4,7 @@ Only cheap checks are made: of a local tokenizer, the key of its ids, the listin
 of a split of a few kilobytes, which may be too short for a view.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,27 +20,40 @@ from dataprep_assets.documents.table import column_of, value_at
 from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError, SourceError, TokenizerError
 from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.remark import Remark
+from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.corpus.benchmark_coverage import benchmark_remarks
+from dataprep_assets.pipelines.corpus.corpus_sample import texts_of
 from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.source_parts import present_part
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
 from dataprep_assets.planning.globs import glob_pattern
-from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, included, natural_key
+from dataprep_assets.planning.manifest import (
+    ManifestEntry,
+    build_manifest,
+    files_of_no_split,
+    hidden_files,
+    included,
+    natural_key,
+)
 from dataprep_assets.sentences import safe, safe_number_of, sentence
+from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.contents import no_table
-from dataprep_assets.sources.csv_rows import CsvRows
+from dataprep_assets.sources.csv_rows import merged_rows
 from dataprep_assets.sources.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
 from dataprep_assets.sources.input_format import input_format
 from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.stream.rendered_text import rendered_remarks
 from dataprep_assets.stream.source import is_mirrored, open_source
-from dataprep_assets.stream.token_stream import SourcePart, refusal_of
+from dataprep_assets.stream.token_stream import refusal_of
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _SHOWN = 3
 _MOST_LOOKED_AT = 1000
 """How many Parquet files are opened: on a network file system each takes a while."""
+_MOST_COMPARED = 256 << 20
+"""Bytes of files of equal sizes that are compared: reading more would hold up each run."""
 _BYTES_A_TOKEN = 8
 """More than a token has on average: only a split with fewer bytes for each token of a sample is read here."""
 
@@ -117,18 +131,18 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
             f"include: {safe_number_of(len(caches), 'Arrow file')} left out{shown}: caches of `datasets` beside data"
         )
         yield Remark(keys=("include",), sentence=told, hint=True)
+    if hidden := hidden_files(files, include=corpus.include, splits=corpus.splits):
+        shown = "" if corpus.sensitive else f", for example {', '.join(hidden[:_SHOWN])}"
+        told = sentence(
+            f"include: {safe_number_of(len(hidden), 'file')} left out{shown}: names begin with `_` or `.`. Name them "
+            "in `include` if they are data"
+        )
+        yield Remark(keys=("include",), sentence=told, hint=True)
     yield from _idle_remarks(corpus, [file.relpath for file in files])
     yield from _linked_remarks(corpus, entries)
-    wanted = [glob_pattern(glob) for glob in corpus.include]
-    claimed = [glob_pattern(glob) for globs in corpus.splits.values() for glob in globs]
-    left = [
-        file.relpath
-        for file in files
-        if any(glob.fullmatch(file.relpath) for glob in wanted)
-        and not any(glob.fullmatch(file.relpath) for glob in claimed)
-    ]
+    left = files_of_no_split(files, include=corpus.include, splits=corpus.splits)
     if left:
-        names = [] if corpus.sensitive else sorted(left, key=natural_key)[:_SHOWN]
+        names = [] if corpus.sensitive else left[:_SHOWN]
         yield Remark(
             keys=("splits",),
             sentence=sentence(
@@ -183,21 +197,38 @@ def _idle_remarks(corpus: CorpusDeclaration, paths: Sequence[str]) -> Iterator[R
 
 
 def _linked_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
-    """A remark on files that the source has under two names, by a link."""
+    """Remarks on files that the source has under two names, by a link or as a copy."""
     source, names = open_source(corpus.source), dict[tuple[int, int], str]()
     twice: list[tuple[str, str]] = []
+    once: list[ManifestEntry] = []
     with suppress(OSError, SourceError):  # told of the file below
         for entry in entries[:_MOST_LOOKED_AT]:
             found = source.path(entry).stat()
             first = names.setdefault((found.st_dev, found.st_ino), entry.relpath)
             if first != entry.relpath:
                 twice.append((entry.relpath, first))
-    if twice:
-        shown = "" if corpus.sensitive else f", for example {twice[0][0]} is {twice[0][1]}"
-        told = sentence(
-            f"include: {safe_number_of(len(twice), 'file')} read twice by links{shown}. Leave one name of each out"
-        )
-        yield Remark(keys=("include",), sentence=told, hint=True)
+            else:
+                once.append(entry)
+    for pairs, why in ((twice, "read twice by links"), (_copies(source, once), "with the bytes of another")):
+        if pairs:
+            shown = "" if corpus.sensitive else f", for example {pairs[0][0]} is {pairs[0][1]}"
+            told = sentence(f"include: {safe_number_of(len(pairs), 'file')} {why}{shown}. Leave one name of each out")
+            yield Remark(keys=("include",), sentence=told, hint=True)
+
+
+def _copies(source: SourceAccess, entries: Sequence[ManifestEntry]) -> list[tuple[str, str]]:
+    """Files with the bytes of an earlier one, each with that one; only so many bytes of equal sizes are read."""
+    sizes = Counter(entry.size_bytes for entry in entries)
+    found, digests, left = list[tuple[str, str]](), dict[tuple[int, str], str](), _MOST_COMPARED
+    for entry in entries:
+        if sizes[entry.size_bytes] < 2 or not 0 < entry.size_bytes <= left:
+            continue
+        left -= entry.size_bytes
+        with suppress(OSError):  # told of the file below
+            first = digests.setdefault((entry.size_bytes, sha256_file(source.path(entry))), entry.relpath)
+            if first != entry.relpath:
+                found.append((entry.relpath, first))
+    return found
 
 
 def _field_remarks(
@@ -266,19 +297,11 @@ def _field_remarks(
 
 
 def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
-    """A remark on a record of a CSV that may be several, if nobody has said whether values are quoted."""
+    """A remark on a record that may be several; none once it is declared whether values are quoted."""
     source = open_source(corpus.source)
-    for entry in entries if corpus.csv_quotes is None else ():
-        reader = SourcePart.of(entry, source.path(entry), "", reading=corpus.reading).read_rows()
-        with suppress(DataprepError, OSError):  # told of the file above
-            first_bad((len(block.rows), block.bad) for block in reader)
-        if isinstance(reader, CsvRows) and reader.merged is not None:
-            row, byte = reader.merged
-            name = "a file" if corpus.sensitive else entry.relpath
-            told = sentence(
-                f"csv_quotes: {name}: row {safe(row)}, byte {safe(byte)}: its lines all look like rows. Set `false` if "
-                "a quote is a character there, `true` if not"
-            )
+    for entry in entries:
+        reader = present_part(corpus, entry, source.path(entry)).read_rows()
+        if told := merged_rows(reader, "a file" if corpus.sensitive else entry.relpath):
             yield Remark(keys=("csv_quotes",), sentence=told, hint=True)
             return
 
@@ -287,8 +310,7 @@ class _JudgedFile:
     """What the first rows of a file show: `damage` if it cannot be read, `refusal` if a run would refuse its rows."""
 
     def __init__(self, corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> None:
-        limit = corpus.bad_records.max_record_bytes
-        part = SourcePart.of(entry, path, "", max_record_bytes=limit, reading=corpus.reading)
+        part = present_part(corpus, entry, path)
         if corpus.sensitive:
             part = replace(part, label="a file")
         self.damage, self.refusal = "", ""
@@ -355,8 +377,6 @@ def _split_remarks(
 
 
 def _texts(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[str]:
-    source, limit = open_source(corpus.source), corpus.bad_records.max_record_bytes
+    source = open_source(corpus.source)
     for entry in entries:
-        part = SourcePart.of(entry, source.path(entry), "", max_record_bytes=limit, reading=corpus.reading)
-        for block in part.read_records(RecordFields(corpus.text_field)):
-            yield from block.texts
+        yield from texts_of(corpus, entry, source.path(entry))

@@ -51,6 +51,7 @@ from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, dupl
 from dataprep_assets.pipelines.corpus.ruled_rows import ruled_rows
 from dataprep_assets.pipelines.corpus.selection_budget import sources_kept, within_budget
 from dataprep_assets.pipelines.corpus.selection_counts import (
+    LANGUAGE,
     NOTHING,
     SELECTION,
     Counted,
@@ -131,15 +132,24 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     ages, retracted = ages_in_shard(corpus, store, partition), listed_in(corpus, store, partition)
     told = {"retracted": counted_ids(retracted)} if retracted else {}
     told |= {"ages": digest_value(ages)} if ages else {}
+    counted = _counted_by(corpus)
+    told |= {"counted_by": ", ".join(counted)} if counted else {}
     return Recipe(
         artifact=corpus.artifact(SELECTION, partition),
         # a list, because the first rule is the reason
-        key=digest_value([SELECTION, VERSION, tags.content, list(rules.items()), *of_shard.values(), ages, retracted]),
+        key=digest_value(
+            [SELECTION, VERSION, tags.content, list(rules.items()), *of_shard.values(), ages, retracted, *counted]
+        ),
         version=VERSION,
         settings={"rules": rules, "order": list(rules), **told},
         sources=of_shard,
         upstream={f"{TAGS}/{partition}": tags.content},
     )
+
+
+def _counted_by(corpus: CorpusDeclaration) -> list[str]:
+    """The columns by which dropped documents are counted, besides their source."""
+    return [LANGUAGE] if corpus.columns.get(LANGUAGE) == "string" else []
 
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
@@ -176,8 +186,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
         inputs={str(corpus.artifact(TAGS, partition)): tags.content},
         facts=SelectionFacts(
             dropped=digest_of(found),
-            sources=counted.sources,
-            by_rule=counted.by_rule,
+            **counted.facts,
             ages=ages,
         ),
         sources=tuple(
@@ -193,7 +202,7 @@ def _dropped_rows(
     """The rows of a shard that go, as column of `dropped.parquet` → values; all of its documents are `counted`."""
     tags = store.local(corpus.artifact(TAGS, partition))
     removed = removed_rows(corpus, store, partition)
-    for piece in ruled_rows(corpus, tags, ("file", "row", "source", "bytes"), removed):
+    for piece in ruled_rows(corpus, tags, ("file", "row", "source", "bytes", *_counted_by(corpus)), removed):
         counted.add(piece)
         at = [place for place, reason in enumerate(piece.reasons) if reason]
         chosen = piece.table.select(["file", "row"]).take(np.array(at, np.int64))
@@ -259,6 +268,7 @@ SELECTION_PROOFS = (
     Proof(
         "rules_hold",
         "The dropped rows are the retracted ones, those of which the rules are true by the tags, and the duplicates.",
+        version=2,
     ),
     Proof(
         "within_budget",
@@ -266,7 +276,12 @@ SELECTION_PROOFS = (
         "allows.",
         version=2,
     ),
-    Proof("sources_kept", "No rule without a budget drops 95 % of a source, or of a split.", blocking=False),
+    Proof(
+        "sources_kept",
+        "No rule without a budget drops 95 % of a source, of a language or of a split.",
+        blocking=False,
+        version=2,
+    ),
 )
 
 
@@ -319,8 +334,8 @@ def _rules_hold(
     defects = [f"{name_of(receipt)}: {other}" for other in other_rows(wanted, stored)]
     if digest_of(stored) != facts.dropped:
         defects.append(f"{name_of(receipt)}: {DROPPED} has another digest of its rows than the receipt")
-    if (facts.sources, facts.by_rule) != (counted.sources, counted.by_rule):
-        defects.append(f"{name_of(receipt)}: its receipt counts other documents of a source than the tags")
+    if any(getattr(facts, name) != counts for name, counts in vars(counted).items()):
+        defects.append(f"{name_of(receipt)}: its receipt counts other documents of a source or language than the tags")
     return verdict(
         defects,
         f"{sum(len(one.rows) for one in stored.values()):,} rows are dropped, as {len(corpus.rules)} rules say.",

@@ -20,6 +20,7 @@ from dataprep_assets.pipelines.corpus.selection_counts import (
     Counts,
     added,
     by_source,
+    counted_in,
     folded,
     pair,
     percent,
@@ -82,11 +83,14 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
     receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
     limited = corpus.rules.keys() if corpus.budget.per_source is not None else corpus.budget.per_rule.keys()
     free = corpus.rules.keys() - limited
-    sources, dropped = by_source(receipts)
-    every, by_rule = totals_of(receipts)
-    wholes = {f"the split {split}": (every, by_rule)}
-    if len(sources) > 1:
-        wholes |= {f"the source {name}": (sources[name], dropped.get(name, {})) for name in sources}
+    counted = counted_in(receipts)
+    wholes = {f"the split {split}": totals_of(receipts)}
+    for noun, every, dropped in (
+        ("source", counted.sources, counted.by_rule),
+        ("language", counted.languages, counted.by_rule_of_language),
+    ):
+        if len(every) > 1:
+            wholes |= {f"the {noun} {name}": (every[name], dropped.get(name, {})) for name in every}
     return verdict(
         [
             f"of {name} the rule {rule} drops {counts[rule][0]:,} of {whole[0]:,} documents "
@@ -95,9 +99,9 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
             for rule in sorted(free & counts.keys())
             if whole[0] >= FEW and counts[rule][0] >= _NEARLY_ALL * whole[0]
         ],
-        f"No rule drops {_NEARLY_ALL:.0%} of a source of {split}, or it has a budget.",
+        f"No rule drops {_NEARLY_ALL:.0%} of a source or language of {split}, or it has a budget.",
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or declare `budget.per_rule`",
-        facts={"sources": len(sources)},
+        facts={"sources": len(counted.sources)},
         warning=True,
     )
 

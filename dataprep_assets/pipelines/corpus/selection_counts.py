@@ -13,6 +13,8 @@ from dataprep_assets.pipelines.corpus.ruled_rows import RuledRows
 
 SELECTION = "selection"
 """The artifact of whose receipts these are."""
+LANGUAGE = "language"
+"""The column, of a tagger or a record, by whose values documents are counted as by their sources."""
 Counts = tuple[int, int]
 """Documents and their bytes of text."""
 NOTHING: Counts = (0, 0)
@@ -24,32 +26,50 @@ class Counted:
     def __init__(self) -> None:
         self.sources: dict[str, Counts] = {}
         self.by_rule: dict[str, dict[str, Counts]] = {}
+        self.languages: dict[str, Counts] = {}
+        self.by_rule_of_language: dict[str, dict[str, Counts]] = {}
 
     def add(self, rows: RuledRows) -> None:
-        """Count the documents among some rows, and of each source what each reason drops."""
-        of_good = zip(
-            rows.table["source"].filter(rows.good).to_pylist(),
-            rows.table["bytes"].filter(rows.good).to_pylist(),
-            compress(rows.reasons, rows.good),
-            strict=True,
-        )
-        for source, size, reason in of_good:
-            self.sources[source] = added(self.sources.get(source, NOTHING), (1, size))
-            if reason is not None:
-                of_source = self.by_rule.setdefault(source, {})
-                of_source[reason] = added(of_source.get(reason, NOTHING), (1, size))
+        """Count the documents among some rows, and of each source and language what each reason drops."""
+        sizes = rows.table["bytes"].filter(rows.good).to_pylist()
+        reasons = list(compress(rows.reasons, rows.good))
+        for column, every, by_rule in (
+            ("source", self.sources, self.by_rule),
+            (LANGUAGE, self.languages, self.by_rule_of_language),
+        ):
+            if column not in rows.table.column_names:
+                continue
+            for name, size, reason in zip(
+                rows.table[column].filter(rows.good).to_pylist(), sizes, reasons, strict=True
+            ):
+                if name is None:  # of which no language is known
+                    continue
+                every[name] = added(every.get(name, NOTHING), (1, size))
+                if reason is not None:
+                    of_name = by_rule.setdefault(name, {})
+                    of_name[reason] = added(of_name.get(reason, NOTHING), (1, size))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that say it; without languages they are as they were before languages were counted."""
+        return {name: counts for name, counts in vars(self).items() if counts or name in ("sources", "by_rule")}
 
     @classmethod
     def total(cls, every: "Iterable[Counted | SelectionFacts]") -> "Counted":
         """The sum of many."""
         found = cls()
         for one in every:
-            for source, counts in one.sources.items():
-                found.sources[source] = added(found.sources.get(source, NOTHING), counts)
-            for source, by_rule in one.by_rule.items():
-                of_source = found.by_rule.setdefault(source, {})
-                for rule, counts in by_rule.items():
-                    of_source[rule] = added(of_source.get(rule, NOTHING), counts)
+            for sums, more in ((found.sources, one.sources), (found.languages, one.languages)):
+                for name, counts in more.items():
+                    sums[name] = added(sums.get(name, NOTHING), counts)
+            for by_rule, others in (
+                (found.by_rule, one.by_rule),
+                (found.by_rule_of_language, one.by_rule_of_language),
+            ):
+                for name, of_name in others.items():
+                    sums = by_rule.setdefault(name, {})
+                    for rule, counts in of_name.items():
+                        sums[rule] = added(sums.get(rule, NOTHING), counts)
         return found
 
 
@@ -79,13 +99,16 @@ def pair(part: Counts, whole: Counts, at: int) -> Counts:
 class SelectionFacts(Facts):
     """Facts of a selection: the digest of the dropped rows, and of each source what it has and what each reason drops.
 
-    A count is of documents and of bytes; refused records are neither. `ages` are those of the shard's files
+    The same of each language, where there is a column of that name. A count is of documents and of bytes; refused
+    records are neither. `ages` are those of the shard's files
     (`file_ages`), where they decide which duplicates are kept.
     """
 
     dropped: str
     sources: dict[str, Counts]
     by_rule: dict[str, dict[str, Counts]]
+    languages: dict[str, Counts] = Field(default_factory=dict)
+    by_rule_of_language: dict[str, dict[str, Counts]] = Field(default_factory=dict)
     ages: dict[str, int] = Field(default_factory=dict)
 
 
@@ -119,7 +142,12 @@ def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["dropped_%"], row["source"]))[:SHOWN]
 
 
+def counted_in(receipts: Iterable[Receipt]) -> Counted:
+    """The counts of some selections."""
+    return Counted.total(SelectionFacts.of(receipt) for receipt in receipts)
+
+
 def by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str, dict[str, Counts]]]:
     """What each source has, and what each reason drops of it."""
-    total = Counted.total(SelectionFacts.of(receipt) for receipt in receipts)
+    total = counted_in(receipts)
     return total.sources, total.by_rule

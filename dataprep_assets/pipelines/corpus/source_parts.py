@@ -49,6 +49,15 @@ def source_parts(
     )
 
 
+def present_part(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> SourcePart:
+    """A file as it is now, to look at its rows.
+
+    Without a digest, because one is compared only where a file is read to its end.
+    """
+    limit = corpus.bad_records.max_record_bytes
+    return SourcePart.of(entry, path, "", max_record_bytes=limit, reading=corpus.reading)
+
+
 def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
     """For each shard, the function that fetches its sources on a machine whose mirror does not have them.
 
@@ -83,8 +92,4 @@ class PresentFiles:
 
     def record_at(self, entry: ManifestEntry, row: int, fields: RecordFields) -> Block | None:
         """The record of a row of a file; raises as `SourcePart.record_at`, and OSError if the file cannot be read."""
-        corpus = self._corpus
-        limit = corpus.bad_records.max_record_bytes
-        # without a digest: one is compared only where a file is read to its end
-        part = SourcePart.of(entry, self.path(entry), "", max_record_bytes=limit, reading=corpus.reading)
-        return part.record_at(row, fields)
+        return present_part(self._corpus, entry, self.path(entry)).record_at(row, fields)

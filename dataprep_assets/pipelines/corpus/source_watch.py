@@ -7,7 +7,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import MANIFEST, plan_manifest
 from dataprep_assets.pipelines.corpus.manifest_facts import ManifestFacts
-from dataprep_assets.planning.globs import glob_pattern
+from dataprep_assets.planning.globs import taken_by
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree
 from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
 from dataprep_assets.sources.upstream import Partitions
@@ -32,8 +32,8 @@ def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
     if isinstance(access, HubCache):
         return identity_of([cached_snapshot(access.folder, access.revision)[0]])
     # files that are not included may come and go
-    wanted = [glob_pattern(glob) for glob in corpus.include]
-    files = [file for file in access.list().files if any(pattern.fullmatch(file.relpath) for pattern in wanted)]
+    wanted = taken_by(corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs])
+    files = [file for file in access.list().files if wanted(file.relpath)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
     # local files have no version before they are read: an edit that keeps the size shows in the time alone
     if not isinstance(access, LocalTree | Partitions) or access.mirrored:

@@ -20,12 +20,12 @@ from dataprep_assets.execution.run_task import without_output
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.source_parts import present_part
 from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
 from dataprep_assets.planning.manifest import build_manifest
 from dataprep_assets.sentences import safe_number_of, sentence
 from dataprep_assets.stores.private import private_files
 from dataprep_assets.stream.source import is_mirrored, open_source
-from dataprep_assets.stream.token_stream import SourcePart
 
 _ROWS = 10
 """Documents of each split that are looked at."""
@@ -75,10 +75,8 @@ def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
             entry = next((one for one in entries if one.split == split), None)
             if entry is None:
                 continue
-            limit = corpus.bad_records.max_record_bytes
-            part = SourcePart.of(entry, source.path(entry), "", max_record_bytes=limit, reading=corpus.reading)
             # of more is nothing read: at its end the reader would ask for the digest of the file
-            batch = next(batches_of(part, fields), None)
+            batch = next(batches_of(present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
                 found.append(batch.only(slice(0, _ROWS)))
     return found

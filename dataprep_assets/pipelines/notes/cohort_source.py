@@ -7,6 +7,7 @@ from pathlib import Path
 from dataprep_assets.errors import SourceError
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
+from dataprep_assets.planning.globs import is_hidden
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sentences import safe
 from dataprep_assets.sources.cohorts import CohortReader, compression_of, find_cohorts, month_of
@@ -71,7 +72,8 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
     """
     # What a source raises may name a file; what `find_cohorts` raises names months alone, and is to be read.
     with source_errors_without_names(notes.dataset, lambda relpath: month_of(relpath, notes.cohorts.pattern)):
-        files = open_source(notes.source).list().files
+        listed = open_source(notes.source).list().files
+        files = [file for file in listed if is_hidden(notes.cohorts.pattern) or not is_hidden(file.relpath)]
     with unquoting(notes.dataset):
         found = find_cohorts(files, notes.cohorts.pattern, notes.months.expected, notes.months.allow_missing)
     return {month: CohortFile(notes, month, file) for month, file in found.items()}

@@ -293,6 +293,6 @@ def test_check_notes_what_may_be_wrong(coast: Coast) -> None:
         assert "tag: counts: there is no program no-such-program here" in said
         assert "there is no 'qualty' in coast.taggers; did you mean 'quality'?" in said
         assert said.count("there is no 'qualty'") == 1, "what is wrong for certain is no note besides"
-        assert "1 declaration: 1 to correct\n" in said
+        assert "1 declaration: 1 mistake to correct\n" in said
     finally:
         coast.declare()

@@ -1,0 +1,39 @@
+"""The keys that say of files how they are read, where files do not say it themselves.
+
+They are the same wherever such files are declared: corpora, releases, the datasets of a blend, benchmarks.
+"""
+
+from typing import Any
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from dataprep_assets.graph.declared import Declared
+from dataprep_assets.sources.input_format import Reading
+
+
+class ReadingDeclaration(Declared):
+    """How the documents of a text file, and the values of a table, are told apart."""
+
+    text_separator: str | None = Field(
+        None, min_length=1, description='Text between two documents of a `.txt`, as `"\\n"`; default: a file is one.'
+    )
+    csv_delimiter: str | None = Field(
+        None, pattern=r'^[^"\r\n]$', description="Character between fields of `.csv`, `.tsv`; default: a comma, a tab."
+    )
+    csv_quotes: bool | None = Field(
+        None, description="Whether quotes enclose values of `.csv`, `.tsv`; default: yes, unless a `.tsv` seems not to."
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not set, so that plans and verdicts from before these keys stay the same."""
+        value: dict[str, Any] = handler(self)
+        return {name: found for name, found in value.items() if found is not None or name not in _KEYS}
+
+    @property
+    def reading(self) -> Reading:
+        """What it says of files that do not say it themselves."""
+        return Reading(text_separator=self.text_separator, csv_delimiter=self.csv_delimiter, csv_quotes=self.csv_quotes)
+
+
+_KEYS = ReadingDeclaration.model_fields.keys()

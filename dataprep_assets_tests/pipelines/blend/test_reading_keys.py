@@ -1,0 +1,81 @@
+"""Datasets of a blend, and benchmarks, say how their texts and tables are read by the keys that corpora have."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.documents.decontamination import DeclaredSet
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.remark import Remark
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets_tests.pipelines.blend.pipeline import finished, pretraining
+
+KEYS: dict[str, dict[str, Any]] = {
+    "tsv": {"csv_quotes": False},
+    "csv": {"csv_delimiter": ";"},
+    "txt": {"text_separator": "\n"},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """In each file are 40 documents; without the keys they are fewer, or one."""
+    texts = [f'"a, b {i}' if i % 2 else f'plain {i}"' for i in range(40)]
+    (tmp_path / "a.tsv").write_text("text\tid\n" + "".join(f"{text}\t{i}\n" for i, text in enumerate(texts)))
+    (tmp_path / "b.csv").write_text("id;text\n" + "".join(f'{i};"text, of {i}"\n' for i in range(40)))
+    (tmp_path / "c.txt").write_text("\n".join(f"line {i}" for i in range(40)))
+    return tmp_path
+
+
+def datasets(folder: Path, **keys: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "datasets": [
+            {"name": name, "path": str(path), **keys.get(name, {})}
+            for path in sorted(folder.iterdir())
+            for name in [path.suffix[1:]]
+        ]
+    }
+
+
+def remarks(folder: Path, **keys: dict[str, Any]) -> list[Remark]:
+    return list(blend_remarks(pretraining(folder, blend=datasets(folder, **keys))))
+
+
+def test_a_blend_reads_its_files_as_declared(folder: Path, tmp_path: Path) -> None:
+    blend = pretraining(folder, blend=datasets(folder, **KEYS), pretrain={"separator": "<|endoftext|>"}, num_shards=3)
+    assert list(blend_remarks(blend)) == []
+    directory, _, plan = finished(blend, tmp_path / "root")
+    store = LocalArtifacts(tmp_path / "root")
+    for unit in plan.units:
+        receipts = [store.require(blend.artifact("indexed_bins", partition)) for partition in unit.partitions]
+        ledgers = [receipt.ledger for receipt in receipts if receipt.ledger is not None]
+        assert (len(ledgers), sum(ledger.documents for ledger in ledgers)) == (3, 40), unit.name
+        assert unit.plan_hash in str([*directory.rglob("plan.json")])
+
+
+def test_without_the_keys_what_is_wrong_names_them(folder: Path) -> None:
+    told = {
+        key: [one.sentence for one in remarks(folder, **{k: v for k, v in KEYS.items() if k != key})] for key in KEYS
+    }
+    assert "`csv_quotes: false`" in told["tsv"][0]
+    assert "`csv_delimiter`" in told["csv"][0]
+    # one document of one file is no mistake
+    assert told["txt"] == []
+    (folder / "b.csv").write_text('id;text\n1;"one\n2;two"\n3;three\n')
+    assert any(one.hint and one.keys[-1] == "csv_quotes" for one in remarks(folder, csv=KEYS["csv"]))
+
+
+def test_unset_keys_are_in_no_plan(folder: Path) -> None:
+    (dataset, *_) = pretraining(folder, blend=datasets(folder)).data_blend().units()
+    assert not dataset.dataset.model_dump().keys() & {"csv_delimiter", "csv_quotes", "text_separator"}
+
+
+def test_a_benchmark_is_read_as_declared(folder: Path) -> None:
+    whole = DeclaredSet(path="b.csv").benchmark("b", folder)
+    read = DeclaredSet(path="b.csv", fields=("text",), **KEYS["csv"]).benchmark("b", folder)
+    assert (whole.settings, read.settings) == ({}, {"csv_delimiter": ";"})
+    assert [item.parts[0].text for item in read.items(2)] == ["text, of 0", "text, of 1"]
+    with pytest.raises(DataprepError, match="csv_delimiter"):
+        DeclaredSet(path="b.csv", fields=("text",)).benchmark("b", folder).items()

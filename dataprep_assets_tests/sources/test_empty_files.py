@@ -1,0 +1,41 @@
+"""A file of 0 bytes that should have a frame or a footer is named as empty, a column of the type null as one."""
+
+import io
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.errors import CorruptSourceError, SourceError
+from dataprep_assets.planning.manifest import file_format
+from dataprep_assets.sources.contents import EMPTY
+from dataprep_assets.sources.records import read_records
+from dataprep_assets.sources.rows import read_rows
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.jsonl.gz", "a.jsonl.zst", "a.csv.xz", "a.txt.bz2"])
+def test_a_file_of_0_bytes(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    format, compression = file_format(name)
+    for reader in (
+        lambda: read_rows(tmp_path / name, format=format, compression=compression, label=name),
+        lambda: read_records(tmp_path / name, format=format, compression=compression, text_field="text", label=name),
+    ):
+        with pytest.raises(CorruptSourceError) as raised:
+            list(reader())
+        assert str(raised.value) == f"{name}: {EMPTY}"
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_a_file_of_no_rows_is_none(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    assert list(read_rows(tmp_path / name, format=name[2:], compression=None, label=name)) == []
+
+
+def test_a_column_of_the_type_null(tmp_path: Path) -> None:
+    made = io.BytesIO()
+    pq.write_table(pa.table({"id": [1, 2], "text": pa.nulls(2)}), made)
+    (tmp_path / "a.parquet").write_bytes(made.getvalue())
+    with pytest.raises(SourceError, match=r"'text'.*type null"):
+        list(read_records(tmp_path / "a.parquet", format="parquet", compression=None, text_field="text", label="a"))

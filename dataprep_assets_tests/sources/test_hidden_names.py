@@ -1,0 +1,110 @@
+"""Names that begin with `_` or `.` are no data, by the convention of Spark and others, unless a glob names them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.discovery import discover
+from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.manifest import plan_manifest
+from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
+from dataprep_assets.planning.globs import taken_by
+from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
+from dataprep_assets_tests.samples import SAMPLE
+
+DATA = ("part-0.jsonl", "lang=de/_year=2020/part-1.jsonl")
+HIDDEN = (
+    "_temporary/0/part-0.jsonl",
+    "_delta_log/00000.jsonl",
+    ".part-0.jsonl",
+    "__MACOSX/._part-0.jsonl",
+    "lang=de/_attempt.jsonl",
+)
+OTHERS = ("_SUCCESS", ".part-0.jsonl.crc", ".ipynb_checkpoints/part-0.jsonl", ".git/config")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for at, name in enumerate((*DATA, *HIDDEN, *OTHERS)):
+        write_rows(tmp_path / "s" / name, texts(f"d{at}", 9))
+    # the lock of an editor is a link to nothing
+    (tmp_path / "s" / ".#part-0.jsonl").symlink_to("nobody@nowhere")
+    return tmp_path / "s"
+
+
+def corpus(folder: Path, **changes: Any) -> CorpusDeclaration:
+    declared: dict[str, Any] = {
+        "dataset": "pages",
+        "source": {"kind": "local", "path": folder},
+        "include": ["**/*.jsonl"],
+        "splits": {"train": ["**"]},
+        "tokenizer": {"path": SAMPLE / "tokenizer", "engine": "tokenizers"},
+        "document": {"separator": "<|endoftext|>"},
+    }
+    return CorpusDeclaration.model_validate(declared | changes)
+
+
+def files_of(declared: CorpusDeclaration, root: Path) -> tuple[set[str], int]:
+    planned = plan_manifest(declared, LocalArtifacts(root))
+    return {entry.relpath for entry in planned.entries}, planned.left_out
+
+
+def test_a_corpus_leaves_them_out_and_counts_them(folder: Path, tmp_path: Path) -> None:
+    assert files_of(corpus(folder), tmp_path / "a") == ({*DATA}, len(HIDDEN))
+    (hint,) = [one for one in corpus_remarks(corpus(folder)) if "begin with" in one.sentence]
+    assert (hint.keys, hint.hint) == (("include",), True)
+    assert f"{len(HIDDEN)} files left out" in hint.sentence
+    # everything that is left is no data: `_SUCCESS` has no format, and is no mistake
+    assert files_of(corpus(folder, include=["**/*"]), tmp_path / "b")[0] == {*DATA}
+
+
+@pytest.mark.parametrize(
+    "globs",
+    [
+        {"include": ["**/*.jsonl", "_temporary/**"]},
+        {"splits": {"train": ["*.jsonl", "lang=*/**"], "tried": ["_temporary/**"]}},
+    ],
+)
+def test_a_glob_that_names_them_takes_them(folder: Path, tmp_path: Path, globs: dict[str, Any]) -> None:
+    found, left = files_of(corpus(folder, **globs), tmp_path / "a")
+    assert found == {*DATA, HIDDEN[0]}
+    assert left == len(HIDDEN) - 1
+
+
+def test_an_include_that_takes_only_such_names_says_so(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^include: .*_delta_log/00000"):
+        files_of(corpus(folder, include=["*/00000.jsonl"]), tmp_path)
+
+
+def test_a_blend_does_the_same(folder: Path) -> None:
+    def found(path: str) -> set[str]:
+        blend = pretraining(folder, blend={"datasets": [{"name": "d", "path": path}]})
+        (unit,) = blend.data_blend().units()
+        return {entry.relpath for entry in discover(unit, blend.sources).entries}
+
+    assert found(str(folder)) == {*DATA}
+    assert found(f"{folder}/**/*.jsonl") == {*DATA}
+    assert found(f"{folder}/_temporary") == {"0/part-0.jsonl"}
+    assert found(f"{folder}/.part-0.jsonl") == {".part-0.jsonl"}
+    assert found(f"{folder}/*/_attempt.jsonl") == {"lang=de/_attempt.jsonl"}
+    blend = pretraining(folder, blend={"datasets": [{"name": "d", "path": str(folder)}]})
+    (hint,) = [one for one in blend_remarks(blend) if "begin with" in one.sentence]
+    assert f"{len(HIDDEN)} files left out" in hint.sentence
+
+
+def test_a_folder_of_the_path_of_a_glob_is_no_name_that_takes_others() -> None:
+    taken = taken_by(["_data/*.jsonl", "**/*.jsonl"])
+    assert taken("_data/a.jsonl")
+    assert not taken("_other/a.jsonl")
+
+
+def test_copies_are_noted_with_both_names(folder: Path) -> None:
+    (folder / "copy of part-0.jsonl").write_bytes((folder / DATA[0]).read_bytes())
+    (hint,) = [one for one in corpus_remarks(corpus(folder)) if "bytes of another" in one.sentence]
+    assert hint.hint
+    assert DATA[0] in hint.sentence
+    assert "copy of" in hint.sentence
