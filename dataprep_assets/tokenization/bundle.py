@@ -5,7 +5,7 @@ The digest is part of every key downstream, so it covers exactly what can change
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -301,6 +301,10 @@ class LiteralFinder:
             if rare in text and prefix in text:  # a single character is found several times as fast as two
                 return self._pattern.search(text) is not None
         return False
+
+    def replaced(self, text: str, by: Callable[[str], str]) -> str:
+        """The text with what `by` returns for a literal in place of each, of several that fit the longest."""
+        return self._pattern.sub(lambda match: by(match[0]), text)
 
     def count(self, texts: Iterable[str]) -> int:
         """How many of the texts contain any of the literals."""
