@@ -31,6 +31,8 @@ _UNKNOWN = {"WordPiece": "[UNK]", "WordLevel": "<unk>"}
 _KEEPING = frozenset({"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "ByteLevel", "Strip", "Sequence"})
 """Normalizers that leave out no character but white space."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_UNCHANGING = frozenset({"NFC", "NFD", "Prepend", "ByteLevel", "Strip", "Sequence"})
+"""Normalizers that change no character but white space, or its Unicode form."""
 _SECRET = secrets.token_hex(16)
 """Begins the names of entries that no text may reach. Every process has its own, so nobody can write a text with it; it
 is in no key and no file."""
@@ -50,6 +52,7 @@ class Definition:
         tables: The Unicode tables that decide ids.
         unknown_id: The id that the model gives to what it does not know; None if it never does.
         may_drop: Whether characters may be left out of the ids without a trace.
+        normalizer: The normalizer, as JSON, if it may make other characters of those of a text; else None.
         is_completed: Whether `tokenizer_config.json` has added tokens, or flags of them, that the file does not have.
     """
 
@@ -62,6 +65,7 @@ class Definition:
     tables: dict[str, str]
     unknown_id: int | None
     may_drop: bool
+    normalizer: str | None = None
     is_completed: bool = False
 
     def reaches(self, content: str) -> bool:
@@ -191,6 +195,7 @@ def definition_of(path: Path, _digest: str, ends: tuple[str, ...], decoder: str 
         tables=reference_tables(value.get("normalizer"), value.get("pre_tokenizer")),
         unknown_id=unknown_id,
         may_drop=not knows or any(map(_may_remove, parts)),
+        normalizer=_rewriting(value.get("normalizer")),
         is_completed=added != before,
     )
 
@@ -298,6 +303,19 @@ def _with_literals_as_text(value: dict[str, Any], model: _Model, contents: Colle
         before = value.get("pre_tokenizer")
         value["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [before, cut]} if before else cut
     return orjson.dumps(value).decode()
+
+
+def _rewriting(normalizer: Any) -> str | None:
+    """A normalizer, as JSON, that may change more of a text than its white space and Unicode form."""
+    parts = parts_of(normalizer)
+    return orjson.dumps(normalizer).decode() if any(map(_may_change, parts)) else None
+
+
+def _may_change(part: Mapping[str, Any]) -> bool:
+    if part.get("type") == "Replace":
+        # the sign of a blank, which the decoder turns back
+        return not str((part.get("pattern") or {}).get("String") or "x").isspace()
+    return part.get("type") not in _UNCHANGING
 
 
 def _may_remove(part: Mapping[str, Any]) -> bool:

@@ -400,6 +400,17 @@ def test_a_dataset_of_which_a_template_refuses_all_rows_says_so_by_file(project:
     assert "5 template_refused (one.jsonl 3, two.jsonl 2)" in said, said
 
 
+def test_characters_that_a_normalizer_changes_are_told_by_file(project: Project, tmp_path: Path) -> None:
+    tokenizer = {"path": str(save(tmp_path, "wordpiece_blanks")), "engine": "tokenizers"}
+    files = {"train/a.jsonl": texts("The Quick brown fox"), "train/b.jsonl": texts("the FOX", "the fox")}
+    declared = corpus(project, "lowered", files, tokenizer=tokenizer, document={"separator": "</s>"})
+    project.declare("TokenizedCorpus", "lowered", **declared)
+    assert "5 of 33 characters changed" in block(project.run("lowered"))[0]
+    loss = only(project.losses("lowered"), reason="changed_characters")
+    assert loss["action"] == "changed"
+    assert loss["files"] == {"train/b.jsonl": 3, "train/a.jsonl": 2}
+
+
 def test_another_limit_of_losses_is_judged_again_though_nothing_is_built(project: Project, tmp_path: Path) -> None:
     tokenizer = {"path": str(save(tmp_path, "wordlevel")), "engine": "tokenizers"}
     rows = texts("the quick brown fox", "the quick qwertz fox")

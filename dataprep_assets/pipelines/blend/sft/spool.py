@@ -380,8 +380,7 @@ class _Spooling:
             sampled_documents=self._sampled,
             source_bytes=source_bytes,
             text_characters=self._characters,
-            unknown_tokens=self._losses.unknown_tokens,
-            dropped_characters=self._losses.dropped_characters,
+            **self._losses.counts,
             min_id=self._low if self._sequences else None,
             max_id=self._high if self._sequences else None,
         )
