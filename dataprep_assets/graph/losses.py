@@ -23,7 +23,7 @@ from dataprep_assets.integrity.receipt import Receipt
 if TYPE_CHECKING:
     from dataprep_assets.graph.spec import ArtifactSpec
 
-Action = Literal["dropped", "cut", "left out", "unknown"]
+Action = Literal["dropped", "cut", "left out", "unknown", "changed"]
 BAD_RECORD, RULE, FILTER = "bad record", "rule", "filter"
 """Kinds of reasons: the row cannot be used, a rule of the user drops it, or an option of the declaration does."""
 WIDTH = 80
@@ -45,7 +45,8 @@ class Loss:
     One whose `count` is 0 only says how many there are in its part.
 
     Attributes:
-        action: What was done to them: `cut` stay in part, and `unknown` tokens stand for text that is not in them.
+        action: What was done to them: `cut` stay in part, `changed` characters became others, and `unknown` tokens
+            stand for text that is not in them.
         reason: The reason, as the ledger has it, or the key that decides.
         count: How many were lost.
         of: How many there are with them; 0 if that is not known.

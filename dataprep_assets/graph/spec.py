@@ -121,7 +121,8 @@ class Proof:
 
     `version` is increased when the proof becomes stricter or is corrected: remembered verdicts of older versions no
     longer count. A proof that is not `blocking` is reported without stopping what is downstream. One that `samples`
-    looks at some documents, or, with `every_document`, at all.
+    looks at some documents, or, with `every_document`, at all. `limit` is the declared number that it judges by: a
+    verdict by another one does not count.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Proof:
     version: int = 1
     samples: bool = False
     every_document: bool = False
+    limit: float | None = None
 
 
 Examine = Callable[[ArtifactStore, Sequence[str]], Iterator[tuple[str, Finding]]]

@@ -49,6 +49,7 @@ class KeptFinding(TypedDict):
     spans: NotRequired[list[tuple[int, int, int | None, str]]]
     blocking: NotRequired[bool]
     every_document: NotRequired[bool]
+    limit: NotRequired[float | None]
 
 
 class Record(TypedDict):
@@ -266,6 +267,7 @@ def write_record(
             "version": proof.version,
             "blocking": proof.blocking,
             "every_document": proof.every_document,
+            "limit": proof.limit,
         }
         for proof in proofs
     }
@@ -325,6 +327,8 @@ def verdict_in(value: Record, proofs: Iterable[Proof], *, some: bool) -> Verdict
             return None
         if proof.every_document and not kept.get("every_document"):
             return None  # a sample gave it
+        if proof.limit != kept.get("limit"):
+            return None
         summary = Sentence(kept["summary"], (Span(*one) for one in kept.get("spans", ())))
         findings[proof.name] = Finding(passed=kept["passed"], summary=summary, warning=kept["warning"])
     return Verdict(findings=findings, at=value["at"], again=value["again"])

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from dataprep_assets.errors import IntegrityError
 
-LOSSES = ("unknown_tokens", "dropped_characters")
+LOSSES = ("unknown_tokens", "dropped_characters", "changed_characters")
 """The counts of what a tokenizer does not keep, which the line of a source file has where they are not 0."""
 RETRACTED = "retracted"
 """The reason, in a ledger, for dropping documents on the dataset's retraction list."""
@@ -32,7 +32,7 @@ class Ledger:
     - `literal_separators`: ids equal to the separator that came out of text (0 with the default policy).
     - `special_literals`: documents that hold a literal special token of the tokenizer.
     - `unknown_tokens`: ids that stand for what the tokenizer does not know; `dropped_characters`: characters other than
-      white space that it leaves out.
+      white space that it leaves out; `changed_characters`: those that its normalizer makes others of.
     - `min_id`, `max_id`: range of the ids written; None for an empty stream.
     """
 
@@ -51,6 +51,7 @@ class Ledger:
     text_characters: int = 0
     unknown_tokens: int = 0
     dropped_characters: int = 0
+    changed_characters: int = 0
     min_id: int | None = None
     max_id: int | None = None
 

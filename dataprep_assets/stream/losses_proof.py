@@ -1,12 +1,18 @@
-"""Proof that a tokenizer keeps what texts hold: few tokens are unknown, few characters have no token."""
+"""Proof that a tokenizer keeps what texts hold: few tokens are unknown, few characters have no token.
 
-from collections.abc import Mapping
+Entry points: `losses_within_limit`; `as_declared` for all proofs of a stream.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.proof_level import Level, at_level
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.sentences import number_of, safe, sentence, typed
+from dataprep_assets.stream.declaration import TokenizerDeclaration
 
 LOSSES_PROOF = Proof(
     "losses_within_limit",
@@ -14,6 +20,14 @@ LOSSES_PROOF = Proof(
     blocking=False,
 )
 _WORST = 3
+
+
+def as_declared(proofs: Iterable[Proof], level: Level, tokenizer: TokenizerDeclaration | None) -> tuple[Proof, ...]:
+    """The proofs as a dataset asks for them: at its level, with the limit of its tokenizer."""
+    limit = None if tokenizer is None else tokenizer.max_loss
+    return tuple(
+        replace(proof, limit=limit) if proof.name == LOSSES_PROOF.name else proof for proof in at_level(proofs, level)
+    )
 
 
 @judged

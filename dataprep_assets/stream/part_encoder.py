@@ -284,8 +284,7 @@ class _Counting:
             literal_separators=self._literal_separators,
             special_literals=self._special_literals,
             text_characters=self._characters,
-            unknown_tokens=self._losses.unknown_tokens,
-            dropped_characters=self._losses.dropped_characters,
+            **self._losses.counts,
             min_id=min([self._low, *added]) if some else None,
             max_id=max([self._high, *added]) if some else None,
         )

@@ -9,7 +9,11 @@ from dataprep_assets.integrity.ledger import RETRACTED, SELECTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
 
 _KINDS = {RETRACTED: "", SHORT: FILTER, NO_TOKENS: FILTER}
-UNKNOWN_TOKENS, DROPPED_CHARACTERS = "unknown_tokens", "dropped_characters"
+_OF_TOKENIZERS: dict[str, Action] = {
+    "unknown_tokens": "unknown",
+    "dropped_characters": "dropped",
+    "changed_characters": "changed",
+}
 
 
 def stream_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
@@ -28,8 +32,9 @@ def stream_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
 def tokenizer_losses(receipts: Sequence[Receipt], part: str = "") -> Iterator[Loss]:
     """What the tokenizer could not say of the texts of some shards, where their receipts count it."""
     total = Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
-    yield _counted(receipts, "unknown", UNKNOWN_TOKENS, of=total.tokens, unit="token", part=part)
-    yield _counted(receipts, "dropped", DROPPED_CHARACTERS, of=total.text_characters, unit="character", part=part)
+    for name, action in _OF_TOKENIZERS.items():
+        of, unit = (total.tokens, "token") if action == "unknown" else (total.text_characters, "character")
+        yield _counted(receipts, action, name, of=of, unit=unit, part=part)
 
 
 def _counted(receipts: Sequence[Receipt], action: Action, name: str, *, of: int, unit: str, part: str) -> Loss:

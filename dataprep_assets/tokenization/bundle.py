@@ -5,7 +5,7 @@ The digest is part of every key downstream, so it covers exactly what can change
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.integrity.digest import digest_value, sha256_file
+from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.stores.files import version_of
 from dataprep_assets.tokenization.definition import Definition, definition_of
 from dataprep_assets.tokenization.library_errors import panics_as_errors
@@ -69,13 +69,20 @@ class TokenizerBundle:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the names and digests of the files that determine ids."""
+        # ids from before the tokens of its configuration were read are others
+        is_completed = bool(self._config.get("added_tokens_decoder")) and self.definition.is_completed
+        return digest_value([self._digest, "added_tokens_decoder"]) if is_completed else self._digest
+
+    @property
+    def _digest(self) -> str:
         return _digest(self.directory, tuple(version_of(str(self.directory / name)) for name in _FILES))
 
     @cached_property
     def definition(self) -> Definition:
         """What its `tokenizer.json` defines. Raises TokenizerError for a file that is none or exceeds the limits."""
         ends = tuple(filter(None, map(self.configured, ("bos_token", "eos_token"))))
-        return definition_of(self.directory / _FILES[0], self.digest, ends)
+        decoder = canonical_json(self._config.get("added_tokens_decoder") or {}).decode()
+        return definition_of(self.directory / _FILES[0], self._digest, ends, decoder)
 
     @property
     def tokenizer_json(self) -> str:
@@ -301,6 +308,10 @@ class LiteralFinder:
             if rare in text and prefix in text:  # a single character is found several times as fast as two
                 return self._pattern.search(text) is not None
         return False
+
+    def replaced(self, text: str, by: Callable[[str], str]) -> str:
+        """The text with what `by` returns for a literal in place of each, of several that fit the longest."""
+        return self._pattern.sub(lambda match: by(match[0]), text)
 
     def count(self, texts: Iterable[str]) -> int:
         """How many of the texts contain any of the literals."""

@@ -30,6 +30,9 @@ _UNKNOWN = {"WordPiece": "[UNK]", "WordLevel": "<unk>"}
 """The unknown token of a model whose file names none."""
 _KEEPING = frozenset({"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "ByteLevel", "Strip", "Sequence"})
 """Normalizers that leave out no character but white space."""
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_UNCHANGING = frozenset({"NFC", "NFD", "Prepend", "ByteLevel", "Strip", "Sequence"})
+"""Normalizers that change no character but white space, or its Unicode form."""
 _SECRET = secrets.token_hex(16)
 """Begins the names of entries that no text may reach. Every process has its own, so nobody can write a text with it; it
 is in no key and no file."""
@@ -49,6 +52,8 @@ class Definition:
         tables: The Unicode tables that decide ids.
         unknown_id: The id that the model gives to what it does not know; None if it never does.
         may_drop: Whether characters may be left out of the ids without a trace.
+        normalizer: The normalizer, as JSON, if it may make other characters of those of a text; else None.
+        is_completed: Whether `tokenizer_config.json` has added tokens, or flags of them, that the file does not have.
     """
 
     text: str
@@ -60,6 +65,8 @@ class Definition:
     tables: dict[str, str]
     unknown_id: int | None
     may_drop: bool
+    normalizer: str | None = None
+    is_completed: bool = False
 
     def reaches(self, content: str) -> bool:
         """Whether a text may become the id of this token, where literal special tokens are text."""
@@ -149,15 +156,19 @@ class _Model:
 
 
 @lru_cache(maxsize=2)
-def definition_of(path: Path, _digest: str, ends: tuple[str, ...]) -> Definition:
+def definition_of(path: Path, _digest: str, ends: tuple[str, ...], decoder: str = "{}") -> Definition:
     """What the `tokenizer.json` at `path` defines, parsed once a process as long as its content (`_digest`) stays.
 
     `ends` are the contents that `tokenizer_config.json` names as beginning and end of a text. They are special whatever
-    the file says, as they are for transformers. Raises TokenizerError for a file that is none or exceeds the limits.
+    the file says, as they are for transformers. `decoder` is its `added_tokens_decoder`, as JSON: transformers adds
+    these tokens to those of the file, and believes it on their flags. Raises TokenizerError for a file that is none or
+    exceeds the limits, and for a token that has another id than transformers would give it.
     """
     value = _read(path)
     value["truncation"] = value["padding"] = None
-    added, model = value.get("added_tokens") or [], _Model(value["model"])
+    model = _Model(value["model"])
+    before = value.get("added_tokens") or []
+    added = value["added_tokens"] = _completed(before, model, orjson.loads(decoder), path)
     contents = {token["content"] for token in added if token.get("special")}
     own = {token["content"]: token["id"] for token in added} | {
         content: model.ids[content] for content in (*contents, *ends) if content in model.ids
@@ -184,7 +195,38 @@ def definition_of(path: Path, _digest: str, ends: tuple[str, ...]) -> Definition
         tables=reference_tables(value.get("normalizer"), value.get("pre_tokenizer")),
         unknown_id=unknown_id,
         may_drop=not knows or any(map(_may_remove, parts)),
+        normalizer=_rewriting(value.get("normalizer")),
+        is_completed=added != before,
     )
+
+
+def _completed(added: list[dict[str, Any]], model: _Model, decoder: Any, path: Path) -> list[dict[str, Any]]:
+    """The added tokens of a file, with those of the `added_tokens_decoder` and its flags."""
+    if not isinstance(decoder, dict) or not all(
+        number.isdecimal() and len(number) < 10 and isinstance(token, dict) and isinstance(token.get("content"), str)
+        for number, token in decoder.items()
+    ):
+        raise TokenizerError(
+            f"{path.with_name('tokenizer_config.json')}: `added_tokens_decoder` is not an object of ids and tokens. "
+            "Save it again: save_pretrained(folder) of transformers"
+        )
+    found = {token["content"]: token for token in added}
+    following = max([len(model.ids), *(token["id"] + 1 for token in added)])
+    for number, token in sorted(decoder.items(), key=lambda one: int(one[0])):
+        content = token["content"]
+        # of a token that the file has, its id counts for every library
+        held: int = found[content]["id"] if content in found else model.ids.get(content, following)
+        if content not in found and content not in model.ids and held != int(number):
+            raise TokenizerError(
+                f"{path.with_name('tokenizer_config.json')}: `added_tokens_decoder` gives {content!r} the id {number}; "
+                f"{path.name} does not have it, and the next free id is {held}. Save both again: "
+                "save_pretrained(folder) of transformers"
+            )
+        following = max(following, held + 1)
+        flags = {name: bool(token.get(name)) for name in _FLAGS}
+        flags["normalized"] = bool(token.get("normalized", not flags["special"]))
+        found[content] = {"id": held, "content": content, **flags}
+    return list(found.values()) if decoder else added
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -261,6 +303,19 @@ def _with_literals_as_text(value: dict[str, Any], model: _Model, contents: Colle
         before = value.get("pre_tokenizer")
         value["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [before, cut]} if before else cut
     return orjson.dumps(value).decode()
+
+
+def _rewriting(normalizer: Any) -> str | None:
+    """A normalizer, as JSON, that may change more of a text than its white space and Unicode form."""
+    parts = parts_of(normalizer)
+    return orjson.dumps(normalizer).decode() if any(map(_may_change, parts)) else None
+
+
+def _may_change(part: Mapping[str, Any]) -> bool:
+    if part.get("type") == "Replace":
+        # the sign of a blank, which the decoder turns back
+        return not str((part.get("pattern") or {}).get("String") or "x").isspace()
+    return part.get("type") not in _UNCHANGING
 
 
 def _may_remove(part: Mapping[str, Any]) -> bool:

@@ -1,60 +1,91 @@
-"""What a tokenizer does not keep of texts: tokens that stand for anything unknown, and characters without any token.
+"""What a tokenizer does not keep of texts: unknown tokens, characters without any token, and characters that its
+normalizer changes, such as capital letters.
 
-Most tokenizers of today know every byte, so there is nothing to count, and it costs nothing. Of the
-others, whether a character leaves a trace is found out once for each character: it is dropped if the ids are the same
-without it. White space is not counted, because many tokenizers leave it out on purpose.
+Most tokenizers of today know every byte and change none, so there is nothing to count, and it costs nothing. Of the
+others, what becomes of a character is found out once for each character: it is dropped if the ids are the same without
+it, and changed if it is not in its normalized text. Texts that a normalizer replaces as they are count besides. White
+space is not counted, because many tokenizers leave it out on purpose; nor is another Unicode form of a character.
 
 Entry points: `Losses`.
 """
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.integrity.ledger import LOSSES
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens
 from dataprep_assets.tokenization.library_errors import EncodingError
+from dataprep_assets.tokenization.reference import normalizing, parts_of
+
+_NEW, _KEPT, _DROPPED, _CHANGED = range(4)
+"""What becomes of a character; at first that is not known."""
 
 
 class Losses:
-    """Counts the losses of texts with one tokenizer."""
+    """Counts the losses of texts with one tokenizer: `counts`, by their names in a ledger."""
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
         definition = bundle.definition
-        self._unknown_id = definition.unknown_id
-        self._may_drop, self._bundle, self._mode = definition.may_drop, bundle, special_tokens
-        self._known: set[str] = set()
-        self._dropped: dict[int, None] = {}
-        self.unknown_tokens = self.dropped_characters = 0
+        self._unknown_id, self._may_drop = definition.unknown_id, definition.may_drop
+        self._bundle, self._mode = bundle, special_tokens
+        self._normalizer = None if definition.normalizer is None else json.loads(definition.normalizer)
+        replaced = (str((part.get("pattern") or {}).get("String") or "") for part in parts_of(self._normalizer))
+        self._replaced = [text for text in replaced if len(text) > 1 and not text.isspace()]
+        self.counts = dict.fromkeys(LOSSES, 0)
 
     def count(self, texts: Sequence[str], ids: NDArray[Any]) -> None:
         """Count the losses of texts that have these ids."""
         if self._unknown_id is not None:
-            self.unknown_tokens += int(np.count_nonzero(ids == self._unknown_id))
-        if not self._may_drop:
+            self.counts["unknown_tokens"] += int(np.count_nonzero(ids == self._unknown_id))
+        if not self._may_drop and self._normalizer is None:
             return
-        if new := set().union(*texts) - self._known:
-            self._learn(new)
-        if self._dropped:
-            self.dropped_characters += sum(len(text) - len(text.translate(self._dropped)) for text in texts)
+        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+        found = self._kinds[codes]
+        if not found.all():
+            self._learn([*map(chr, np.unique(codes[found == _NEW]).tolist())])
+            found = self._kinds[codes]
+        self.counts["dropped_characters"] += int(np.count_nonzero(found == _DROPPED))
+        self.counts["changed_characters"] += int(np.count_nonzero(found == _CHANGED)) + sum(
+            len(one) * text.count(one) for one in self._replaced for text in texts
+        )
 
-    def _learn(self, characters: set[str]) -> None:
+    @cached_property
+    def _kinds(self) -> NDArray[np.uint8]:
+        """What becomes of each character, by its code."""
+        return np.zeros(0x110000, np.uint8)
+
+    def _learn(self, characters: list[str]) -> None:
+        """Find out what becomes of these characters."""
+        asked = [character for character in characters if not character.isspace()]
+        self._kinds[[*map(ord, characters)]] = _KEPT
+        if self._normalizer is not None:
+            # between letters that compose with none, as a combining mark begins no text
+            normalized = normalizing(self._normalizer, [f"q{character}q" for character in asked])
+            for character, text in zip(asked, normalized, strict=True):
+                if normalize("NFC", character) not in normalize("NFC", text):
+                    self._kinds[ord(character)] = _CHANGED
+        if self._may_drop:
+            self._learn_dropped(asked)
+
+    def _learn_dropped(self, characters: list[str]) -> None:
         """Find out which of these characters leave no trace."""
-        self._known |= characters
-        asked = sorted(character for character in characters if not character.isspace())
         # alone, within a word and between words: an engine may write a sign of its own before a text
         frames = ("{}", "x{}x", "x {} x")
         without = [self._ids(frame.format("")) for frame in frames]
-        for character in asked:
+        for character in characters:
             found = [self._ids(frame.format(character)) for frame in frames]
             # unknown neighbors share one token with an unknown character, which shows nothing
             known = [ids is not None and self._unknown_id not in ids for ids in found]
             same = [ids == bare for ids, bare in zip(found, without, strict=True)]
             if known[0] and any(one and other for one, other in zip(known, same, strict=True)):
-                self._dropped[ord(character)] = None
+                self._kinds[ord(character)] = _DROPPED
 
     @cached_property
     def _reference(self) -> ReferenceEngine:

@@ -4,7 +4,7 @@ Its interface is another one from 1.0 on, which has no `from_str`, `get_vocab` o
 told which one is installed. `TABLES_BEFORE` are the tables of every version below 1.0 that is allowed, and so of every
 dataset whose receipts name none.
 
-Entry points: `load_reference`, `reference_tables`, `touched`.
+Entry points: `load_reference`, `normalizing`, `reference_tables`, `touched`.
 """
 
 import json
@@ -112,6 +112,13 @@ def flat_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uint64
     if rows and isinstance(rows[0], np.ndarray):
         return np.concatenate(rows).astype(np.uint32, copy=False), offsets
     return np.fromiter(chain.from_iterable(rows), np.uint32, int(offsets[-1])), offsets
+
+
+def normalizing(normalizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
+    """What the normalizer of a `tokenizer.json` makes of texts, without turning bytes into letters."""
+    parts = [part for part in parts_of(normalizer) if part["type"] not in ("Sequence", "ByteLevel")]
+    loaded = load_reference(_probe(normalizer={"type": "Sequence", "normalizers": parts}), special_as_text=True)
+    return [loaded.decode(list(ids)) for ids in loaded.encode(texts)]
 
 
 def reference_tables(normalizer: Any, pre_tokenizer: Any) -> dict[str, str]:

@@ -17,6 +17,7 @@ from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tokenization.chat.trap import QWEN
+from dataprep_assets_tests.tokenization.families import save
 
 TOKENIZER = {"path": str(SAMPLE / "tokenizer"), "engine": "tokenizers"}
 STREAM = {"tokenizer": TOKENIZER, "document": {"separator": "<|endoftext|>"}}
@@ -430,3 +431,25 @@ def test_a_dataset_of_which_a_template_refuses_all_rows_says_so_by_file(project:
     assert ran.returncode
     assert "Raise its weight" not in said
     assert "5 template_refused (one.jsonl 3, two.jsonl 2)" in said, said
+
+
+def test_characters_that_a_normalizer_changes_are_told_by_file(project: Project, tmp_path: Path) -> None:
+    tokenizer = {"path": str(save(tmp_path, "wordpiece_blanks")), "engine": "tokenizers"}
+    files = {"train/a.jsonl": texts("The Quick brown fox"), "train/b.jsonl": texts("the FOX", "the fox")}
+    declared = corpus(project, "lowered", files, tokenizer=tokenizer, document={"separator": "</s>"})
+    project.declare("TokenizedCorpus", "lowered", **declared)
+    assert "5 of 33 characters changed" in block(project.run("lowered"))[0]
+    loss = only(project.losses("lowered"), reason="changed_characters")
+    assert loss["action"] == "changed"
+    assert loss["files"] == {"train/b.jsonl": 3, "train/a.jsonl": 2}
+
+
+def test_another_limit_of_losses_is_judged_again_though_nothing_is_built(project: Project, tmp_path: Path) -> None:
+    tokenizer = {"path": str(save(tmp_path, "wordlevel")), "engine": "tokenizers"}
+    rows = texts("the quick brown fox", "the quick qwertz fox")
+    declared = corpus(project, "words", {"train/a.jsonl": rows}, document={"separator": "</s>"})
+    verdicts = []
+    for limit in (1.0, 0.01):
+        project.declare("TokenizedCorpus", "words", **declared | {"tokenizer": tokenizer | {"max_loss": limit}})
+        verdicts.append("losses_within_limit" in project.run("words"))
+    assert verdicts == [False, True]

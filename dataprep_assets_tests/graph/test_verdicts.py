@@ -143,6 +143,14 @@ def test_verdicts_of_an_older_version_of_a_proof_no_longer_count(declaration: No
     assert found(declaration, store, ["n-1", "n-2"], STRICTER)["has_words"].facts["notices_not_examined_yet"] == 0
 
 
+def test_a_verdict_by_another_limit_does_not_count(declaration: Notices, store: LocalArtifacts) -> None:
+    by = {limit: [replace(WORDS, limit=limit), POLITE] for limit in (0.1, 0.2)}
+    found(declaration, store, KEYS, by[0.1])
+    unknown = "notices_not_examined_yet"
+    assert found(declaration, store, ["n-0"], by[0.1])["has_words"].facts[unknown] == 0
+    assert found(declaration, store, ["n-0"], by[0.2])["has_words"].facts[unknown] == 2
+
+
 def test_a_memory_from_before_a_proof_existed_counts_as_none(declaration: Notices, store: LocalArtifacts) -> None:
     found(declaration, store, KEYS, [WORDS])
     assert found(declaration, store, ["n-0"])["is_polite"].facts["notices_not_examined_yet"] == 2

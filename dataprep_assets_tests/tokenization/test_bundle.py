@@ -9,9 +9,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from dataprep_assets.errors import TokenizerError
+from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets_tests.bench.invented_text import SEPARATORS, train_tokenizer
+from dataprep_assets_tests.readers.transformers import encoded, tokenizer_facts
 
 _TEXTS = ["the cat sat on the mat", "a dog and a cat"] * 20
 
@@ -160,3 +162,65 @@ def test_auto_offers_no_ordinary_word_as_the_end_of_a_document(tmp_path: Path) -
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     with pytest.raises(TokenizerError, match=r"in its vocabulary are .*</s>"):
         TokenizerBundle.load(folder).separator("auto", "text")
+
+
+def _configured(folder: Path, decoder: Any) -> TokenizerBundle:
+    """The tokenizer of a folder with one added token, and this `added_tokens_decoder` in its configuration."""
+    train_tokenizer(folder, _TEXTS, size=262)
+    definition = json.loads((folder / "tokenizer.json").read_bytes())
+    definition["added_tokens"] = [_token("<|one|>", len(definition["model"]["vocab"]))]
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": decoder}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return TokenizerBundle.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_completed"),
+    [
+        ({}, False),
+        ({0: {"content": "<|one|>"}}, False),
+        ({0: {"content": "<|one|>", "lstrip": True}}, True),
+        ({0: {"content": "<|one|>", "special": False}}, True),
+        ({1: {"content": "<|two|>", "special": False}, 2: {"content": "cat"}}, True),
+        # of a token that tokenizer.json has, its id counts
+        ({5: {"content": "<|one|>"}}, False),
+    ],
+)
+def test_added_tokens_of_the_configuration_are_those_of_transformers(
+    tmp_path: Path, changes: dict[int, dict[str, Any]], is_completed: bool
+) -> None:
+    first = _configured(tmp_path / "first", {}).vocab_size - 1
+    decoder = {
+        str(first + at): {key: value for key, value in (_token("", 0) | change).items() if key != "id"}
+        for at, change in changes.items()
+    }
+    bundle = _configured(tmp_path / "tokenizer", decoder)
+    texts = ["the <|one|> cat", "a<|two|> dog and a cat"]
+    ids = [ReferenceEngine(bundle, "match").encode([text])[0].tolist() for text in texts]
+    assert ids == encoded(bundle.directory, texts)
+    assert bundle.vocab_size == tokenizer_facts(bundle.directory)["length"]
+    assert bundle.definition.is_completed == is_completed
+    flagged = {change["content"] for change in changes.values() if change.get("special", True)} | {"<|one|>"}
+    flagged -= {change["content"] for change in changes.values() if not change.get("special", True)}
+    assert {token.content for token in bundle.special_tokens} == flagged
+
+
+def test_tokens_of_the_configuration_are_part_of_the_digest_where_they_change_the_tokenizer(tmp_path: Path) -> None:
+    """Ids from before they were read may be others; the same files without such tokens keep their digest."""
+    bundle = _configured(tmp_path / "tokenizer", {})
+    size = bundle.vocab_size
+    files = {name: sha256_file(bundle.directory / name) for name in ("tokenizer.json", "tokenizer_config.json")}
+    assert bundle.digest == digest_value(list(files.items()))
+    bundle = _configured(tmp_path / "more", {str(size): _token("<|two|>", size)})
+    files = {name: sha256_file(bundle.directory / name) for name in files}
+    assert bundle.digest != digest_value(list(files.items()))
+
+
+@pytest.mark.parametrize("decoder", [{"900": {"content": "<|far|>"}}, {"x": {"content": "a"}}, {"1": "a"}, [1]])
+def test_a_configuration_with_another_id_for_a_token_that_the_file_lacks_is_refused(
+    tmp_path: Path, decoder: Any
+) -> None:
+    bundle = _configured(tmp_path / "tokenizer", decoder)
+    with pytest.raises(TokenizerError, match=r"tokenizer_config\.json: `added_tokens_decoder`"):
+        _ = bundle.definition

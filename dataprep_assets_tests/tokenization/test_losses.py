@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tokenizers import Regex, Tokenizer, normalizers
 
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
@@ -17,7 +18,7 @@ from dataprep_assets_tests.tokenization.families import FAMILIES, save
 def _losses(bundle: TokenizerBundle, texts: list[str]) -> tuple[int, int]:
     losses = Losses(bundle, "text")
     losses.count(texts, ReferenceEngine(bundle, "text").encode(texts)[0])
-    return losses.unknown_tokens, losses.dropped_characters
+    return losses.counts["unknown_tokens"], losses.counts["dropped_characters"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -49,6 +50,39 @@ def test_characters_that_a_model_leaves_out_are_counted(tmp_path: Path) -> None:
     value["model"]["unk_token"] = None
     (tmp_path / "tokenizer.json").write_text(json.dumps(value))
     assert _losses(TokenizerBundle.load(tmp_path), ["the ☃☃ fox ☃", "quick"]) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "text", "expected"),
+    [
+        (None, "The Ｆox é", (0, 0)),
+        (normalizers.NFC(), "e\u0301 \uf900 é", (0, 0)),
+        (normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), "the fox", (0, 0)),
+        (normalizers.Strip(), "  the fox ", (0, 0)),
+        (normalizers.Lowercase(), "The FOX is\u00a0Ä", (0, 5)),
+        (normalizers.NFKC(), "① ﬁne Ａ e\u0301", (0, 3)),
+        (normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]), "naïve e\u0301", (1, 1)),
+        (normalizers.Replace(Regex("[„“]"), '"'), "„the“ fox", (0, 2)),
+        (normalizers.Replace("``", '"'), "``the'' fox", (0, 2)),
+        (normalizers.Replace("#", ""), "# the #fox", (2, 0)),
+        (normalizers.Sequence([normalizers.Lowercase(), normalizers.ByteLevel()]), "The É fox", (0, 2)),
+    ],
+)
+def test_characters_that_a_normalizer_changes_are_counted(
+    tmp_path: Path, normalizer: normalizers.Normalizer | None, text: str, expected: tuple[int, int]
+) -> None:
+    value = json.loads((save(tmp_path, "bytes") / "tokenizer.json").read_bytes())
+    tokenizer = Tokenizer.from_str(json.dumps(value | {"normalizer": None}))
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    bundle = TokenizerBundle.load(tmp_path)
+    losses = Losses(bundle, "text")
+    for _ in range(2):
+        losses.count([text, "the"], ReferenceEngine(bundle, "text").encode([text, "the"])[0])
+    counted = losses.counts["dropped_characters"], losses.counts["changed_characters"]
+    assert counted == (2 * expected[0], 2 * expected[1])
+    assert losses.counts["unknown_tokens"] == 0
 
 
 def _receipt(**counts: int) -> Receipt:

@@ -7,7 +7,7 @@ from typing import Any
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.proof_level import at_level, documents_in
+from dataprep_assets.graph.proof_level import documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
@@ -21,6 +21,7 @@ from dataprep_assets.pipelines.blend.losses import shard_losses
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
+from dataprep_assets.stream.losses_proof import as_declared
 
 SHARDS: Mapping[Stage, BlendShards[Any]] = {
     "pretrain": INDEXED_BINS_SHARDS,
@@ -67,7 +68,7 @@ def blend_shards_spec(
         rows=made.rows,
         columns=made.columns(blend),
         proofs=Proofs(
-            proofs=at_level(made.proofs, blend.prove.level),
+            proofs=as_declared(made.proofs, blend.prove.level, blend.tokenizer),
             examine=partial(_examine, blend),
             documents=documents_in if blend.stage != "rl" else None,
         ),
@@ -102,7 +103,7 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[s
     made, plan = SHARDS[blend.stage], load_blend_plan(blend, store)
     return of_all_partitions(
         store,
-        at_level(made.proofs, blend.prove.level),
+        as_declared(made.proofs, blend.prove.level, blend.tokenizer),
         plan.partitions,
         examined,
         artifact=partial(blend.artifact, made.name),

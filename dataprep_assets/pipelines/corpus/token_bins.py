@@ -11,7 +11,7 @@ from functools import partial
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS, worker_count
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.proof_level import at_level, documents_in
+from dataprep_assets.graph.proof_level import documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
@@ -24,6 +24,7 @@ from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.unique_ids import DOCUMENT_IDS_UNIQUE, document_ids_unique
 from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.losses_proof import as_declared
 from dataprep_assets.stream.round_trip_proofs import ready
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.stream_index import index_metadata, retracted_here
@@ -74,7 +75,7 @@ def token_bins_spec(
         losses=lambda _, receipts: stream_losses(receipts, split),
         proofs=Proofs(
             proofs=(
-                *at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
+                *as_declared(TOKEN_BINS_PROOFS, corpus.prove.level, corpus.tokenizer),
                 *(() if corpus.document.id_field is None else (DOCUMENT_IDS_UNIQUE,)),
             ),
             examine=partial(_examine, corpus, split),
@@ -168,7 +169,7 @@ def _examine(
 
     for name, finding in of_all_partitions(
         store,
-        at_level(TOKEN_BINS_PROOFS, corpus.prove.level),
+        as_declared(TOKEN_BINS_PROOFS, corpus.prove.level, corpus.tokenizer),
         manifest.partitions(split),
         examined,
         artifact=partial(corpus.artifact, TOKEN_BINS),

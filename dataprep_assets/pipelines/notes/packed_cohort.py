@@ -287,6 +287,7 @@ class _Writer:
             special_literals=spool.special_literals,
             unknown_tokens=spool.unknown_tokens,
             dropped_characters=spool.dropped_characters,
+            changed_characters=spool.changed_characters,
             reference_documents=spool.reference_documents,
             sampled_documents=spool.sampled_documents,
             source_bytes=source_bytes,

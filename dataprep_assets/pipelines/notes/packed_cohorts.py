@@ -14,7 +14,7 @@ from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.losses import BAD_RECORD, FILTER, Loss, dropped_rows
-from dataprep_assets.graph.proof_level import at_level, documents_in
+from dataprep_assets.graph.proof_level import documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
@@ -33,6 +33,7 @@ from dataprep_assets.pipelines.notes.reading import EMPTY, MISSING_METADATA
 from dataprep_assets.pipelines.notes.retractions import retracted_here
 from dataprep_assets.pipelines.notes.source_watch import notes_watch
 from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.losses_proof import as_declared
 from dataprep_assets.stream.source import upstream_of
 from dataprep_assets.stream.stream_losses import tokenizer_losses
 from dataprep_assets.stream.token_stream import load_encoder
@@ -62,7 +63,7 @@ def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certific
         losses=lambda _, receipts: _losses(notes, receipts),
         rows=_rows,
         proofs=Proofs(
-            proofs=at_level(COHORT_PROOFS, notes.prove.level),
+            proofs=as_declared(COHORT_PROOFS, notes.prove.level, notes.tokenizer),
             examine=partial(_examine, notes),
             documents=documents_in,
         ),
@@ -147,7 +148,7 @@ def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[s
     cohorts = {cohort.month: cohort for cohort in packed_cohorts(notes, store, examined)}
     return of_all_partitions(
         store,
-        at_level(COHORT_PROOFS, notes.prove.level),
+        as_declared(COHORT_PROOFS, notes.prove.level, notes.tokenizer),
         notes.months.expected,
         examined,
         artifact=partial(notes.artifact, PACKED_COHORTS),

@@ -148,6 +148,7 @@ class Spool:
     literal_separators: int
     unknown_tokens: int
     dropped_characters: int
+    changed_characters: int
     reference_documents: int
     sampled_documents: int
 
@@ -363,8 +364,9 @@ class _Filling:
             patients_without_notes=self._without,
             special_literals=self._special_literals,
             literal_separators=self._literal_separators,
-            unknown_tokens=self._losses.unknown_tokens,
-            dropped_characters=self._losses.dropped_characters,
+            unknown_tokens=self._losses.counts["unknown_tokens"],
+            dropped_characters=self._losses.counts["dropped_characters"],
+            changed_characters=self._losses.counts["changed_characters"],
             reference_documents=self._encoder.reference_documents - self._before[0],
             sampled_documents=self._encoder.sampled_documents - self._before[1],
             **arrays,

@@ -1,17 +1,19 @@
 """Encodes rendered conversations to ids and loss masks, many at a time and without a Python step per token.
 
-The text is cut at the special tokens that the template wrote. Each becomes its one id; the text between them is encoded
-as plain text, so nothing in a conversation can become a special token, and nothing is added: no BOS, no EOS. The text
-is also cut where an answer begins. A model reads its prompt as separate tokens before it answers, so no token may span
-that cut; the original (Nemotron, `core/chat_sft_shard_core.py`) also encodes its chunks separately. If there is a
-special token or a pre-tokenizer's boundary at the cut, as in the bundled template, the ids are those of the whole text.
+The text is cut at the special tokens that the template wrote, and at others that it writes (`structure`). Each becomes
+its one id; the text between them is encoded as plain text, so nothing in a conversation can become a special token, and
+nothing is added: no BOS, no EOS. A token that is not flagged special would be matched in that text, so a literal one is
+cut behind its first character. The text is also cut where an answer begins. A model reads its prompt as separate tokens
+before it answers, so no token may span that cut; the original (Nemotron, `core/chat_sft_shard_core.py`) also encodes
+its chunks separately. If there is a special token or a pre-tokenizer's boundary at the cut, as in the bundled template,
+the ids are those of the whole text.
 
 The mask is aligned to labels (docs/formats/packed-sft.md#loss-mask): position `i` is 1 when token `i + 1` of its
 sequence is trained, and the last position of a sequence is 0.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.sentences import safe
-from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.rendering import Rendered
 from dataprep_assets.tokenization.engines import ReferenceEngine
@@ -50,14 +52,22 @@ def label_aligned(trained: NDArray[np.bool_], offsets: NDArray[np.int64]) -> NDA
 
 
 class ChatEncoder:
-    """Encodes rendered conversations. The given encoder must read special tokens as text."""
+    """Encodes rendered conversations. The given encoder must read special tokens as text.
 
-    def __init__(self, bundle: TokenizerBundle, encoder: CertifiedEncoder) -> None:
+    `structure` are the tokens that the template writes without their being special, as the renderer has them behind
+    the special ones.
+    """
+
+    def __init__(
+        self, bundle: TokenizerBundle, encoder: CertifiedEncoder, structure: Sequence[SpecialToken] = ()
+    ) -> None:
         if encoder.certificate.special_tokens != "text":
             raise TokenizerError("a chat is encoded between its special tokens: certify the engine for `text`")
         self.bundle, self._encoder = bundle, encoder
-        self._contents = [token.content for token in bundle.special_tokens]
-        self._ids = {token.content: token.id for token in bundle.special_tokens}
+        self._ids = {token.content: token.id for token in (*bundle.special_tokens, *structure)}
+        self._contents = list(self._ids)
+        # the encoder itself reads the others as text
+        self._matched = {token.content for token in structure}
         longest_first = sorted(map(re.escape, self._contents), key=len, reverse=True)
         self._special = re.compile(f"({'|'.join(longest_first) or '(?!)'})")
 
@@ -72,11 +82,11 @@ class ChatEncoder:
                 for chunk in chunks:
                     # the group in the pattern keeps the special tokens, and no text between them is one
                     for part in filter(None, self._special.split(chunk.text)):
-                        ids.append(self._ids.get(part, -1))
-                        trained_parts.append(chunk.trained)
                         # restored after the cut, so that a special token in a message stays text
-                        if ids[-1] < 0:
-                            texts.append(part if rendered.mark is None else self._restored(part, rendered.mark))
+                        held = [] if part in self._ids else list(self._restored(part, rendered.mark))
+                        texts += held
+                        ids += [-1] * len(held) or [self._ids[part]]
+                        trained_parts += [chunk.trained] * (len(held) or 1)
                 ends.append(len(ids))
         special = np.array(ids, np.int64) >= 0
         # a special token is one id, a text as many as the encoder gives
@@ -92,11 +102,18 @@ class ChatEncoder:
         tokens[~is_special] = flat
         return EncodedSequences(tokens, np.repeat(np.array(trained_parts, np.bool_), lengths), offsets[ends])
 
-    def _restored(self, text: str, mark: str) -> str:
-        """Text with its placeholders put back."""
-        parts = text.split(mark)
+    def _restored(self, text: str, mark: str | None) -> Iterator[str]:
+        """Text with its placeholders put back, cut where a literal would be matched."""
+        parts = [text] if mark is None else text.split(mark)
         parts[1::2] = [self._contents[int(index)] for index in parts[1::2]]
-        return "".join(parts)
+        whole = ""
+        for at, part in enumerate(parts):
+            if at % 2 and part in self._matched:
+                yield whole + part[0]
+                whole, part = "", part[1:]
+            whole += part
+        if whole:
+            yield whole
 
     @cached_property
     def _reference(self) -> ReferenceEngine:
@@ -124,7 +141,7 @@ def _whole(reference: ReferenceEngine, rendered: Rendered) -> NDArray[np.uint32]
     return reference.encode([chunk.text for chunks in rendered.sequences for chunk in chunks])[0]
 
 
-def check_cutting(bundle: TokenizerBundle, rendered: Rendered) -> None:
+def check_cutting(bundle: TokenizerBundle, rendered: Rendered, structure: Sequence[SpecialToken] = ()) -> None:
     """Compare, on one conversation, encoding between special tokens with encoding each chunk whole, by the reference.
 
     Raises TokenizerError for a tokenizer that encodes the two differently: one whose special tokens absorb white space
@@ -132,7 +149,7 @@ def check_cutting(bundle: TokenizerBundle, rendered: Rendered) -> None:
     """
     # the reference on both sides, so that nothing but the cutting can differ
     refused = refused_outright(bundle, "text", "tokenizers", "comparison with the reference itself")
-    tokens = ChatEncoder(bundle, CertifiedEncoder(bundle, "text", refused)).encode([rendered]).tokens
+    tokens = ChatEncoder(bundle, CertifiedEncoder(bundle, "text", refused), structure).encode([rendered]).tokens
     if not np.array_equal(tokens, _whole(ReferenceEngine(bundle, "match"), rendered)):
         raise TokenizerError(
             f"{bundle.name}: text between special tokens has other ids on its own than in the whole conversation "

@@ -10,12 +10,12 @@ A conversation with reasoning becomes one sequence for each user turn, because a
 turns: only the answers after the last user message of a sequence are trained in it. Otherwise there is one sequence.
 Where a template writes an answer in another way once a tool's result follows, a turn is a sequence for each answer.
 
-Literal special tokens in messages stay text. They are replaced by placeholders before rendering, so that every special
-token in the result is the template's own, and put back when the result is encoded.
+Literal tokens of the template in messages stay text. They are replaced by placeholders before rendering, so that every
+such token in the result is the template's own, and put back when the result is encoded. The tags of a thought, a call
+and a result are no text where a model or the instructions to it write them (`_WRITE_TAGS`).
 """
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -39,6 +39,10 @@ _COMPARED = 40
 """Characters of an answer that are compared to find it."""
 _SYSTEM, _QUESTION, _TURN_END = "<|im_start|>system", "<|im_start|>user", "<|im_end|>\n"
 """What Nemotron looks for in the text of a first question."""
+_WRITE_TAGS = frozenset({"assistant", "system", "developer"})
+"""Roles in whose messages a tag is that of the template: a thought within an answer, the form of a call in a rule."""
+_RESULT_TAGS = frozenset({"<tool_response>", "</tool_response>"})
+"""Tags that any message may hold: Qwen's templates take a question within them for a tool's result."""
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Noncharacters: code points that Unicode reserves for internal use such as this. A row with all is refused."""
 
@@ -54,7 +58,7 @@ class Chunk(NamedTuple):
 class Rendered:
     """One conversation: the chunks of each of its sequences.
 
-    `mark` is None, or the character around placeholders: `mark + str(i) + mark` stands for special token `i`.
+    `mark` is None, or the character around placeholders: `mark + str(i) + mark` stands for token `i` of the template.
     """
 
     sequences: tuple[tuple[Chunk, ...], ...]
@@ -64,29 +68,28 @@ class Rendered:
 class ConversationRenderer:
     """Renders conversations into chunks of text, each trained or not.
 
-    `renderer` is the compiled chat template, `specials` are the tokenizer's special tokens, of which those with a
-    content in `allowed` stay special in a message. `stop` is the content of the token that ends an answer. `turns` says
-    which conversations become a sequence for each user turn (see `Turns`), `choices` what is trained.
+    `renderer` is the compiled chat template, `tokens` are those that stay text in a message: the tokenizer's special
+    ones, and others that the template writes. Those with a content in `tags` stay tokens where a model writes them.
+    `stop` is the content of the token that ends an answer. `turns` says which conversations become a sequence for each
+    user turn (see `Turns`), `choices` what is trained.
     """
 
     def __init__(
         self,
         renderer: Renderer,
-        specials: Sequence[SpecialToken],
+        tokens: Sequence[SpecialToken],
         *,
         stop: str,
         turns: Turns = "reasoning",
-        allowed: Sequence[str] = (),
+        tags: Collection[str] = (),
         choices: ChatChoices = OURS,
     ) -> None:
         self._renderer, self._stop, self._turns, self._choices = renderer, stop, turns, choices
         self._rendered = 0  # characters of the conversation at work
-        self._indexes = {s.content: i for i, s in enumerate(specials) if s.content not in allowed}
-        as_text = tuple(self._indexes) if choices.special_literals == "text" else ()
-        self._as_text = LiteralFinder(as_text)
-        # one literal may begin with another, and a pattern takes the first that fits
-        longest_first = sorted(self._indexes, key=len, reverse=True)
-        self._literal = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        self._indexes = {token.content: i for i, token in enumerate(tokens)}
+        as_text = self._indexes.keys() if choices.special_literals == "text" else set()
+        self._of_models = LiteralFinder(tuple(as_text - set(tags)))
+        self._of_others = LiteralFinder(tuple(as_text - (_RESULT_TAGS & set(tags))))
 
     def render(self, conversation: Conversation) -> Rendered | Refusal:
         """The sequences of a conversation, or why it has none.
@@ -95,7 +98,7 @@ class ConversationRenderer:
         """
         mark, self._rendered = None, 0
         try:
-            if any(map(self._as_text.found_in, _strings([conversation.messages, conversation.tools]))):
+            if self._holds_literals(conversation):
                 mark, conversation = self._protected(conversation)
             return Rendered(tuple(self._sequences(conversation, mark)), mark)
         except _RefusedError as error:
@@ -249,24 +252,34 @@ class ConversationRenderer:
         self._rendered += len(text) + _OF_A_MESSAGE * len(messages)
         return text
 
+    def _holds_literals(self, conversation: Conversation) -> bool:
+        held = [(self._literals_of(message), message) for message in conversation.messages]
+        values = [*held, (self._of_models, conversation.tools)]
+        return any(literals.found_in(text) for literals, value in values for text in _strings(value))
+
     def _protected(self, conversation: Conversation) -> tuple[str, Conversation]:
         used = "".join(_strings([conversation.messages, conversation.tools]))
         mark = next((m for m in _MARKS if m not in used), None)
         if mark is None:
             raise _RefusedError("all_noncharacters", None)
 
-        def placeholder(match: re.Match[str]) -> str:
-            return f"{mark}{self._indexes[match[0]]}{mark}"
+        def placeholder(literal: str) -> str:
+            return f"{mark}{self._indexes[literal]}{mark}"
 
-        def protect(value: Any) -> Any:
+        def protect(value: Any, literals: LiteralFinder) -> Any:
             if isinstance(value, str):
-                return self._literal.sub(placeholder, value)
+                return literals.replaced(value, placeholder)
             if isinstance(value, dict):
                 # keys, too: a template may write them, as `tojson` does
-                return {protect(k): protect(v) for k, v in value.items()}
-            return [protect(v) for v in value] if isinstance(value, list) else value
+                return {protect(k, literals): protect(v, literals) for k, v in value.items()}
+            return [protect(v, literals) for v in value] if isinstance(value, list) else value
 
-        return mark, Conversation(protect(conversation.messages), protect(conversation.tools))
+        messages = [protect(message, self._literals_of(message)) for message in conversation.messages]
+        return mark, Conversation(messages, protect(conversation.tools, self._of_models))
+
+    def _literals_of(self, message: Mapping[str, Any]) -> LiteralFinder:
+        """The literals that stay text in a message."""
+        return self._of_models if message["role"] in _WRITE_TAGS else self._of_others
 
 
 def _is_unprompted(before: list[dict[str, Any]], thinking: bool, reasoned: bool) -> bool:

@@ -148,12 +148,12 @@ def test_tags_that_end_no_turn_may_be_written_as_tokens(tmp_path: Path) -> None:
     bundle = TokenizerBundle.load(tmp_path)
     think = bundle.token("<think>", key="x").id
     assert think in {t.id for t in bundle.special_tokens}
-    said = ("<think>x", "b")  # the template writes one more
-    free = render(*said, bundle=bundle, allowed=("<think>",))
+    said = ("<think>x", "b<think>")  # the template writes one more
+    free = render(*said, bundle=bundle, tags=("<think>",))
     bound = render(*said, bundle=bundle)
     assert encoder(bundle).encode([free]).tokens.tolist().count(think) == 2
     assert encoder(bundle).encode([bound]).tokens.tolist().count(think) == 1
-    render("a", "<think>b</think>c", bundle=bundle, allowed=("<think>",))  # as a template's own tag
+    render("a", "<think>b</think>c", bundle=bundle, tags=("<think>",))  # as a template's own tag
 
 
 def test_no_bos_or_eos_is_added_to_those_of_the_template(shared: Path) -> None:

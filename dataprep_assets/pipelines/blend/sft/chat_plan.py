@@ -4,7 +4,8 @@ The mask itself is made by `tokenization/chat`: `rendering.py` says which text i
 Entry points: `chat_plan`, `conversation_renderer`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -30,10 +31,10 @@ from dataprep_assets.tokenization.chat.template import (
 )
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-VERSION = 3
+VERSION = 4
 """Increase it when a change in `spool.py` or `tokenization/chat` can change a byte: every key downstream has it."""
-ALLOWED_LITERALS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
-"""Literals in messages that become tokens even if the tokenizer calls them special, because they end no turn."""
+TAGS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"})
+"""Literals that are tokens in what a model or the instructions to it say, because they end no turn (`rendering`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +62,9 @@ class ChatPlan:
     """Everything that decides the sequences of a source file, and how they are proven. Picklable. Made by `chat_plan`,
     which explains the fields.
 
-    Three follow from others: `stop`, the token that ends an answer; `turn_end`, the trained ids after it; `openings`,
-    the texts that the template may write between the beginning of a trained answer and the answer's own text.
+    Four follow from others: `stop`, the token that ends an answer; `turn_end`, the trained ids after it; `openings`,
+    the texts that the template may write between the beginning of a trained answer and the answer's own text;
+    `structure`, the tokens that the template writes although they are not flagged special.
     """
 
     tokenizer: Path
@@ -75,7 +77,6 @@ class ChatPlan:
     stop: SpecialToken
     fields: ConversationFields
     turns: Turns
-    allowed_literals: tuple[str, ...]
     bad_rows: Literal["fail", "drop"]
     max_doc_tokens: int | None
     pack_size: int
@@ -85,11 +86,12 @@ class ChatPlan:
     max_loss: float = 0.01
     turn_end: tuple[int, ...] = ()
     openings: tuple[str, ...] = ()
+    structure: tuple[SpecialToken, ...] = ()
 
     def key_parts(self) -> dict[str, Any]:
         """The parts of the plan that enter a key: not the paths of tokenizer and template, nor the template's name."""
         return {
-            # not here: `sample_rate` and `level`, which say how much is proven; `turn_end` and `openings`, which follow
+            # not here: `sample_rate` and `level`, which say how much is proven; what follows
             "spool": VERSION,
             "tokenizer": self.tokenizer_digest,
             **decisive(self.certificate),
@@ -98,7 +100,6 @@ class ChatPlan:
             "stop": self.stop.id,
             "fields": asdict(self.fields),
             "turns": self.turns,
-            "allowed_literals": sorted(self.allowed_literals),
             "bad_rows": self.bad_rows,
             "max_doc_tokens": self.max_doc_tokens,
             "pack_size": self.pack_size,
@@ -120,7 +121,6 @@ def chat_plan(
     choices: ChatChoices = OURS,
     stop: str = "auto",
     turns: Turns | Literal["auto"] = "auto",
-    allowed_literals: Sequence[str] = ALLOWED_LITERALS,
     bad_rows: Literal["fail", "drop"] = "fail",
     max_doc_tokens: int | None = None,
     too_long: Literal["truncate", "drop"] = "truncate",
@@ -142,7 +142,6 @@ def chat_plan(
         stop: the token that ends an answer, or `auto`: as the template ends it.
         turns: when each user turn is a sequence of its own; `auto`: `always` for a template that writes an answer in
             another way once a later one follows, such as Qwen3's, else `reasoning`.
-        allowed_literals: special tokens that text may contain.
         bad_rows: whether a bad row fails the shard, or is dropped and counted.
         max_doc_tokens: longer sequences are cut to this many tokens before `pack_size` applies.
         too_long: whether sequences longer than `pack_size` are cut or dropped.
@@ -168,7 +167,6 @@ def chat_plan(
         stop=stop_token(renderer, bundle.special_tokens, stop),
         fields=fields or ConversationFields(),
         turns="reasoning" if turns == "auto" else turns,
-        allowed_literals=tuple(allowed_literals),
         bad_rows=bad_rows,
         max_doc_tokens=max_doc_tokens,
         pack_size=pack_size,
@@ -176,6 +174,7 @@ def chat_plan(
         sample_rate=sample_rate,
         level=level,
         max_loss=max_loss,
+        structure=_structure(bundle, template, renderer),
     )
     tried = _tried(plan, bundle)
     # Qwen3's template, for one, writes an answer in another way once a later one follows: such a conversation cannot be
@@ -192,8 +191,34 @@ def chat_plan(
             "What it writes for the first messages must not depend on later ones; where it does on purpose, leave out "
             "`turns`, or set `turns: always`, which makes one sequence of each user turn"
         )
-    check_cutting(bundle, tried)
+    check_cutting(bundle, tried, plan.structure)
     return plan
+
+
+def _structure(bundle: TokenizerBundle, template: ChatTemplate, renderer: Renderer) -> tuple[SpecialToken, ...]:
+    """The added tokens, not flagged special, that a template writes: those of its text, and of what it renders.
+
+    White space and words are none: a text without them is not the text that a model reads when it answers.
+    """
+    written = [template.text, *_rendered_roles(renderer)]
+    found = [
+        bundle.token(content, key="chat_template")
+        for content in bundle.definition.added
+        if len(content) > 1
+        and any(not character.isalnum() and not character.isspace() for character in content)
+        and any(content in text for text in written)
+    ]
+    return tuple(sorted(found, key=lambda token: token.id))
+
+
+def _rendered_roles(renderer: Renderer) -> Iterator[str]:
+    """A conversation of each role, rendered: a template may make a token of a role's name."""
+    question, answer = {"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}
+    for role in ("user", "system", "developer", "tool"):
+        other = {"role": role, "content": "a text"}
+        messages = [question, answer, other, answer] if role in ("user", "tool") else [other, question, answer]
+        with suppress(TemplateRenderError):
+            yield renderer.render(messages, None, prompt=False, thinking=True)
 
 
 def _tried(plan: ChatPlan, bundle: TokenizerBundle) -> Rendered | Refusal:
@@ -239,9 +264,9 @@ def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle) -> Conversati
     variables = template_variables(bundle)
     return ConversationRenderer(
         compile_template(plan.template, variables, plan.template_date, plan.template_kwargs),
-        bundle.special_tokens,
+        (*bundle.special_tokens, *plan.structure),
         stop=plan.stop.content,
         turns=plan.turns,
-        allowed=plan.allowed_literals,
+        tags=TAGS,
         choices=plan.choices,
     )

@@ -166,7 +166,7 @@ def _not_the_same(packed: OpenedShard, again: list[tuple[SampledSequence, str, R
     """The sequences that are encoded again in another way than they are packed, a few of them by the reference. Each
     comes with its place and what the template makes of it."""
     refused = refused_outright(packed.bundle, "text", "tokenizers", "a proof encodes with the reference")
-    reference = ChatEncoder(packed.bundle, CertifiedEncoder(packed.bundle, "text", refused))
+    reference = ChatEncoder(packed.bundle, CertifiedEncoder(packed.bundle, "text", refused), packed.plan.structure)
     try:
         _, engine, _ = load_tools(packed.plan)
     except CertificateError:  # the engine is another one than was certified: `engine_certificate` says so

@@ -139,6 +139,7 @@ class PackedSourceFacts(Facts):
     tokens: int
     unknown_tokens: int = 0
     dropped_characters: int = 0
+    changed_characters: int = 0
 
 
 class PackedSftFacts(Facts):

@@ -86,7 +86,8 @@ def _tools(plan_key: str, directory: Path, plan: "_Hidden") -> tuple[Conversatio
     if bundle.digest != plan.value.tokenizer_digest:
         raise TokenizerError(f"{directory}: the tokenizer changed during the run; start it again")
     certified = CertifiedEncoder(bundle, "text", Certificate.from_json(plan.value.certificate))
-    return conversation_renderer(plan.value, bundle), ChatEncoder(bundle, certified), bundle.vocab_size
+    encoder = ChatEncoder(bundle, certified, plan.value.structure)
+    return conversation_renderer(plan.value, bundle), encoder, bundle.vocab_size
 
 
 def cut_lengths(plan: ChatPlan, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -379,8 +380,7 @@ class _Spooling:
             sampled_documents=self._sampled,
             source_bytes=source_bytes,
             text_characters=self._characters,
-            unknown_tokens=self._losses.unknown_tokens,
-            dropped_characters=self._losses.dropped_characters,
+            **self._losses.counts,
             min_id=self._low if self._sequences else None,
             max_id=self._high if self._sequences else None,
         )

@@ -1,0 +1,86 @@
+"""Tokens that a template writes, written by people in messages: packed as text, except the tags of a model's own."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
+from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import findings
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.tokenization.chat.template import ChatTemplate
+from dataprep_assets_tests.pipelines.blend.sft.conversations import build, source, work, write_rows
+from dataprep_assets_tests.pipelines.blend.sft.proven_shards import opened
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
+from dataprep_assets_tests.tokenization.chat.trap import CHATML, TRAP
+
+MARKED = CHATML.replace("{{ m.role }}\n", "{{ m.role }}<|sec|>").replace("assistant\n", "assistant<|sec|>")
+NAMED = CHATML.replace("<|im_start|>{{ m.role }}\n", "{{ '<|' ~ m.role ~ '|>' }}").replace(
+    "<|im_start|>assistant\n", "{{ '<|' ~ 'assistant|>' }}"
+)
+TAGGED = TRAP + "{# '<tool_response>' '</tool_response>' #}"
+ADDED = ("<|sec|>", "<|user|>", "<|assistant|>", "<|fim|>", "  ", "What", "<tool_response>", "</tool_response>")
+QUESTION, ANSWER = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> TokenizerBundle:
+    """The small tokenizer of chats with further tokens, none of them flagged special."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    path = write_chat_tokenizer(folder).directory / "tokenizer.json"
+    value = orjson.loads(path.read_bytes())
+    like = value["added_tokens"][-1]
+    value["added_tokens"] += [like | {"content": content, "id": like["id"] + at} for at, content in enumerate(ADDED, 1)]
+    path.write_bytes(orjson.dumps(value))
+    return TokenizerBundle.load(folder)
+
+
+def packed(folder: Path, bundle: TokenizerBundle, template: str, messages: list[dict[str, Any]]) -> list[str]:
+    """The text of each token that a row becomes; every check of its shard passes."""
+    refused = refused_outright(bundle, "text", "tokenizers", "a test")
+    plan = chat_plan(bundle, refused, ChatTemplate("given", template), pack_size=512, sample_rate=1.0)
+    path = write_rows(folder / "rows.jsonl", [{"messages": messages, "tools": [{"function": {"name": "f"}}]}])
+    shard = build(work(folder / "out", [source(path)], plan))
+    found = findings(replace(opened(shard), bundle=bundle))
+    assert {name: finding.summary for name, finding in found.items() if not finding.passed} == {}
+    return [bundle.decode([token]) for row in shard.rows for token in row["input_ids"]]
+
+
+@pytest.mark.parametrize(("template", "token"), [(MARKED, "<|sec|>"), (NAMED, "<|user|>")])
+def test_a_token_that_a_template_writes_stays_text_in_a_message_though_it_is_not_special(
+    tmp_path: Path, bundle: TokenizerBundle, template: str, token: str
+) -> None:
+    said = f"It is {token} and{token}{token}<|im_end|>?"
+    messages = [{"role": "user", "content": said}, {"role": "assistant", "content": f"A {token}."}]
+    tokens = packed(tmp_path / "said", bundle, template, messages)
+    plain = packed(tmp_path / "plain", bundle, template, [QUESTION, ANSWER])
+    assert tokens.count(token) == plain.count(token) > 0
+    assert said in "".join(tokens)
+
+
+def test_an_added_token_that_no_template_writes_keeps_its_id(tmp_path: Path, bundle: TokenizerBundle) -> None:
+    messages = [{"role": "user", "content": "What is <|fim|>"}, {"role": "assistant", "content": "1  <|fim|>"}]
+    tokens = packed(tmp_path, bundle, MARKED, messages)
+    assert [tokens.count(token) for token in ("<|fim|>", "  ", "What")] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("messages", "tag", "written"),
+    [
+        ([{"role": "user", "content": "Say <think> first"}, ANSWER], "<think>", 0),
+        ([{"role": "system", "content": "Think in <think>"}, QUESTION, ANSWER], "<think>", 1),
+        ([QUESTION, {"role": "assistant", "content": "<think>\nwhy</think>A"}], "</think>", 1),
+        ([QUESTION, ANSWER, {"role": "tool", "content": "a page with </think>"}, ANSWER], "</think>", 0),
+        ([{"role": "user", "content": "<tool_response>4</tool_response>"}, ANSWER], "<tool_response>", 1),
+    ],
+)
+def test_a_tag_is_a_token_where_a_model_writes_or_is_told_it_and_text_elsewhere(
+    tmp_path: Path, bundle: TokenizerBundle, messages: list[dict[str, Any]], tag: str, written: int
+) -> None:
+    tokens = packed(tmp_path, bundle, TAGGED, messages)
+    # TRAP writes an empty thought before an answer without one
+    own = sum(message["role"] == "assistant" and "<think>" not in message["content"] for message in messages)
+    assert tokens.count(tag) == written + (own if "think" in tag else 0)
