@@ -15,9 +15,9 @@ from dataprep_assets_tests.bench.changes.training import Training
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 
-_FRAMED = ("key", "recipe", "dataset", "artifact", "partition", "schema_version")
-_OF_THAT_TIME = ("source_bytes", "reference_documents", "sampled_documents")
-"""Counts of a ledger that say how documents were read and encoded, not which they are."""
+_FRAMED = ("key", "recipe", "dataset", "artifact", "partition", "schema_version", "inputs", "sources")
+_OF_THAT_TIME = ("reference_documents", "sampled_documents")
+"""Counts of a ledger that say how documents were encoded and compared when a shard was made, not which they are."""
 
 
 @dataclass
@@ -203,10 +203,9 @@ def _compared(project: Project, corpus: Corpus, judged: Round, folder: Path, sin
 def _differences(corpus: Corpus, project: Project, scratch: Project) -> Iterator[str]:
     """Files of planned artifacts that differ, and what their receipts have to say alike.
 
-    A receipt also says how the artifact came to be: when and by which versions (`measured`), and of its sources the
-    sizes and commits of that time. An artifact that is rightly kept when a source changes and its input's content does
-    not, keeps those of then, and the certificate that its engine had. What decides it (`key`, `recipe`), what it is
-    (`files`), what else it says of itself (`facts`) and of its documents (its ledger) are the same as from scratch.
+    A receipt also says how the artifact came to be: when and by which versions (`measured`), which certificate its
+    engine had, and how many of its documents the reference encoded or compared. A shard that is rightly kept keeps
+    those of then. All else is the same as from scratch.
     """
     here, there = (made(one.root / corpus.name) for one in (project, scratch))
     for name, other in there.items():
