@@ -16,7 +16,7 @@ from dataprep_assets_tests.bench.changes.corpus import Corpus
 from dataprep_assets_tests.fakes.hub_server import HubServer
 
 PROJECT = "vineyard"
-_STARTED_EVERY = 5
+_STARTED_EVERY = 25
 """One command of so many starts Python itself; the others are processes forked from one that has imported Dagster."""
 
 
