@@ -158,14 +158,14 @@ class _Shown:
 
 def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
     from dataprep_assets.graph.status import sweep
-    from dataprep_assets.graph.summary import end_of_run, loss_table, present_card, summary
+    from dataprep_assets.graph.summary import end_of_run, loss_table, present_counts, summary
 
     component = project.take(dataset.component)
     specs, store = dataset.specs, dataset.store
     locked = None if lock is None else LockedBuild(lock, specs, store)
     if locked is not None:
         locked.begin()
-    started, before = time.monotonic(), present_card(component, store)
+    started, before = time.monotonic(), present_counts(component, store)
     if dataset.up_to_date():
         # a kill between the rename that publishes and the end of a build leaves its staging beside what is current
         sweep(specs, store)

@@ -7,7 +7,7 @@ Each wing has a subclass in its `dataset.py`, without Dagster; the component tha
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -15,6 +15,8 @@ from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.asked_documents import AskedDocuments
+from dataprep_assets.graph.card import DATA_CARD, CardFacts
+from dataprep_assets.graph.card_contents import SplitCounts
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.declaration_mistakes import Document, mistakes, read
 from dataprep_assets.graph.declared_keys import nearest
@@ -26,6 +28,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.storage import Storage
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.sentences import safe, typed
@@ -48,6 +51,14 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
         return declaration.located(yaml_path.parent)
     except ConfigError as error:
         raise ConfigError(f"{yaml_path}: {typed(error)}") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """The counts of each split, and the receipt of the artifact that has them."""
+
+    receipt: Receipt
+    splits: Sequence[SplitCounts]
 
 
 class Dataset(ABC):
@@ -117,6 +128,17 @@ class Dataset(ABC):
     @abstractmethod
     def summary(self, store: ArtifactStore) -> list[str]:
         """Lines that say what was made, printed at the end of a run."""
+
+    def counted(self, store: ArtifactStore) -> Counted | None:
+        """The counts of its splits at the end of the last complete run; None if there are none.
+
+        Those of the data card, the last artifact of a run. So a run that was killed leaves the card of the one before
+        it, whatever else it has made.
+        """
+        for spec in self.specs:
+            if spec.name == DATA_CARD and (receipt := store.receipt(spec.located(store))) is not None:
+                return Counted(receipt=receipt, splits=CardFacts.of(receipt).splits)
+        return None
 
     def standing(self, store: ArtifactStore) -> Sequence[str]:
         """Lines that matter whatever a run did: printed also if it failed or had nothing to do, and by `status`.

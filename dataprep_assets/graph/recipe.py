@@ -138,7 +138,7 @@ class Recipe(Ingredients):
     def _other_ledger(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
             return None
-        # without what says how documents were read: a file that is compressed again changes nothing of them
+        # receipts from before said how the documents were read, too, which changes nothing of them
         before, now = ({} if it is None else flat(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger))
         # a reason that dropped nothing makes no difference
         before, now = ({name: count for name, count in counts.items() if count} for counts in (before, now))

@@ -6,15 +6,13 @@ The lines for the trainer among them are the dataset's own (`Dataset.summary`).
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from dataprep_assets.errors import IntegrityError
-from dataprep_assets.graph.card import DATA_CARD, CardFacts
+from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.card_contents import SplitCounts
-from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.dataset import Counted, Dataset
 from dataprep_assets.graph.losses import LINES, LossTable, losses_of
 from dataprep_assets.graph.small_cells import SmallCells, cells_of
 from dataprep_assets.graph.standing import NotPassed, results
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt
 
 _FILES_SHOWN = 12
 OUTCOMES = {
@@ -55,8 +53,8 @@ def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
     return LossTable(losses_of(dataset.specs, store), cells_of(dataset.declaration))
 
 
-def end_of_run(dataset: Dataset, store: ArtifactStore, before: Receipt | None) -> list[str]:
-    """The lines at the end of a run: the losses, and what changed since the state with the data card `before`."""
+def end_of_run(dataset: Dataset, store: ArtifactStore, before: Counted | None) -> list[str]:
+    """The lines at the end of a run: the losses, and what changed since the state with the counts `before`."""
     return [*_losses(dataset, loss_table(dataset, store)), *_changed(dataset, store, before)]
 
 
@@ -70,26 +68,20 @@ def _losses(dataset: Dataset, table: LossTable) -> Iterator[str]:
     return table.lines(LINES, f"dataprep show {dataset.declaration.dataset}")
 
 
-def present_card(dataset: Dataset, store: ArtifactStore) -> Receipt | None:
-    """The receipt of the data card, which tells of the last run that made all of the dataset; None if there is none.
-
-    The card is the last artifact of a run. So a run that was killed leaves the card of the one before it, whatever else
-    it has made.
-    """
-    for spec in dataset.specs:
-        if spec.name == DATA_CARD:
-            with suppress(IntegrityError):  # the run makes a damaged one again
-                return store.receipt(spec.located(store))
+def present_counts(dataset: Dataset, store: ArtifactStore) -> Counted | None:
+    """The counts of the last run that made all of the dataset; None if there are none."""
+    with suppress(DataprepError):  # the run makes a damaged artifact again
+        return dataset.counted(store)
     return None
 
 
-def _changed(dataset: Dataset, store: ArtifactStore, before: Receipt | None) -> Iterator[str]:
-    now, cells = present_card(dataset, store), cells_of(dataset.declaration)
+def _changed(dataset: Dataset, store: ArtifactStore, before: Counted | None) -> Iterator[str]:
+    now, cells = present_counts(dataset, store), cells_of(dataset.declaration)
     if before is None or now is None:
         return
-    old, new = ({one.split: one for one in CardFacts.of(card).splits} for card in (before, now))
+    old, new = ({one.split: one for one in counted.splits} for counted in (before, now))
     lines = [line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), cells)]
-    since = f"since the complete run of {before.measured.get('created', 'an unknown time')}"
+    since = f"since the complete run of {before.receipt.measured.get('created', 'an unknown time')}"
     yield f"changed {since}:" if lines else f"documents and tokens: as before, {since}"
     yield from lines
 

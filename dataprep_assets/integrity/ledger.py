@@ -59,8 +59,8 @@ class Ledger:
     def of_documents(self) -> "Ledger":
         """The same without what says how the documents were read and encoded, not which they are.
 
-        A source file that is compressed again, or another sample to compare the engines on, changes nothing that is
-        made of the documents.
+        Artifacts that are made of other artifacts have this one, because a source file that is compressed again, or
+        another sample to compare the engines on, changes nothing of them: they are not rebuilt.
         """
         return replace(self, reference_documents=0, sampled_documents=0, source_bytes=0)
 

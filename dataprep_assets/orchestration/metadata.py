@@ -113,18 +113,22 @@ def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str,
             "rows_in": ledger.rows_in,
             "documents": ledger.documents,
             "tokens": ledger.tokens,
-            "source_bytes": ledger.source_bytes,
             "blank_lines": ledger.blank_lines,
             "empty_documents": ledger.empty_documents,
             "special_literals": ledger.special_literals,
             "unknown_tokens": ledger.unknown_tokens,
             "dropped_characters": ledger.dropped_characters,
             "changed_characters": ledger.changed_characters,
-            "reference_documents": ledger.reference_documents,
-            "sampled_documents": ledger.sampled_documents,
             "dropped": sum(ledger.dropped.values()),
             **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
         }
+        # of artifacts that read the source themselves
+        if ledger.source_bytes:
+            shown |= {
+                "source_bytes": ledger.source_bytes,
+                "reference_documents": ledger.reference_documents,
+                "sampled_documents": ledger.sampled_documents,
+            }
         if receipt.sources:
             shown["source_files"] = len(receipt.sources)
         if cpu := receipt.measured.get("cpu_seconds"):

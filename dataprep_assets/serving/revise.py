@@ -3,7 +3,7 @@
 A source goes on under its name: shards that are as they were keep their place, new ones are added to what was not read
 yet, and a shard with other documents is compared with its former self, document by document: those that it still has
 keep their place, those that are new in it are content that was not read yet. A document that moved to another place is
-refused, because it would be read again, and so is a shard of other documents without ids.
+refused, because it would be read again, and so are a shard of other documents without ids and another tokenizer.
 
 Entry points: `Wanted`, `FoundSource`, `revised`.
 """
@@ -111,6 +111,7 @@ def revised(
         end = Sampler(before, packs).end
         if not 0 <= from_step <= end:
             raise ConfigError(f"{wanted.name}: --from-step {from_step}: the schedule has steps 0 to {end - 1}")
+        _require_same_tokenizer(before, sources, from_step)
     # what was trained on beyond the last revision's first step was taken back by it
     known = max(from_step, revisions[-1].first_step, *(one.trained for one in unmade)) if revisions else 0
     if trained is not None and trained < from_step:
@@ -161,6 +162,19 @@ def _require_one_tokenizer(sources: Sequence[FoundSource]) -> None:
             raise ConfigError(
                 f"sources {first.name} and {source.name} were made with different tokenizers ({first.tokenizer[:12]}, "
                 f"{first.dtype}; {source.tokenizer[:12]}, {source.dtype}): a model reads one. Make one of them again"
+            )
+
+
+def _require_same_tokenizer(before: TrainingSchedule, sources: Sequence[FoundSource], from_step: int) -> None:
+    if not from_step:
+        return  # nothing was read before it
+    then = before.revisions[before.reign(from_step - 1).revision].sources[0]
+    for found in sources:
+        if found.tokenizer != then.tokenizer:
+            raise ConfigError(
+                f"source {found.name}: was made with the tokenizer {found.tokenizer[:12]}, and the steps before "
+                f"{from_step} read {then.tokenizer[:12]}: a model reads one. Make the source with that tokenizer "
+                "again, or declare a schedule of another name"
             )
 
 
@@ -224,18 +238,14 @@ def _require_unmoved(
     source: str, old: Mapping[str, SourceShard], shards: Sequence[SourceShard], documents: DocumentsOf
 ) -> None:
     """Raise ConfigError if a document that is new in a shard is one that the source had elsewhere before."""
-    edited = [shard for shard in shards if shard.added]
-    if not edited:
-        return
     now = {shard.name: shard for shard in shards}
     gone: set[tuple[int, int]] = set()
     for name, then in old.items():
         here = now.get(name)
         if here is None or here.content != then.content:
-            ranges = here.removed if here is not None else ((0, then.tokens),)
-            gone.update(_within(documents(then.content), ranges))
-    for shard in edited:
-        if moved := gone.intersection(_within(documents(shard.content), shard.added)):
+            gone.update(_within(documents(then.content), here.removed if here else ((0, then.tokens),)))
+    for shard in shards if gone else ():
+        if moved := gone.intersection(_within(documents(shard.content), _new_ranges(old.get(shard.name), shard))):
             raise ConfigError(
                 f"source {source}: shard {shard.name} has documents that the source had at another place before: "
                 f"{len(moved)}, the first has the id {min(moved)[0]:016x}. They would be read again. Give the source "
@@ -243,14 +253,28 @@ def _require_unmoved(
             )
 
 
+def _new_ranges(then: SourceShard | None, shard: SourceShard) -> Ranges:
+    """The ranges of tokens of a shard that its former self did not have."""
+    if then is not None and then.content == shard.content:
+        return ()
+    is_another = then is None or sum(stop - start for start, stop in shard.removed) == then.tokens
+    return ((0, shard.tokens),) if is_another else shard.added
+
+
 def _within(documents: Documents, ranges: Ranges) -> Iterator[tuple[int, int]]:
-    """Id and length of each document in ranges of tokens; those without tokens are in none."""
-    starts, stops = (np.array(column, np.int64) for column in zip(*ranges, strict=True)) if ranges else ((), ())
-    begins = np.concatenate([[0], documents.ends[:-1].astype(np.int64)])
-    for begin, (name, length) in zip(begins.tolist(), _documents(documents), strict=True):
-        at = int(np.searchsorted(starts, begin, side="right")) - 1
-        if length and at >= 0 and begin < stops[at]:
-            yield name, length
+    """Id and length of each document in ranges of tokens; those without tokens are in none.
+
+    Without ids there are none: which documents these are is not known.
+    """
+    if documents.ids is None or not ranges:
+        return
+    starts, stops = (np.array(column, np.uint64) for column in zip(*ranges, strict=True))
+    # a plain 0 would be an int64, which together with uint64 becomes float64
+    lengths = np.diff(documents.ends, prepend=np.uint64(0))
+    begins = documents.ends - lengths
+    at = np.searchsorted(starts, begins, side="right") - 1
+    inside = (lengths > 0) & (at >= 0) & (begins < stops[at])
+    yield from zip(documents.ids[inside].tolist(), lengths[inside].tolist(), strict=True)
 
 
 def changed_between(old: Documents, new: Documents) -> tuple[Ranges, Ranges] | None:

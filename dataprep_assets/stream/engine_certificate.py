@@ -109,7 +109,6 @@ class Sample:
         texts: Draws the documents; called only if a certificate is made.
         sources: Name → digest of what they are drawn from, for the recipe.
         settings: How they are read, for the recipe.
-        inputs: The receipt's inputs besides the tokenizer.
         months: The months of a sample of notes.
         guard: Context manager entered while the engine sees the documents; keeps their text out of errors.
     """
@@ -119,7 +118,6 @@ class Sample:
     texts: Callable[[], Iterable[str]]
     sources: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Mapping[str, str] = field(default_factory=dict)
     months: Sequence[str] | None = None
     guard: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -229,15 +227,16 @@ def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[R
     """
     bundle = load_bundle(engine.tokenizer)
     sample = engine.sample(store)
+    recipe = _recipe(engine, sample)
 
     def write(staged: Path) -> Written:
         with sample.guard():
             certificate = certified(bundle, engine.tokenizer, engine.special_tokens, sample.texts)
         (staged / CERTIFICATE).write_bytes(_written(certificate))
         facts = CertificateFacts.told_by(certificate, sample.months)
-        return Written(inputs={"tokenizer": bundle.digest, **sample.inputs}, facts=facts)
+        return Written(inputs=recipe.sources, facts=facts)
 
-    return ensure(_recipe(engine, sample), store, write)
+    return ensure(recipe, store, write)
 
 
 def _written(certificate: Certificate) -> bytes:

@@ -348,7 +348,6 @@ def _source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
     kept = part.ledger
     return {
         "file": file.label,
-        "ordinal": file.ordinal,
         "sha256": file.sha256,
         "rows_in": kept.rows_in,
         "documents": kept.documents,

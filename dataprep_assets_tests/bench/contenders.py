@@ -345,12 +345,12 @@ def ours(spec: Spec) -> None:
         )
         for at in range(0, len(parts), a_shard)
     ]
-    tokens: dict[int, int] = {}
+    tokens, files = dict[int, int](), {part.label: spec.files[part.ordinal] for part in parts}
     for result in build_token_bins(works, workers=spec.workers):
         if result.error is not None:
             raise result.error
         assert result.receipt is not None
-        tokens |= {spec.files[source["ordinal"]]: source["tokens"] for source in result.receipt.sources}
+        tokens |= {files[source["file"]]: source["tokens"] for source in result.receipt.sources}
     Path(spec.out, "tokens.json").write_text(json.dumps([tokens[file] for file in sorted(tokens)]))
     spec.report(
         [(str(work.directory / "tokens.bin"), [spec.files[part.ordinal] for part in work.files]) for work in works]

@@ -367,6 +367,13 @@ def test_of_tasks_files_and_folders_and_of_a_schedule_unread_tokens(project: Pro
     unread = only(project.losses("course"), action="left out", reason="unread", unit="token", part="read")
     assert unread["of"] - unread["count"] == 96
     assert re.search(r"tokens +[\d.]+ % +left out: unread +read", told)
+    write_rows(project.folder / "sources" / "read" / "train" / "a.jsonl", texts(*(text_of("s", i) for i in range(20))))
+    project.run("read")
+    assert "nothing to do" in project.run("course"), "the schedule is as it was"
+    assert project.command("schedule", "course", "--from-step", "1").returncode == 0
+    _, _, changed, source = block(project.run("course"))
+    assert changed.startswith("changed since the complete run of 20")
+    assert re.fullmatch(r"  read: 30 → 20 documents, [\d,]+ → [\d,]+ tokens", source)
 
 
 def test_of_a_part_of_a_dataset_what_is_there_and_then_since_the_last_run_that_made_all(project: Project) -> None:

@@ -30,6 +30,7 @@ DOCUMENTS = {
     "the last of them gone": Documents(ends=np.array([10, 20], np.uint64), ids=np.array([1, 3], np.uint64)),
     "other": Documents(ends=np.array([10, 25], np.uint64), ids=np.array([1, 3], np.uint64)),
     "in another order": Documents(ends=np.array([10, 20, 30], np.uint64), ids=np.array([2, 1, 3], np.uint64)),
+    "2": Documents(ends=np.array([10], np.uint64), ids=np.array([2], np.uint64)),
     "nameless": Documents(ends=np.array([10], np.uint64), ids=None),
     "nothing": Documents(ends=np.empty(0, np.uint64), ids=np.empty(0, np.uint64)),
     "b": Documents(ends=np.array([20], np.uint64), ids=np.array([9], np.uint64)),
@@ -73,6 +74,27 @@ def test_a_document_with_another_text_is_gone_and_new() -> None:
 def test_a_document_at_another_place_is_refused() -> None:
     with pytest.raises(ConfigError, match="train-00000 has documents that the source had at another place before: 1,"):
         revise(FIRST, WANTED, with_shard("in another order", 30), from_step=1)
+
+
+@pytest.mark.parametrize(
+    "shards",
+    [
+        (("train-00000", "without 2", 20), ("train-00001", "b", 20), ("train-00002", "2", 10)),
+        (("train-00001", "b", 20), ("train-00002", "a", 30)),
+        (("train-00000", "b", 20), ("train-00001", "a", 30)),
+    ],
+    ids=["one to a new shard", "a shard with another name", "two shards change places"],
+)
+def test_a_document_that_moved_to_a_shard_of_its_own_is_refused(shards: tuple[tuple[str, str, int], ...]) -> None:
+    with pytest.raises(ConfigError, match="has documents that the source had at another place before"):
+        revise(FIRST, WANTED, replace(BOOKS, shards=shards), from_step=1)
+
+
+def test_a_run_reads_one_tokenizer() -> None:
+    other = replace(BOOKS, tokenizer="u")
+    with pytest.raises(ConfigError, match="source books: was made with the tokenizer u"):
+        revise(FIRST, WANTED, other, from_step=1)
+    assert revise(FIRST, WANTED, other, from_step=0).revisions[1].sources[0].tokenizer == "u", "nothing was read before"
 
 
 def test_what_comes_into_a_shard_that_was_empty_is_read_in_the_epoch_under_way() -> None:

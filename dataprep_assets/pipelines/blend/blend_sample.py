@@ -33,7 +33,6 @@ def _sample(blend: BlendDeclaration, store: ArtifactStore) -> Sample:
         kind="blend_certificate",
         parts=[list(hashes.values())],
         sources=hashes,
-        inputs=hashes,
         texts=lambda: blend_sample(blend, plan),
     )
 

@@ -106,7 +106,7 @@ def run_recipe(
             "blend": {unit.name: {"split": unit.split, "weight": unit.dataset.weight} for unit in plan.units},
         },
         upstream={f"{shard.artifact.name}/{shard.artifact.partition}": shard.receipt.content for shard in shards},
-        ledger=Ledger.total(shard.ledger for shard in shards),
+        ledger=Ledger.total(shard.ledger for shard in shards).of_documents,
     )
 
 
@@ -126,7 +126,7 @@ def build_blend_run(
         return Written(
             inputs={str(shard.artifact.partition): shard.receipt.content for shard in finished},
             facts=_facts(blend, plan, finished, run.root),
-            ledger=Ledger.total(shard.ledger for shard in finished),
+            ledger=Ledger.total(shard.ledger for shard in finished).of_documents,
             joined=tuple(run.joined),
         )
 

@@ -136,7 +136,7 @@ def _recipe(
         settings=settings,
         sources={"tokenizer": tokenizer},
         upstream={f"{TOKEN_BINS}/{r.partition}": r.content for _, r in shards},
-        ledger=Ledger.total(r.ledger or Ledger() for _, r in shards),
+        ledger=Ledger.total(r.ledger or Ledger() for _, r in shards).of_documents,
     )
 
 
@@ -183,7 +183,7 @@ def build_combined_bins(
             inputs={str(r.partition): r.content for _, r in shards},
             # the first shard's BOS is that of all: `shard_receipts` refuses shards that differ
             facts=CombinedBinsFacts(**meta_values, shards=len(shards), bos_id=TokenBinsFacts.of(shards[0][1]).bos_id),
-            ledger=ledger,
+            ledger=ledger.of_documents,
             joined=(tokens,),
         )
 

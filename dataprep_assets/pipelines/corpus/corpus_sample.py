@@ -40,7 +40,6 @@ def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
         kind="engine_certificate",
         parts=[digest],
         sources={"sampled files": digest},
-        inputs={"manifest": manifest.receipt.key},
         texts=lambda: corpus_sample(corpus, manifest),
     )
 

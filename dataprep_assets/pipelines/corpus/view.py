@@ -107,7 +107,7 @@ def _recipe(corpus: CorpusDeclaration, view: CorpusView, splits: Sequence[Combin
         version=view.version,
         settings=settings,
         upstream={f"{COMBINED_BINS}/{s.split}": s.receipt.content for s in splits},
-        ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits),
+        ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits).of_documents,
     )
 
 
@@ -126,6 +126,7 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
     Raises ConfigError for a split that is shorter than the view allows.
     """
     view, splits = view_named(name), combined_splits(corpus, store)
+    recipe = _recipe(corpus, view, splits)
 
     def write(staged: Path) -> Written:
         if view.shortest is not None:
@@ -144,10 +145,10 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
                 **splits[0].facts.model_dump(include={"dtype", "tokenizer", "vocab_size", "eos_token_id"}),
                 **made.facts,
             ),
-            ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits),
+            ledger=recipe.ledger,
             digests=made.digests,
             joined=tuple(made.joined),
         )
 
     # links cost nothing and are made anew; of a copy, files that a killed run finished are kept
-    return ensure(_recipe(corpus, view, splits), store, write, corpus.verify, resumes=view.linked is None)
+    return ensure(recipe, store, write, corpus.verify, resumes=view.linked is None)

@@ -5,7 +5,9 @@ from functools import cached_property
 from shlex import quote
 from typing import ClassVar
 
-from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.formats.document_index import ENDS
+from dataprep_assets.graph.card_contents import SplitCounts
+from dataprep_assets.graph.dataset import Counted, Dataset
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
@@ -17,7 +19,7 @@ from dataprep_assets.pipelines.schedule.pending import pending, told_pending
 from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, schedule_spec
 from dataprep_assets.serving.changes import told_revisions
 from dataprep_assets.serving.simulation import told_lines
-from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData
+from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
 
 
 class Schedule(Dataset):
@@ -44,6 +46,24 @@ class Schedule(Dataset):
     def pending(self, store: ArtifactStore) -> Iterator[Remark]:
         if store.receipt(self.product(store)) is not None:
             yield from pending(self.declaration, store, present_schedule(self.declaration, store))
+
+    def counted(self, store: ArtifactStore) -> Counted | None:
+        if (receipt := store.receipt(self.product(store))) is None:
+            return None
+        sizes = {record.path: record.bytes for record in receipt.files}
+        sources = TrainingData(store, self.declaration.dataset).schedule.revisions[-1].sources
+        return Counted(
+            receipt=receipt,
+            splits=[
+                SplitCounts(
+                    split=source.name,
+                    # each document has an end, which is a uint64
+                    documents=sum(sizes[f"{documents_folder(shard.content)}/{ENDS}"] for shard in source.shards) // 8,
+                    tokens=sum(shard.tokens for shard in source.shards),
+                )
+                for source in sources
+            ],
+        )
 
     def summary(self, store: ArtifactStore) -> list[str]:
         name = self.declaration.dataset

@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 red = sum(bool(one.mismatches) for one in judged)
                 print(f"{len(judged)} of {arguments.rounds} rounds, {red} with mismatches", file=sys.stderr, flush=True)
     print(table(judged))
+    if judged:
+        print("schedule: " + ", ".join(f"{name} {count:,}" for name, count in sorted(judged[-1].training.items())))
     print(f"seed {arguments.seed}; {time.monotonic() - started:,.0f} s")
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(one) for one in judged], indent=1) + "\n")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests import forked
@@ -16,8 +16,14 @@ from dataprep_assets_tests.bench.changes.corpus import Corpus
 from dataprep_assets_tests.fakes.hub_server import HubServer
 
 PROJECT = "vineyard"
-_STARTED_EVERY = 5
+_STARTED_EVERY = 25
 """One command of so many starts Python itself; the others are processes forked from one that has imported Dagster."""
+
+
+class Named(Protocol):
+    """A dataset of the project."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,9 @@ class Project:
         corpus.declare()
         return corpus
 
-    def command(self, name: str, corpus: Corpus, *options: str) -> subprocess.CompletedProcess[str]:
+    def command(self, name: str, dataset: Named, *options: str) -> subprocess.CompletedProcess[str]:
         """`dataprep NAME DATASET …`, in a process."""
-        return self._run([name, corpus.name, *options], self.folder)
+        return self._run([name, dataset.name, *options], self.folder)
 
     def _run(self, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
         program = ["-m", "dataprep_assets.cli", *words]
@@ -88,14 +94,14 @@ class Project:
             return subprocess.run(command, cwd=folder, env=self._environment, capture_output=True, text=True)
         return forked.run(program, cwd=folder, env=self._environment)
 
-    def announced(self, corpus: Corpus) -> dict[str, dict[str, Any]]:
+    def announced(self, dataset: Named) -> dict[str, dict[str, Any]]:
         """Artifact → what `run --dry-run --json` says of it; raises CalledProcessError if it says nothing."""
-        done = self.command("run", corpus, "--dry-run", "--json")
+        done = self.command("run", dataset, "--dry-run", "--json")
         if done.returncode not in (0, 1) or not done.stdout:
             done.check_returncode()
             raise subprocess.CalledProcessError(done.returncode, "run --dry-run --json", done.stdout, done.stderr)
         told = json.loads(done.stdout.splitlines()[-1])["rebuild"]
-        return {one["name"].removeprefix(f"{corpus.name}/"): one for one in told}
+        return {one["name"].removeprefix(f"{dataset.name}/"): one for one in told}
 
     def forget(self, corpus: Corpus) -> None:
         """Remove all that was made of a corpus, and what Dagster knows."""
@@ -119,3 +125,8 @@ def made(root: Path) -> dict[str, Made]:
         folder = path.parent
         found[folder.relative_to(root).as_posix()] = Made(folder, receipt, (written.st_ino, written.st_mtime_ns))
     return found
+
+
+def last_lines(text: str, lines: int = 6) -> str:
+    """The end of what a command printed, on one line."""
+    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])

@@ -10,13 +10,14 @@ from typing import Any
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests.bench.changes.corpus import Corpus
 from dataprep_assets_tests.bench.changes.mutations import Step, kinds
-from dataprep_assets_tests.bench.changes.project import Made, Project, made
+from dataprep_assets_tests.bench.changes.project import Made, Project, last_lines, made
+from dataprep_assets_tests.bench.changes.training import Training
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 
-_FRAMED = ("key", "recipe", "dataset", "artifact", "partition", "schema_version")
-_OF_THAT_TIME = ("source_bytes", "reference_documents", "sampled_documents")
-"""Counts of a ledger that say how documents were read and encoded, not which they are."""
+_FRAMED = ("key", "recipe", "dataset", "artifact", "partition", "schema_version", "inputs", "sources")
+_OF_THAT_TIME = ("reference_documents", "sampled_documents")
+"""Counts of a ledger that say how documents were encoded and compared when a shard was made, not which they are."""
 
 
 @dataclass
@@ -31,6 +32,8 @@ class Round:
     built: int = 0
     kept: int = 0
     mismatches: list[str] = field(default_factory=list)
+    training: dict[str, int] = field(default_factory=dict)
+    """What the schedule has met so far."""
 
     @property
     def stuck(self) -> bool:
@@ -55,6 +58,7 @@ def rounds(folder: Path, count: int, seed: int, *, check_every: int = 10, only: 
         ]
         for corpus in corpora:
             project.command("run", corpus).check_returncode()
+        training = Training(project, [corpora[2], corpora[0]], seed)
         since = dict.fromkeys(corpora, 0)
         ahead: list[tuple[str, Corpus]] = []
         for number in range(1, count + 1):
@@ -74,6 +78,8 @@ def rounds(folder: Path, count: int, seed: int, *, check_every: int = 10, only: 
                     if since[one]:
                         _compared(project, one, judged, folder / "scratch", since[one])
                         since[one] = 0
+            judged.mismatches += training.judge()
+            judged.training = dict(training.counts)
             yield judged
 
 
@@ -82,22 +88,22 @@ def _judge(project: Project, corpus: Corpus, step: Step, judged: Round) -> None:
     found = judged.mismatches
     for name, *options in step.commands:
         if (done := project.command(name, corpus, *options)).returncode:
-            found.append(f"{name}: rc {done.returncode}: {_last(done.stderr or done.stdout)}")
+            found.append(f"{name}: rc {done.returncode}: {last_lines(done.stderr or done.stdout)}")
     before = made(corpus.root / corpus.name)
     left = _unplanned(corpus, before)
     try:
         announced = project.announced(corpus)
     except CalledProcessError as error:
-        found.append(f"run --dry-run: rc {error.returncode}: {_last(error.stderr or error.stdout)}")
+        found.append(f"run --dry-run: rc {error.returncode}: {last_lines(error.stderr or error.stdout)}")
         announced = {}
     done = project.command("run", corpus)
     failed = done.returncode != 0
     if failed:
         if not step.unseen:
-            found.append(f"{step.what}: run: rc {done.returncode}: {_last(done.stdout + done.stderr)}")
+            found.append(f"{step.what}: run: rc {done.returncode}: {last_lines(done.stdout + done.stderr)}")
         again = project.command("run", corpus)
         if again.returncode:
-            why = _last(again.stdout + again.stderr)
+            why = last_lines(again.stdout + again.stderr)
             found.append(f"dead end: {step.what}: the next run: rc {again.returncode}: {why}")
             return
     after = made(corpus.root / corpus.name)
@@ -107,11 +113,11 @@ def _judge(project: Project, corpus: Corpus, step: Step, judged: Round) -> None:
     judged.kept += len(after) - len(built)
     status = project.command("status", corpus)
     if status.returncode or "all is up to date" not in status.stdout:
-        found.append(f"after the run, status: rc {status.returncode}: {_last(status.stdout + status.stderr)}")
+        found.append(f"after the run, status: rc {status.returncode}: {last_lines(status.stdout + status.stderr)}")
     found += [f"left behind: {name}" for name in debris(corpus.root / corpus.name)]
     verified = project.command("verify", corpus)
     if verified.returncode and not step.unseen:
-        found.append(f"{step.what}: verify: rc {verified.returncode}: {_last(verified.stdout + verified.stderr)}")
+        found.append(f"{step.what}: verify: rc {verified.returncode}: {last_lines(verified.stdout + verified.stderr)}")
     if failed or step.unseen:
         return
     certain = {name for name, one in announced.items() if not one["provisional"] and name in {*before, *after}}
@@ -122,10 +128,6 @@ def _judge(project: Project, corpus: Corpus, step: Step, judged: Round) -> None:
     found += _needless(built, before, after, step)
     if corpus.selects:
         found += _tokenized_again(built, before, after, step)
-
-
-def _last(text: str, lines: int = 6) -> str:
-    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])
 
 
 def _direct(step: Step, name: str) -> tuple[str, tuple[str, ...]] | None:
@@ -188,7 +190,7 @@ def _compared(project: Project, corpus: Corpus, judged: Round, folder: Path, sin
         scratch = project.copied(folder, corpus)
         done = scratch.command("run", corpus)
         if done.returncode:
-            found.append(f"from scratch: rc {done.returncode}: {_last(done.stdout + done.stderr)}")
+            found.append(f"from scratch: rc {done.returncode}: {last_lines(done.stdout + done.stderr)}")
         differ = list(_differences(corpus, project, scratch))
         found += [f"other than from scratch (within {since} rounds): {one}" for one in differ]
         if not differ:
@@ -201,10 +203,9 @@ def _compared(project: Project, corpus: Corpus, judged: Round, folder: Path, sin
 def _differences(corpus: Corpus, project: Project, scratch: Project) -> Iterator[str]:
     """Files of planned artifacts that differ, and what their receipts have to say alike.
 
-    A receipt also says how the artifact came to be: when and by which versions (`measured`), and of its sources the
-    sizes and commits of that time. An artifact that is rightly kept when a source changes and its input's content does
-    not, keeps those of then, and the certificate that its engine had. What decides it (`key`, `recipe`), what it is
-    (`files`), what else it says of itself (`facts`) and of its documents (its ledger) are the same as from scratch.
+    A receipt also says how the artifact came to be: when and by which versions (`measured`), which certificate its
+    engine had, and how many of its documents the reference encoded or compared. A shard that is rightly kept keeps
+    those of then. All else is the same as from scratch.
     """
     here, there = (made(one.root / corpus.name) for one in (project, scratch))
     for name, other in there.items():

@@ -1,7 +1,9 @@
 """A corpus whose source changes: what is new is made, what is touched is made again, and nothing else."""
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -11,6 +13,7 @@ from dataprep_assets.graph.status import unplanned
 from dataprep_assets.graph.trace import trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
@@ -86,6 +89,31 @@ def test_new_files_make_a_new_shard_and_nothing_else_is_touched(corpus: ChangedC
     assert now[joined] == old[joined] + new
     assert corpus.statuses() == []
     assert now == from_scratch(corpus, tmp_path / "scratch")
+
+
+def test_receipts_after_changes_are_those_of_a_build_from_scratch(corpus: ChangedCorpus, tmp_path: Path) -> None:
+    (recompressed, *_) = shards(corpus)["val-00000"]
+    text = zstandard.decompress((corpus.data / recompressed).read_bytes(), 1 << 20)
+    (corpus.data / recompressed).write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(text))
+    # the ordinals of the files of the other splits rise
+    write(corpus.data / "train/chunk2/example_train_9.jsonl.zst", "One more document.")
+    assert made(corpus.run(), "combined_bins", "token_bins") == [
+        "combined_bins/train",
+        "token_bins/train-00003",
+        "token_bins/val-00000",
+    ]
+    from_scratch(corpus, tmp_path / "scratch")
+    assert receipts(corpus.root) == receipts(tmp_path / "scratch")
+
+
+def receipts(root: Path) -> dict[str, dict[str, Any]]:
+    """The receipts of a root without what tells how a shard was made."""
+    found = {str(path.relative_to(root)): json.loads(path.read_text()) for path in root.rglob(NAME)}
+    for receipt in found.values():
+        for part, name in (("facts", "certificate"), ("ledger", "reference_documents"), ("ledger", "sampled_documents")):
+            (receipt[part] or {}).pop(name, None)
+        del receipt["measured"], receipt["digest"]
+    return found
 
 
 def test_a_removed_and_an_edited_file_touch_their_own_shards_alone(corpus: ChangedCorpus, tmp_path: Path) -> None:
