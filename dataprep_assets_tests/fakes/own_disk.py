@@ -3,7 +3,6 @@
 Others do not see into it, but for `/proc/<pid>/root`. Linux' mount namespaces: root alone may make them.
 """
 
-import os
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -25,13 +24,6 @@ def require_own_disks(folder: Path) -> None:
         if subprocess.run(with_own(folder, ["true"]), check=False, capture_output=True).returncode == 0:
             return
     pytest.skip("no nodes with disks of their own: nobody may mount here (`unshare --mount`)")
-
-
-def disk_of(pid: int) -> int | None:
-    """What tells the folders that a process sees from those of others; None when it has ended."""
-    with suppress(OSError):
-        return os.stat(f"/proc/{pid}/ns/mnt").st_ino
-    return None
 
 
 def seen_by(pid: int, folder: Path) -> Path:
