@@ -299,37 +299,34 @@ def lock_of_receipts(receipts: Iterable[tuple[str, Receipt]], where: str, datase
 def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
     """The artifacts among those of a dataset that no run would build; none of them is a copy under another name.
 
-    Shards are judged by their consumers: if a finished artifact is made of some shards of a split, its other shards are
-    obsolete. A name is obsolete if the dataset's newer card does not have it. Of a blend its plan names the run.
+    Partitions are judged by their consumers: if a finished artifact is made of some partitions of a split, its others
+    are obsolete. A name is obsolete if the dataset's newer card does not have it. Of a blend its plan names
+    the run.
     """
     own = {name: one for name, one in found.items() if name_of(one.artifact, one.partition) == name}
-    former = _of_earlier_plans(own)
-    used: set[str] = set()
-    splits: set[tuple[str, str]] = set()
-    for receipt in (receipt for name, receipt in own.items() if name not in former):
-        upstream = {n: c for n, c in receipt.recipe.get("upstream", {}).items() if ":" not in n and "/" in n}
-        if any(name not in own or own[name].content != content for name, content in upstream.items()):
-            continue  # it is out of date itself, and says nothing about the plan
-        used |= upstream.keys()
-        splits |= {_kind_and_split(name) for name in upstream}
-    unused = {name for name in own if "/" in name and _kind_and_split(name) in splits and name not in used}
-    # everything made of such a partition is obsolete too
-    partitions = {name.partition("/")[2] for name in unused}
-    return former | _undeclared(own) | {name for name in own if name.partition("/")[2] in partitions}
-
-
-def _undeclared(own: Mapping[str, Receipt]) -> set[str]:
-    """The artifacts whose names the dataset's card does not have, and that are older than the card."""
     card = next((receipt for receipt in own.values() if "planned" in receipt.facts), None)
-    if card is None:
-        return set()
-    planned, made = {*card.facts["planned"]}, card.measured.get("created", "")
-    return {
-        name
-        for name, receipt in own.items()
-        if planned.isdisjoint((name, name.partition("/")[0], "/".join(_kind_and_split(name))))
-        and receipt.measured.get("created", "") < made
-    } - {name_of(card.artifact, card.partition)}
+    planned = frozenset(card.facts["planned"] if card is not None else ())
+
+    def split(name: str) -> str:
+        """The artifact's name and split; months and tasks have no split, which the card tells."""
+        kind, _, partition = name.partition("/")
+        return kind if kind in planned else name_of(kind, split_of(partition))
+
+    def is_undeclared(name: str) -> bool:
+        created, made = (one.measured.get("created", "") for one in (own[name], card) if one is not None)
+        return created < made and planned.isdisjoint((name, split(name)))
+
+    obsolete = _of_earlier_plans(own) | (set() if card is None else set(filter(is_undeclared, own)))
+    used: set[str] = set()
+    for receipt in (receipt for name, receipt in own.items() if name not in obsolete):
+        upstream = {n: c for n, c in receipt.recipe.get("upstream", {}).items() if ":" not in n and "/" in n}
+        # one that is out of date itself says nothing about the plan
+        if all(name in own and own[name].content == content for name, content in upstream.items()):
+            used |= upstream.keys()
+    splits = {split(name) for name in used}
+    # everything made of such a partition is obsolete too
+    partitions = {name.partition("/")[2] for name in own if "/" in name and split(name) in splits and name not in used}
+    return obsolete | {name for name in own if name.partition("/")[2] in partitions}
 
 
 def _of_earlier_plans(own: Mapping[str, Receipt]) -> set[str]:
@@ -337,11 +334,6 @@ def _of_earlier_plans(own: Mapping[str, Receipt]) -> set[str]:
     planned = {one.facts["run_hash"] for name, one in own.items() if "/" not in name and "run_hash" in one.facts}
     runs = {name: receipt.recipe.get("settings", {}).get("run_hash") for name, receipt in own.items()}
     return {name for name, run in runs.items() if planned and run is not None and run not in planned}
-
-
-def _kind_and_split(name: str) -> tuple[str, str]:
-    kind, _, partition = name.partition("/")
-    return kind, split_of(partition)
 
 
 # --- the file

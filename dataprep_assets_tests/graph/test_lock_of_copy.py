@@ -1,16 +1,21 @@
 """The lock of a folder, where only receipts tell what is planned."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.graph.lock import lock_dataset, lock_of_receipts
 from dataprep_assets.graph.lock_difference import difference
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import receipts_below
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
+
+EMPTY: dict[str, Any] = {"dataset": "notes", "key": "k", "inputs": {}, "files": ()}
 
 
 def test_shards_that_are_in_no_plan_any_more_are_left_out_and_told(corpus: ChangedCorpus) -> None:
@@ -53,3 +58,30 @@ def test_a_damaged_receipt_is_told(corpus: ChangedCorpus) -> None:
     flip_byte(corpus.root / "sample_corpus/manifest/receipt.json")
     with pytest.raises(IntegrityError, match=r"manifest/receipt\.json"):
         lock_of_receipts(receipts_below(corpus.root), "root")
+
+
+def test_a_month_of_another_year_that_is_planned_no_more_is_obsolete() -> None:
+    def receipt(name: str, upstream: Sequence[str] = (), planned: Sequence[str] = ()) -> tuple[str, Receipt]:
+        artifact, _, partition = name.partition("/")
+        contents = {of: Receipt(**{**EMPTY, "artifact": of, "partition": None}).content for of in upstream}
+        facts = {"planned": planned} if planned else {}
+        own = {
+            "artifact": artifact,
+            "partition": partition or None,
+            "recipe": {"version": 1, "settings": {}, "sources": {}, "upstream": contents},
+            "facts": facts,
+        }
+        return name, Receipt(**{**EMPTY, **own})
+
+    months = ["2011-01", "2011-02", "2012-01"]
+    kinds = ["cohort_shards", "data_card", "packed_cohorts", "tfds_dir"]
+    found = lock_of_receipts(
+        [
+            *(receipt(f"packed_cohorts/{month}") for month in months),
+            *(receipt(f"cohort_shards/{month}", [f"packed_cohorts/{month}"]) for month in months),
+            receipt("tfds_dir", [f"cohort_shards/{month}" for month in months[:2]]),
+            receipt("data_card", planned=kinds),
+        ],
+        "root",
+    )
+    assert found.obsolete == {"cohort_shards/2012-01", "packed_cohorts/2012-01"}
