@@ -140,9 +140,8 @@ class BlockReader:
         """What the file decompresses to; returns whether it ends at the end of a frame."""
         if self.compression == "zstd":
             return self._zstd(file)
-        if self.compression == "gzip":
-            return self._gzip(file)
-        return self._members(file, _xz_member if self.compression == "xz" else _bzip2_member)
+        make, made_of = _KINDS[self.compression or ""]
+        return self._members(file, make, made_of)
 
     def _zstd(self, file: BinaryIO) -> Generator[bytes, None, bool]:
         """As `_frames`."""
@@ -157,34 +156,11 @@ class BlockReader:
                 yield out
         return steps.whole
 
-    def _gzip(self, file: BinaryIO) -> Generator[bytes, None, bool]:
+    def _members(
+        self, file: BinaryIO, make: Callable[[], Any], made_of: Callable[[Any, bytes], Iterator[bytes]]
+    ) -> Generator[bytes, None, bool]:
         """As `_frames`. Steps are small after the end of a member, because what follows it in a step is copied."""
-        # 31: a gzip header and trailer are demanded. `started`: bytes of a member came since the last trailer.
-        member, started, most = zlib.decompressobj(wbits=31), False, _SMALLEST_STEP
-        while data := file.read(_READ):
-            self._took(data)
-            at = 0
-            while at < len(data):
-                step = data[at : at + most]
-                self._step = len(data) - at
-                at += len(step)
-                if not started and not (step := self._unpadded(step)):
-                    continue
-                started, most = True, min(_READ, 4 * most)
-                out = member.decompress(step, _BLOCK)
-                while out:
-                    yield out
-                    # what is not made yet, because it would exceed a block; asked behind its end, a member would take
-                    # what follows it once more
-                    more = not member.eof and (len(out) == _BLOCK or member.unconsumed_tail)
-                    out = member.decompress(member.unconsumed_tail, _BLOCK) if more else b""
-                if member.eof:
-                    at -= len(member.unused_data)
-                    member, started, most = zlib.decompressobj(wbits=31), False, _SMALLEST_STEP
-        return not started
-
-    def _members(self, file: BinaryIO, make: Callable[[], Any]) -> Generator[bytes, None, bool]:
-        """As `_gzip`, of xz and bzip2, whose decompressors keep what they did not take."""
+        # `started`: bytes of a member came since the end of the last one
         member, started, most = make(), False, _SMALLEST_STEP
         while data := file.read(_READ):
             self._took(data)
@@ -196,7 +172,7 @@ class BlockReader:
                 if not started and not (step := self._unpadded(step)):
                     continue
                 started, most = True, min(_READ, 4 * most)
-                yield from _made_of(member, step)
+                yield from made_of(member, step)
                 if member.eof:
                     at -= len(member.unused_data)
                     member, started, most = make(), False, _SMALLEST_STEP
@@ -266,6 +242,22 @@ def _made_of(member: Any, step: bytes) -> Iterator[bytes]:
         step = b""
 
 
+def _made_of_gzip(member: Any, step: bytes) -> Iterator[bytes]:
+    """As `_made_of`, of zlib, which does not keep what it did not take."""
+    out = member.decompress(step, _BLOCK)
+    while out:
+        yield out
+        # what is not made yet, because it would exceed a block; asked behind its end, a member would take what follows
+        # it once more
+        more = not member.eof and (len(out) == _BLOCK or member.unconsumed_tail)
+        out = member.decompress(member.unconsumed_tail, _BLOCK) if more else b""
+
+
+def _gzip_member() -> Any:
+    # 31: a gzip header and trailer are demanded
+    return zlib.decompressobj(wbits=31)
+
+
 def _xz_member() -> Any:
     import lzma
 
@@ -277,6 +269,13 @@ def _bzip2_member() -> Any:
     import bz2
 
     return bz2.BZ2Decompressor()
+
+
+_KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any, bytes], Iterator[bytes]]]] = {
+    "gzip": (_gzip_member, _made_of_gzip),
+    "xz": (_xz_member, _made_of),
+    "bzip2": (_bzip2_member, _made_of),
+}
 
 
 class _ZstdSteps:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataprep_assets.errors import CorruptSourceError, DataprepError
 from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.blocks import BlockReader, TextReader
-from dataprep_assets.sources.first_rows import first_bad
+from dataprep_assets.sources.first_rows import first_bad, other_delimiter
 from dataprep_assets.sources.input_format import Found, InputFile, InputFormat, RowByRow, RowReader
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, whole_lines
 
@@ -124,7 +124,7 @@ class CsvRows(RowByRow):
             elif not lines.valid:
                 yield Found(row, at, size, BadRecord(row, at, "invalid_utf8"))
             elif why or len(fields) != len(header):
-                told = why or f"{len(fields)} fields, the header has {len(header)}{_other_delimiter(header)}"
+                told = why or f"{len(fields)} fields, the header has {len(header)}{other_delimiter(header)}"
                 yield Found(row, at, size, BadRecord(row, at, BAD_CSV, told))
             else:
                 yield Found(row, at, size, dict(zip(header, fields, strict=True)))
@@ -172,12 +172,6 @@ def merged_rows(reader: RowReader, label: str) -> str:
         f"csv_quotes: {label}: row {safe(row)}, byte {safe(byte)}: its lines all look like rows. Set `false` if a "
         "quote is a character there, `true` if not"
     )
-
-
-def _other_delimiter(header: list[str]) -> str:
-    """A question, where the only name of a header has a character that often stands between fields."""
-    others = [one for one in ";\t|," if one in header[0]] if len(header) == 1 else []
-    return "; is `csv_delimiter` right?" if others else ""
 
 
 def _fault(error: csv.Error) -> str:

@@ -68,6 +68,12 @@ def _rows(paths: Iterable[Path], reading: Reading) -> Iterator[dict[str, Any]]:
             yield from ({} for _ in block.bad)  # bad rows are rows too
 
 
+def other_delimiter(names: Iterable[str]) -> str:
+    """A question, where the only field of rows has a name with a character that often stands between fields."""
+    only = list(names)
+    return "; is `csv_delimiter` right?" if len(only) == 1 and any(one in only[0] for one in ";\t|,") else ""
+
+
 def absent_field(
     rows: Iterable[dict[str, Any]], key: str, field: str, whose: str, types: tuple[type, ...] = (), *, hidden: bool
 ) -> str | None:
@@ -96,7 +102,7 @@ def absent_field(
         names = " or ".join({str: "text", int: "a whole number"}[one] for one in types)
         return f"{begins} as {names}"
     shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
-    return begins + ("" if hidden else f"; they have {shown}")
+    return begins + ("" if hidden else f"; they have {shown}") + other_delimiter(seen)
 
 
 def not_parquet(path: Path) -> bool:

@@ -1,6 +1,6 @@
 """The error of a file of which no row can be read: it is not what its name says, so no policy may drop it as bad rows.
 
-Entry points: `unreadable`, `place_of`.
+Entry points: `unreadable`, `place_of`, `shape_of`.
 """
 
 from contextlib import suppress
@@ -9,7 +9,7 @@ from pathlib import Path
 from dataprep_assets.errors import BadRecordError, SourceError
 from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.blocks import TextReader
-from dataprep_assets.sources.contents import shape
+from dataprep_assets.sources.contents import Kind, shape
 from dataprep_assets.sources.row_files import BadRecord
 
 ADVICE = "Correct the source, or set `bad_records: {policy: drop}` to count and skip such rows"
@@ -21,6 +21,15 @@ def place_of(bad: BadRecord, asked: str = "") -> str:
     """Where a bad record is and why it is one, in a sentence; `asked` names the key of a field that it lacks."""
     byte = sentence(f", byte {safe(bad.byte)}") if bad.byte >= 0 else ""  # -1 where the format has no positions
     return sentence(f"row {safe(bad.row)}{typed(byte)}: {bad}{asked}")
+
+
+def shape_of(path: Path, format: str, compression: str | None) -> Kind | None:
+    """What the content of a file is of which no row could be used (`contents.shape`); None: nothing that is known."""
+    if format in _TABLES:
+        return None
+    with suppress(SourceError, OSError):  # it was read before, and is gone or damaged since
+        return shape(next(iter(TextReader(path, compression)), b""))
+    return None
 
 
 def unreadable(
@@ -36,10 +45,7 @@ def unreadable(
         first: The `place_of` its first row.
         whole: Whether all of its rows were looked at, and not only the first ones.
     """
-    kind = None
-    if format not in _TABLES:
-        with suppress(SourceError, OSError):  # it was read before, and is gone or damaged since
-            kind = shape(next(iter(TextReader(path, compression, label)), b""))
+    kind = shape_of(path, format, compression)
     told = f"; {kind}" if kind is not None else ". Correct the file, or take it out of the source"
     none = "no row of it can be read" if whole else "none of its first rows can be read"
     return BadRecordError(f"{label}: {none}. The first is {typed(first)}{told}")

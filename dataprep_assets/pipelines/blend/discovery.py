@@ -215,12 +215,21 @@ def list_meant(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list
     return listing, _narrowed([f for f in listing.files if _is_meant(f.relpath, place)], dataset, place)
 
 
-def hidden_data(place: SourcePlace, dataset: BlendDataset) -> list[str]:
-    """The data files of a dataset that are left out because a part of their path begins with `.` or `_`."""
+def left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[str]]:
+    """Why data files of a dataset are left out → their paths: by the convention on names, or as caches."""
     if place.single is not None:
-        return []
-    others = [file.relpath for file in _list(place, dataset).files if not place.taken(file.relpath)]
-    return [path for path in included(others, place.globs) if _is_data(path, place)]
+        return {}
+    listing = _list(place, dataset)
+    others = [file.relpath for file in listing.files if not place.taken(file.relpath)]
+    found = {
+        "names begin with `_` or `.`. Name them in `path` if they are data": others,
+        "caches of `datasets` beside data": listing.left_out,
+    }
+    return {
+        why: kept
+        for why, paths in found.items()
+        if (kept := [path for path in included(paths, place.globs) if _is_data(path, place)])
+    }
 
 
 def _list(place: SourcePlace, dataset: BlendDataset) -> Listing:

@@ -18,9 +18,10 @@ from dataprep_assets.pipelines.blend.losses import by_file
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sentences import safe, sentence, typed
-from dataprep_assets.sources.first_rows import ROWS, first_rows
+from dataprep_assets.sources.first_rows import ROWS, first_rows, other_delimiter
 from dataprep_assets.sources.input_format import Reading
 from dataprep_assets.sources.rows import read_rows
+from dataprep_assets.sources.unreadable import shape_of
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, ConversationFields, Refusal, read_conversation
 
 _SHOWN = 8
@@ -144,11 +145,13 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
         return None
     shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
     # any text can be a field's name, so those of a sensitive dataset are not shown
-    told = "" if blend.sensitive else f"; they have {shown}"
+    told = ("" if blend.sensitive else f"; they have {shown}") + other_delimiter(seen)
     begun = f"`{asked[0]}: {asked[1]}`: none of the first {count:,} rows of dataset {dataset.name}"
     begun += "" if blend.sensitive else f", from {paths[0].name} on,"
     if not having:
-        return f"{begun} has it{told}"
+        # one row may be a file that is no lines
+        kind = shape_of(paths[0], *file_format(paths[0].name)) if count == 1 else None
+        return f"{begun} has it{told}" + ("" if kind is None else f"; {kind}")
     if count == ROWS and (blend.bad_records.policy == "drop" or {*reasons} == {_BLANK}):
         return None  # later rows may be of use
     first = max(reasons, key=lambda reason: reasons[reason].total())

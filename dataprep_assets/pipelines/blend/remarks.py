@@ -20,7 +20,7 @@ from dataprep_assets.errors import (
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.discovery import hidden_data, list_meant, open_place
+from dataprep_assets.pipelines.blend.discovery import left_out_data, list_meant, open_place
 from dataprep_assets.pipelines.blend.fields import asked_field, fault_of_files
 from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
@@ -134,7 +134,7 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
     if listed is None:
         return
     refused = (_refused(blend, dataset, path) for path in sample_of(listed))
-    yield from _hidden_remarks(blend, dataset, (*keys, "path") if inline else keys)
+    yield from _left_out_remarks(blend, dataset, (*keys, "path") if inline else keys)
     damaged = _damaged(listed) or next(filter(None, refused), None)
     if damaged is not None:
         yield Remark(keys=(*keys, "path") if inline else keys, sentence=damaged, of_source=True)
@@ -149,14 +149,11 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
         yield from _rendered_remarks(blend, dataset, listed)
 
 
-def _hidden_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
-    """A remark on data files that are left out by the convention on names."""
-    if hidden := hidden_data(open_place(dataset, blend.sources), dataset):
-        shown = "" if blend.sensitive else f", for example {hidden[0]}"
-        told = sentence(
-            f"{dataset.name}.path: {safe_number_of(len(hidden), 'file')} left out{shown}: names begin with `_` or `.`. "
-            "Name them in `path` if they are data"
-        )
+def _left_out_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
+    """Remarks on data files that are left out."""
+    for why, names in left_out_data(open_place(dataset, blend.sources), dataset).items():
+        shown = "" if blend.sensitive else f", for example {names[0]}"
+        told = sentence(f"{dataset.name}.path: {safe_number_of(len(names), 'file')} left out{shown}: {why}")
         yield Remark(keys=keys, sentence=told, hint=True)
 
 

@@ -79,3 +79,12 @@ def test_a_benchmark_is_read_as_declared(folder: Path) -> None:
     assert [item.parts[0].text for item in read.items(2)] == ["text, of 0", "text, of 1"]
     with pytest.raises(DataprepError, match="csv_delimiter"):
         DeclaredSet(path="b.csv", fields=("text",)).benchmark("b", folder).items()
+
+
+def test_a_dataset_without_the_field_says_what_its_file_is(folder: Path) -> None:
+    (folder / "d.json").write_text('{"data": [{"text": "one"}, {"text": "two"}]}')
+    (folder / "b.csv").write_text("id;text\n1\n2\n")
+    told = {one.keys[2]: one.sentence for one in remarks(folder, tsv=KEYS["tsv"]) if not one.hint}
+    assert told.keys() == {1, 3}
+    assert "`csv_delimiter`" in told[1]
+    assert "jq -c" in told[3]
