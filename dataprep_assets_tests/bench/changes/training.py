@@ -167,7 +167,9 @@ class Training:
     def _pending(self, found: Sources) -> set[str]:
         """The keys and sources that are otherwise than the last revision has them."""
         keys = {key for key, value in self.settings.items() if key != "weights" and value != self.scheduled[key]}
-        if self.settings["weights"] != self.scheduled["weights"]:
+        # the others share what a source had that is declared no more
+        weighed_otherwise = bool(self.settings["weights"]) and self.revised.keys() != found.keys()
+        if weighed_otherwise or self.settings["weights"] != self.scheduled["weights"]:
             keys.add("of the samples")
         contents = [{name: {k: s.content for k, s in shards.items()} for name, shards in one.items()}
                     for one in (self.revised, found)]  # fmt: skip
@@ -200,9 +202,8 @@ class Training:
             yield from self._train()
 
     def _revise(self, found: Sources) -> Iterator[str]:
-        if self.step and self.random.random() < 0.15:
-            self.step = self.random.randrange(self.step)
-        options = ["--from-step", str(self.step), "--trained", str(max(self.wrote, default=-1) + 1)]
+        step = self.random.randrange(self.step) if self.step and self.random.random() < 0.15 else self.step
+        options = ["--from-step", str(step), "--trained", str(max(self.wrote, default=-1) + 1)]
         for _ in range(len(found) + 1):
             done = self.project.command("schedule", self, *options)
             told = done.stdout + done.stderr
@@ -224,13 +225,14 @@ class Training:
             else:
                 yield f"schedule {' '.join(options)}: rc {done.returncode}: {last_lines(told)}"
                 return
-        if self._other_tokenizer(found):
+        if step and self._other_tokenizer(found):
             yield "schedule: goes on with another tokenizer"
         self.counts["revised"] += 1
-        self.wrote = {step: one for step, one in self.wrote.items() if step < self.step}
-        if self.step < len(self.before):
-            self.loop = self.before[self.step].copy()
-            del self.before[self.step :]
+        self.step = step
+        self.wrote = {number: one for number, one in self.wrote.items() if number < step}
+        if step < len(self.before):
+            self.loop = self.before[step].copy()
+            del self.before[step:]
         yield from self._made(found)
         yield from self._told(set())
         yield from self._train()
