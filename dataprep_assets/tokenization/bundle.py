@@ -36,11 +36,15 @@ class SpecialToken:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerBundle:
-    """A tokenizer on disk. `name` is its common name (`qwen3`), `revision` the hub commit, if any."""
+    """A tokenizer on disk. `name` is its common name (`qwen3`), `revision` the hub commit, if any.
+
+    `structure` are contents of tokens that are special whatever its files say, because a chat template writes them.
+    """
 
     directory: Path
     name: str
     revision: str | None = None
+    structure: tuple[str, ...] = ()
     _config: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -71,7 +75,8 @@ class TokenizerBundle:
         """SHA-256 over the names and digests of the files that determine ids."""
         # ids from before the tokens of its configuration were read are others
         is_completed = bool(self._config.get("added_tokens_decoder")) and self.definition.is_completed
-        return digest_value([self._digest, "added_tokens_decoder"]) if is_completed else self._digest
+        digest = digest_value([self._digest, "added_tokens_decoder"]) if is_completed else self._digest
+        return digest_value([digest, *self.structure]) if self.structure else digest
 
     @property
     def _digest(self) -> str:
@@ -80,7 +85,7 @@ class TokenizerBundle:
     @cached_property
     def definition(self) -> Definition:
         """What its `tokenizer.json` defines. Raises TokenizerError for a file that is none or exceeds the limits."""
-        ends = tuple(filter(None, map(self.configured, ("bos_token", "eos_token"))))
+        ends = (*filter(None, map(self.configured, ("bos_token", "eos_token"))), *self.structure)
         decoder = canonical_json(self._config.get("added_tokens_decoder") or {}).decode()
         return definition_of(self.directory / _FILES[0], self._digest, ends, decoder)
 

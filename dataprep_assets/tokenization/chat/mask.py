@@ -2,19 +2,19 @@
 
 The text is cut at the special tokens that the template wrote, and at others that it writes (`structure`). Each becomes
 its one id; the text between them is encoded as plain text, so nothing in a conversation can become a special token, and
-nothing is added: no BOS, no EOS. A token that is not flagged special would be matched in that text, so a literal one is
-cut behind its first character. The text is also cut where an answer begins. A model reads its prompt as separate tokens
-before it answers, so no token may span that cut; the original (Nemotron, `core/chat_sft_shard_core.py`) also encodes
-its chunks separately. If there is a special token or a pre-tokenizer's boundary at the cut, as in the bundled template,
-the ids are those of the whole text.
+nothing is added: no BOS, no EOS. A token that is not flagged special would be matched in that text, so a text with a
+literal one is encoded by the reference, to which it is special. The text is also cut where an answer begins. A model
+reads its prompt as separate tokens before it answers, so no token may span that cut; the original (Nemotron,
+`core/chat_sft_shard_core.py`) also encodes its chunks separately. If there is a special token or a pre-tokenizer's
+boundary at the cut, as in the bundled template, the ids are those of the whole text.
 
 The mask is aligned to labels (docs/formats/packed-sft.md#loss-mask): position `i` is 1 when token `i + 1` of its
 sequence is trained, and the last position of a sequence is 0.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,8 @@ from dataprep_assets.sentences import safe
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.rendering import Rendered
-from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine
+from dataprep_assets.tokenization.reference import flat_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +67,14 @@ class ChatEncoder:
         self.bundle, self._encoder = bundle, encoder
         self._ids = {token.content: token.id for token in (*bundle.special_tokens, *structure)}
         self._contents = list(self._ids)
-        # the encoder itself reads the others as text
-        self._matched = {token.content for token in structure}
+        self._structure = tuple(token.content for token in structure)
         longest_first = sorted(map(re.escape, self._contents), key=len, reverse=True)
         self._special = re.compile(f"({'|'.join(longest_first) or '(?!)'})")
 
     def encode(self, conversations: Sequence[Rendered]) -> EncodedSequences:
         """The sequences of the conversations, in order."""
         texts: list[str] = []
+        is_literal: list[bool] = []  # of each text: whether the encoder would match a literal in it
         ids: list[int] = []  # of each part: that of a special token, or -1 for a text
         trained_parts: list[bool] = []
         ends: list[int] = [0]  # where each sequence ends, in parts
@@ -83,17 +84,19 @@ class ChatEncoder:
                     # the group in the pattern keeps the special tokens, and no text between them is one
                     for part in filter(None, self._special.split(chunk.text)):
                         # restored after the cut, so that a special token in a message stays text
-                        held = [] if part in self._ids else list(self._restored(part, rendered.mark))
-                        texts += held
-                        ids += [-1] * len(held) or [self._ids[part]]
-                        trained_parts += [chunk.trained] * (len(held) or 1)
+                        ids.append(self._ids.get(part, -1))
+                        trained_parts.append(chunk.trained)
+                        if ids[-1] < 0:
+                            text = part if rendered.mark is None else self._restored(part, rendered.mark)
+                            texts.append(text)
+                            is_literal.append(rendered.mark is not None and any(one in text for one in self._structure))
                 ends.append(len(ids))
         special = np.array(ids, np.int64) >= 0
         # a special token is one id, a text as many as the encoder gives
         lengths = np.ones(len(ids), np.int64)
         flat = np.zeros(0, np.uint32)
         if texts:
-            flat, bounds = self._encoder.encode(texts)
+            flat, bounds = self._encode(texts, is_literal)
             lengths[~special] = np.diff(bounds)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         tokens = np.empty(int(offsets[-1]), np.uint32)
@@ -102,18 +105,26 @@ class ChatEncoder:
         tokens[~is_special] = flat
         return EncodedSequences(tokens, np.repeat(np.array(trained_parts, np.bool_), lengths), offsets[ends])
 
-    def _restored(self, text: str, mark: str | None) -> Iterator[str]:
-        """Text with its placeholders put back, cut where a literal would be matched."""
-        parts = [text] if mark is None else text.split(mark)
+    def _encode(self, texts: list[str], is_literal: list[bool]) -> Encoded:
+        if not any(is_literal):
+            return self._encoder.encode(texts)
+        rows: dict[int, NDArray[np.uint32]] = {}
+        for engine, wanted in ((self._encoder, False), (self._flagged, True)):
+            places = [at for at, one in enumerate(is_literal) if one == wanted]
+            if places:
+                found, bounds = engine.encode([texts[at] for at in places])
+                rows |= dict(zip(places, np.split(found, bounds[1:-1].astype(np.int64)), strict=True))
+        return flat_ids([rows[at] for at in range(len(texts))])
+
+    def _restored(self, text: str, mark: str) -> str:
+        """Text with its placeholders put back."""
+        parts = text.split(mark)
         parts[1::2] = [self._contents[int(index)] for index in parts[1::2]]
-        whole = ""
-        for at, part in enumerate(parts):
-            if at % 2 and part in self._matched:
-                yield whole + part[0]
-                whole, part = "", part[1:]
-            whole += part
-        if whole:
-            yield whole
+        return "".join(parts)
+
+    @cached_property
+    def _flagged(self) -> ReferenceEngine:
+        return ReferenceEngine(replace(self.bundle, structure=self._structure), "text")
 
     @cached_property
     def _reference(self) -> ReferenceEngine:

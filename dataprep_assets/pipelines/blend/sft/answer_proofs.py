@@ -12,7 +12,7 @@ Entry point: `answers_trained`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -73,7 +73,8 @@ class _Comparison:
 
     def __init__(self, plan: ChatPlan, bundle: TokenizerBundle) -> None:
         self._plan, self._bundle = plan, bundle
-        self._engine = ReferenceEngine(bundle, "text")
+        flagged = replace(bundle, structure=tuple(token.content for token in plan.structure))
+        self._engine = ReferenceEngine(flagged, "text")
         self.compared = self.others = 0
 
     def wrong(self, values: dict[str, Any], sample: SampledSequence) -> Iterator[str]:

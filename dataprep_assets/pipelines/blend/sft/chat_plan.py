@@ -192,6 +192,8 @@ def chat_plan(
             "`turns`, or set `turns: always`, which makes one sequence of each user turn"
         )
     check_cutting(bundle, tried, plan.structure)
+    # refused here, where it cannot read a literal of them as text, and not at the first row that has one
+    replace(bundle, structure=tuple(token.content for token in plan.structure)).engine_json("text")
     return plan
 
 

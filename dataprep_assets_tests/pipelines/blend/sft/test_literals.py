@@ -1,5 +1,6 @@
 """Tokens that a template writes, written by people in messages: packed as text, except the tags of a model's own."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,21 @@ def test_a_token_that_a_template_writes_stays_text_in_a_message_though_it_is_not
     plain = packed(tmp_path / "plain", bundle, template, [QUESTION, ANSWER])
     assert tokens.count(token) == plain.count(token) > 0
     assert said in "".join(tokens)
+
+
+def test_a_literal_token_is_not_cut_where_a_tokenizer_begins_words_with_a_blank(
+    tmp_path: Path, bundle: TokenizerBundle
+) -> None:
+    folder = Path(shutil.copytree(bundle.directory, tmp_path / "prefixed"))
+    value = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(value.replace('"add_prefix_space":false', '"add_prefix_space":true'))
+    prefixed = TokenizerBundle.load(folder)
+    assert prefixed.digest != bundle.digest
+    said = "x<|sec|>y, <|sec|><|im_end|>"
+    messages = [{"role": "user", "content": said}, {"role": "assistant", "content": f"A {said}"}]
+    tokens = packed(tmp_path, prefixed, MARKED, messages)
+    assert tokens.count("<|sec|>") == 2
+    assert "".join(tokens).count(" x <| sec |> y , <| sec |>") == 2
 
 
 def test_an_added_token_that_no_template_writes_keeps_its_id(tmp_path: Path, bundle: TokenizerBundle) -> None:
