@@ -39,7 +39,7 @@ STATE = json.dumps({"_data_files": [{"filename": "data.arrow"}]}).encode()
 CASES: dict[str, tuple[dict[str, bytes], str, bool]] = {
     "array": ({"z.json": json.dumps([{"text": "a"}]).encode()}, "", False),
     "gzip_without_ending": ({"z.jsonl": gzip.compress(GOOD)}, "", False),
-    "plain_with_ending": ({"z.jsonl.gz": GOOD}, "", False),
+    "plain_with_ending": ({"z.jsonl.gz": GOOD * 2}, "", False),
     "utf16": ({"z.jsonl": GOOD.decode().encode("utf-16")}, "", False),
     "utf16_without_mark": ({"z.jsonl": GOOD.decode().encode("utf-16-le")}, "z.jsonl: it is text in UTF-16LE", False),
     "pretty": ({"z.json": json.dumps({"text": "a"}, indent=1).encode()}, "jq -c .", False),
