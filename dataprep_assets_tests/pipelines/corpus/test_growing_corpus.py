@@ -110,7 +110,11 @@ def receipts(root: Path) -> dict[str, dict[str, Any]]:
     """The receipts of a root without what tells how a shard was made."""
     found = {str(path.relative_to(root)): json.loads(path.read_text()) for path in root.rglob(NAME)}
     for receipt in found.values():
-        for part, name in (("facts", "certificate"), ("ledger", "reference_documents"), ("ledger", "sampled_documents")):
+        for part, name in (
+            ("facts", "certificate"),
+            ("ledger", "reference_documents"),
+            ("ledger", "sampled_documents"),
+        ):
             (receipt[part] or {}).pop(name, None)
         del receipt["measured"], receipt["digest"]
     return found
