@@ -186,9 +186,7 @@ def _metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     }
 
 
-_PROOFS = (
-    Proof("card_matches_receipts", "Counts, digests and lineage of the card are those of the receipts now.", version=3),
-)
+_PROOFS = (Proof("card_matches_receipts", "Counts, digests and lineage of the card are those of the receipts now."),)
 
 
 def _examined(subject: CardSubject) -> Callable[[ArtifactStore, Sequence[str]], Iterator[tuple[str, Finding]]]:

@@ -322,11 +322,10 @@ def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapp
 
 
 _PROOFS = (
-    Proof("certificate_holds", "Tokenizer, mode and library versions are the certified ones.", version=4),
+    Proof("certificate_holds", "Tokenizer, mode and library versions are the certified ones."),
     Proof(
         "fast_engine_accepted",
         "No class of documents has to go to the slow reference engine.",
-        version=3,
         blocking=False,
     ),
     Proof("separator_ends_documents", "The separator is not a token that ends a chat turn.", blocking=False),

@@ -40,33 +40,28 @@ TOKEN_BINS_PROOFS = (
     Proof(
         "size_matches",
         "Bytes = tokens × item size of the declared dtype, and document ends cover the stream exactly.",
-        version=2,
     ),
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
     Proof(
         "separators_match_documents",
         "One separator ends each document; none is doubled, missing or unaccounted for.",
-        version=2,
     ),
     Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
     Proof(
         "round_trip",
         "Sampled documents, or every one, re-read from source and re-encoded, are the stored ids; the index of "
         "documents has their rows and hashes.",
-        version=3,
         samples=True,
     ),
     LOSSES_PROOF,
     Proof(
         "no_retracted_document",
         "No document is on the retraction list, by the index and by a sample's tokens.",
-        version=2,
     ),
     Proof(
         "eye_test",
         "Decoded windows look like text: entropy, printable share, no runs of one id.",
         blocking=False,
-        version=2,
     ),
 )
 

@@ -38,7 +38,7 @@ from dataprep_assets.tokenization.certificate import named_tables
 from dataprep_assets.tokenization.engines import SpecialTokens
 
 # 2 added the index of documents, 3 reads files by their content; the tokens themselves have `STREAM_VERSION`
-VERSION = 3
+VERSION = 4
 TOKEN_BINS, TOKENS, ENDS = document_index.TOKEN_BINS, document_index.TOKENS, document_index.ENDS
 QUARANTINE = "quarantine.jsonl"
 MEGATRON_INDEX = "tokens.idx"

@@ -35,7 +35,7 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
 
 # 2: no text becomes a special token, whatever the model
-STREAM_VERSION = 2
+STREAM_VERSION = 3
 """Increase it when a change of `part_encoder` can change a byte: it is part of every key downstream."""
 
 

@@ -152,13 +152,11 @@ _PROOFS = (
     Proof(
         "run_intact",
         "Every file of the run has the digest of its receipt, no other file is there, and all say what its shards do.",
-        version=4,
     ),
     Proof("entry_lists_every_shard", "What the trainer reads first lists every used shard once, and nothing else."),
     Proof(
         "splits_disjoint",
         "No shard, no row of a source file, and no document, sequence or record is in two splits.",
-        version=3,
     ),
     Proof("realised_as_requested", "Each dataset's share is as its weight asks, within the tolerance."),
     Proof(

@@ -233,7 +233,6 @@ _PROOFS = (
     Proof(
         "plan_is_current",
         "Sources, tokenizer bytes, template text and options are those that the plan froze, and its receipt says so.",
-        version=2,
     ),
 )
 

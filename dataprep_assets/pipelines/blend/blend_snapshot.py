@@ -31,7 +31,7 @@ from dataprep_assets.sources.digests import PLAIN
 from dataprep_assets.stream.snapshot_files import FILES, digests_match, files_bytes, read_files
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
 
-VERSION = 1
+VERSION = 2
 BLEND_SNAPSHOT = "blend_snapshot"
 _PLAN_HASH = re.compile(r"[0-9a-f]{16}")
 """A dataset's `plan_hash`."""
@@ -214,7 +214,6 @@ _PROOFS = (
     Proof(
         "digests_match",
         "Files on disk have the snapshot's SHA-256; it lists each file of the plan once, as its receipt says.",
-        version=5,
     ),
 )
 

@@ -35,14 +35,12 @@ INDEXED_BINS_PROOFS = (
     Proof(
         "documents_end_right",
         "Every document begins and ends with the configured tokens, none of them doubled.",
-        version=3,
     ),
     Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
     Proof(
         "round_trip",
         "Sampled documents, or every one, re-read from source and re-encoded, are the stored ids; the index of "
         "documents has their rows and hashes.",
-        version=4,
         samples=True,
     ),
     LOSSES_PROOF,

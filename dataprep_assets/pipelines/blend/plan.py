@@ -19,7 +19,7 @@ from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sentences import safe
 from dataprep_assets.sources.row_files import RowRange
 
-VERSION = 1
+VERSION = 2
 BLEND_PLAN = "blend_plan"
 PLAN = "plan.json"
 

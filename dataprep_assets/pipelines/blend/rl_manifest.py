@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.run_layout import json_object
 from dataprep_assets.pipelines.blend.trainer_entry import MANIFEST, RL_MANIFEST, SHARDS
 
-VERSION = 1
+VERSION = 2
 _FILES = (MANIFEST, SHARDS)
 
 
@@ -93,7 +93,6 @@ _PROOFS = (
     Proof(
         "names_the_latest_run",
         "The manifest is that of the plan's run, and every file that it names is there.",
-        version=3,
     ),
 )
 

@@ -23,7 +23,6 @@ NO_BENCHMARK = Proof(
     "no_benchmark",
     "No kept document contains an item of a benchmark. `coverage` of the items are looked for, planted ones are found "
     "in every form, and what only looks like them is not.",
-    version=2,
 )
 _PLANTED = 200
 """Items, and texts of items, that are planted."""

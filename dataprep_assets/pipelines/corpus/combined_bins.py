@@ -52,7 +52,7 @@ from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts
 from dataprep_assets.stream.tokenizer import load_bundle
 
-VERSION = 2
+VERSION = 3
 COMBINED_BINS = "combined_bins"
 
 
@@ -274,17 +274,16 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 COMBINED_BINS_PROOFS = (
     Proof("equals_shards", "The file is its shards, in manifest order: digests of every range and of the whole."),
-    Proof("totals_match", "Its ledger is the sum of its shards' ledgers.", version=2),
-    Proof("sources_complete", "Every file of the split exactly once, and none of another split.", version=2),
-    Proof("meta_matches", "meta.pkl says what the tokenizer and the bytes say, and equals meta.json.", version=3),
+    Proof("totals_match", "Its ledger is the sum of its shards' ledgers."),
+    Proof("sources_complete", "Every file of the split exactly once, and none of another split."),
+    Proof("meta_matches", "meta.pkl says what the tokenizer and the bytes say, and equals meta.json."),
     Proof("alignment", "Inputs and labels read apart are shifted by one, and document ends fall on separators."),
     Proof(
         "sampler_dry_run",
         "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it. It only warns if "
         "there are fewer than eight blocks of 256 tokens to fit the model on; a split of no token is red.",
-        version=3,
     ),
-    Proof("eye_test", "Decoded windows near the start and deep in look like text.", blocking=False, version=2),
+    Proof("eye_test", "Decoded windows near the start and deep in look like text.", blocking=False),
     Proof("no_retracted_document", "No document of its shards is on the retraction list, and they are as they were."),
     Proof("shuffle_quality", "How long runs of one source file are, in documents and tokens.", blocking=False),
     Proof("source_boundaries", "Each source file's documents end where the ledger says they do."),

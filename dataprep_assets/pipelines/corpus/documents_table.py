@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DOCUMENTS = "documents"
-VERSION = 2
+VERSION = 3
 
 
 class DocumentsFacts(Facts):

@@ -59,7 +59,7 @@ from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.sentences import number_of, sentence
 
-VERSION = 3
+VERSION = 4
 ACROSS = "across.parquet"
 _CLUSTERS: Columns = {"representative": "string", "removed": "integer", "least_similar": "number", "example": "string"}
 _ACROSS: Columns = {

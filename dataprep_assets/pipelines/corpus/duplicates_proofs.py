@@ -29,7 +29,6 @@ _VERIFIED = Proof(
     "duplicates_verified",
     "Each document that goes is as like the one that stands for it as is said, which is kept, here or by a dataset of "
     "`against`; and no two kept documents that were candidates are alike. All are compared again.",
-    version=2,
 )
 _DISJOINT = Proof("splits_disjoint", "No kept document of a split is like a kept document of another one.")
 DUPLICATES_PROOFS = (_INTACT, _VERIFIED, RECALL, _DISJOINT)

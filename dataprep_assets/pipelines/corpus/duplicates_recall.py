@@ -23,7 +23,6 @@ RECALL = Proof(
     "recall_as_promised",
     "Near-duplicates planted in a sample of the texts are found as often as the bands promise, and those at or above "
     "the threshold as often as `duplicates.recall` asks.",
-    version=2,
 )
 _SHARDS, _TEXTS, _WORDS = 4, 24, 20
 """Shards that texts are taken from, texts of each, and fewest words of one: a shorter one has few shingles to lose."""

@@ -63,7 +63,7 @@ from dataprep_assets.pipelines.corpus.selection_counts import (
 )
 from dataprep_assets.pipelines.corpus.tagged_shard import TAGS
 
-VERSION = 2
+VERSION = 3
 
 
 def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
@@ -268,19 +268,16 @@ SELECTION_PROOFS = (
     Proof(
         "rules_hold",
         "The dropped rows are the retracted ones, those of which the rules are true by the tags, and the duplicates.",
-        version=2,
     ),
     Proof(
         "within_budget",
         "Rules leave documents in each split, and drop no more of a source, and each no more in all, than `budget` "
         "allows.",
-        version=2,
     ),
     Proof(
         "sources_kept",
         "No rule without a budget drops 95 % of a source, of a language or of a split.",
         blocking=False,
-        version=2,
     ),
 )
 

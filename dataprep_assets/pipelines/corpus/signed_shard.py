@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
 SIGNATURES = "signatures"
-VERSION = 2
+VERSION = 3
 
 
 class SignaturesFacts(Facts):

@@ -30,7 +30,7 @@ from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stream.snapshot_files import FILES, digests_match, disk_headroom, files_bytes, read_files
 from dataprep_assets.stream.source import open_source
 
-VERSION = 1
+VERSION = 2
 SNAPSHOT = "snapshot"
 TOKEN_BYTES_PER_SOURCE_BYTE = 3.0
 """Expected token bytes per byte of compressed source: zstd text has about 0.7 tokens per byte, of four bytes each."""
@@ -254,7 +254,7 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
 
 
 _PROOFS = (
-    Proof("digests_match", "Files on disk have the snapshot's SHA-256.", version=4),
+    Proof("digests_match", "Files on disk have the snapshot's SHA-256."),
     Proof("disk_headroom", "Token bins will fit, with 20 % to spare.", blocking=False),
 )
 

@@ -33,7 +33,7 @@ from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
 TAGS = "tags"
 ROWS = "rows.parquet"
-VERSION = 2
+VERSION = 3
 
 
 class TagsFacts(Facts):

@@ -25,8 +25,8 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
 
 PROOFS = (
-    Proof("same_stream", "Its tokens are those of the combined bins, every one.", version=2),
-    Proof("layout_valid", "Its sidecars describe its tokens exactly.", version=4),
+    Proof("same_stream", "Its tokens are those of the combined bins, every one."),
+    Proof("layout_valid", "Its sidecars describe its tokens exactly."),
     Proof("no_retracted_document", "It is made of the combined bins that are there, and these hold none."),
 )
 _REMEDY = "Materialize the view again"

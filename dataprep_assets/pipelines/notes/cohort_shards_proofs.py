@@ -44,7 +44,6 @@ SHARD_PROOFS = (
     Proof(
         "records_intact",
         "The checksums of every record are right, and it has the declared columns and lengths.",
-        version=3,
     ),
     Proof("lengths_counted", "The rows and payload bytes of each shard, counted, are those of the receipt."),
     Proof("only_the_last_is_shorter", "Every shard has the declared rows; only the last of a cohort has fewer."),
@@ -52,9 +51,7 @@ SHARD_PROOFS = (
         "rows_valid",
         "Every stored row holds the invariants: segments, positions, labels, padding, ids in the vocabulary.",
     ),
-    Proof(
-        "equals_packed_rows", "Record for record, the shards are the rows of packed_cohorts as it is now.", version=2
-    ),
+    Proof("equals_packed_rows", "Record for record, the shards are the rows of packed_cohorts as it is now."),
 )
 
 _REBUILD = "Materialize this partition of the shards again"

@@ -46,7 +46,7 @@ from dataprep_assets.sentences import number_of, sentence, typed
 from dataprep_assets.tokenization.certificate import named_tables
 
 # Since 2 a month has `origins.bin`. Its rows are those of 1.
-VERSION = 3
+VERSION = 4
 _SPOOL = "spool.tokens"
 
 

@@ -48,7 +48,6 @@ COHORT_PROOFS = (
     Proof(
         "rows_valid",
         "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
-        version=2,
     ),
     Proof(
         "labels_within_notes",
@@ -59,7 +58,6 @@ COHORT_PROOFS = (
     Proof(
         "tokens_conserved",
         "Tokens of the notes, less truncated, plus repeated headers and overlaps, are in the rows.",
-        version=2,
     ),
     Proof("separators_match_notes", "One separator ends each note, and one BOS begins it; none is doubled or missing."),
     Proof("jsonl_equals_rows", "The JSON lines are as many as the columnar rows, and sampled ones are equal."),
@@ -71,7 +69,6 @@ COHORT_PROOFS = (
         "round_trip",
         "Sampled notes, or every one, rendered and encoded again, are in the rows of their split, where `origins.bin` "
         "says.",
-        version=3,
         samples=True,
     ),
     Proof("patients_in_their_split", "Each patient is in the one split that the keyed digest of the id decides."),

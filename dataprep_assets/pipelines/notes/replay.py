@@ -50,7 +50,7 @@ from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTU
 from dataprep_assets.pipelines.notes.shard_mixing import Shards, ordered, rows_of
 from dataprep_assets.pipelines.notes.virtual_mixture import for_hf, write_hf_card, write_mixture
 
-VERSION = 1
+VERSION = 2
 # what one loader with one set of options supposes of all rows; the tokenizer is compared by its digest
 _EQUAL = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "format")
 

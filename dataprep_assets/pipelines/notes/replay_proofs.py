@@ -60,10 +60,9 @@ _OF_SOURCES = (
     Proof(
         "provenance_complete",
         "Every shard has its entry, and is byte for byte the source's; none is there unasked twice.",
-        version=5,
     ),
     Proof("shares_achieved", "Each source's share of the rows, recounted, is the declared one within the tolerance."),
-    Proof("splits_disjoint", "No patient of any source is in two splits of the combination.", version=2),
+    Proof("splits_disjoint", "No patient of any source is in two splits of the combination."),
 )
 COMBINED_PROOFS = (*METADATA_PROOFS, *_OF_SOURCES, TFDS_READS)
 VIRTUAL_PROOFS = (

@@ -36,7 +36,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.pipelines.notes.privacy import unquoting
 
-VERSION = 1
+VERSION = 2
 COHORT_SHARDS: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_record": "array_record_shards"}
 """Format → name of the artifact."""
 

@@ -43,7 +43,7 @@ from dataprep_assets.pipelines.notes.tfds_directory_proofs import DIRECTORY_PROO
 from dataprep_assets.sentences import safe
 from dataprep_assets.stream.tokenizer import load_bundle
 
-VERSION = 1
+VERSION = 2
 _DESCRIPTIONS: dict[FileFormat, str] = {
     "tfrecord": "All cohorts under TFDS names, with `dataset_info.json` and `features.json`: tfds.builder reads it.",
     "array_record": "All cohorts as ArrayRecord files under TFDS names: grain reads it.",

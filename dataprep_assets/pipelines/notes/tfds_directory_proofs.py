@@ -43,12 +43,10 @@ DIRECTORY_PROOFS = (
     Proof(
         "equals_cohort_shards",
         "Each shard is, byte for byte, one of a cohort as it is now; rows equal the JSON lines.",
-        version=4,
     ),
     Proof(
         "months_complete",
         "Every declared month is there once, in order, with all its shards; none is missing or twice.",
-        version=2,
     ),
     Proof("patients_disjoint", "No patient is in two splits or in two cohorts."),
     TFDS_READS,

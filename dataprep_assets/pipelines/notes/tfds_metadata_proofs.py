@@ -41,7 +41,6 @@ METADATA_PROOFS = (
     Proof(
         "features_match",
         "features.json declares the stored columns, their length and int32, and nothing else.",
-        version=2,
     ),
 )
 """Proofs of a directory's own files."""

@@ -31,7 +31,7 @@ from dataprep_assets.pipelines.release.layout import ReleaseLayout
 from dataprep_assets.stores.files import create
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
-VERSION = 1
+VERSION = 2
 NPY_SHARDS = "npy_shards"
 
 

@@ -68,10 +68,9 @@ SHARD_PROOFS = (
     Proof(
         "format_valid",
         "A NumPy 1.0 header, one dimension, the declared dtype, whole sequences; as many headerless ids.",
-        version=2,
     ),
     Proof("sample_ids_recompute", "Every sample id is the BLAKE2b of its sample's tokens."),
-    Proof("ids_in_vocabulary", "Every token id is below the vocabulary's size.", version=2),
+    Proof("ids_in_vocabulary", "Every token id is below the vocabulary's size."),
     Proof("equals_stream", "The shard is its stretch of the token bins in the seeded order, token for token."),
 )
 """The proofs of one shard."""

@@ -44,7 +44,7 @@ from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFil
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import Progress
 
-VERSION = 1
+VERSION = 2
 PUBLISHED_SHARDS = "published_shards"
 
 
@@ -71,7 +71,6 @@ PUBLISHED_SHARDS_PROOFS = (
     Proof(
         "manifest_published",
         "The manifests at the public location and here are those of the shards built here.",
-        version=2,
     ),
     Proof("remote_equals_local", "Every file is there with its size and SHA-256."),
     Proof(

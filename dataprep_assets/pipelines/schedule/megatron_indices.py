@@ -38,7 +38,7 @@ from dataprep_assets.pipelines.schedule.megatron_sources import (
 from dataprep_assets.serving.megatron_order import SourceSamples, blend_blocks
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT
 
-VERSION = 2
+VERSION = 3
 
 
 class MegatronFacts(Facts):

@@ -45,7 +45,7 @@ from dataprep_assets.serving.simulation import simulated
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
 from dataprep_assets.serving.training_schedule import SCHEDULE, TrainingSchedule
 
-VERSION = 1
+VERSION = 2
 
 
 class ScheduleFacts(Facts):

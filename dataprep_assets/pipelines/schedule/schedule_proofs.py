@@ -34,7 +34,6 @@ SCHEDULE_PROOFS = (
     Proof(
         "revisions_follow",
         "Each revision goes on from the one before: what has become of each shard is recomputed.",
-        version=3,
     ),
     Proof(
         "read_once", "Samples drawn from all steps are read once in their epoch: looked for again by their documents."

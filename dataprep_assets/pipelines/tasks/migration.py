@@ -48,7 +48,7 @@ from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.planning.task_versions import BASE
 from dataprep_assets.stores.locks import own_file, refuse_link
 
-VERSION = 1
+VERSION = 2
 _HOLDING = ".kept"
 
 

@@ -30,15 +30,12 @@ from dataprep_assets.sources.blocks import BlockReader
 
 RL_JSONL_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof(
-        "ledger_balances", "Rows in = records + rows dropped by reason, in total and over the source files.", version=2
-    ),
+    Proof("ledger_balances", "Rows in = records + rows dropped by reason, in total and over the source files."),
     Proof(
         "lines_are_records",
         "Every line is one JSON object with a prompt; there are as many as the receipt says, and no placeholder.",
-        version=2,
     ),
-    Proof("round_trip", "All rows, read and transformed again, are the lines.", version=2, samples=True),
+    Proof("round_trip", "All rows, read and transformed again, are the lines.", samples=True),
 )
 
 _REBUILD = "Materialize this partition of rl_jsonl again"

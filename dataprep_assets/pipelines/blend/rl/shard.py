@@ -45,7 +45,7 @@ from dataprep_assets.sources.unreadable import place_of
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, unreadable_part
 
 # Since 2 the receipt counts by file why rows were dropped. The records are those of 1.
-VERSION = 2
+VERSION = 3
 QUARANTINE = "quarantine.jsonl"
 _LEVEL = 3
 

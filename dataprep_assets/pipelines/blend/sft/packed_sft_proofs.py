@@ -31,7 +31,6 @@ PACKED_SFT_PROOFS = (
     Proof(
         "rows_valid",
         "Exact schema; starts increase from 0, the mask is 0 or 1, 0 at each end, something is trained unless chosen.",
-        version=2,
     ),
     Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
     Proof("stop_tokens_trained", "Every trained answer ends with the stop token: the mask is shifted once."),
@@ -41,13 +40,11 @@ PACKED_SFT_PROOFS = (
     Proof(
         "round_trip",
         "Sampled sequences, or every one, rendered, encoded and masked again, are the stored ones.",
-        version=3,
         samples=True,
     ),
     Proof(
         "answers_trained",
         "What is trained of sampled sequences are their rows' answers, found by text alone.",
-        version=2,
     ),
 )
 

@@ -20,7 +20,7 @@ from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.tokenization.certificate import named_tables
 
-VERSION = 1
+VERSION = 2
 PACKED = "packed.parquet"
 ORIGINS = "origins.npy"
 QUARANTINE = spool.QUARANTINE
