@@ -138,11 +138,15 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
         artifact=corpus.artifact(SELECTION, partition),
         # a list, because the first rule is the reason
         key=digest_value(
-            [SELECTION, VERSION, tags.content, list(rules.items()), *of_shard.values(), ages, retracted, *counted]
+            [
+                *(SELECTION, VERSION, tags.content, dict(tags.inputs), list(rules.items())),
+                *(*of_shard.values(), ages, retracted, *counted),
+            ]
         ),
         version=VERSION,
         settings={"rules": rules, "order": list(rules), **told},
-        sources=of_shard,
+        # its receipt lists the files of its shard, so another compression of one makes another receipt
+        sources={**of_shard, **tags.inputs},
         upstream={f"{TAGS}/{partition}": tags.content},
     )
 
