@@ -23,23 +23,44 @@ Each message says what broke, the value, where (file, row, byte), and what to do
 """
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, TypedDict, Unpack
 
 from dataprep_assets.sentences import joined, safe, sentence, typed
 
 MOST_NAMED = 20
 
 
-class DataprepError(Exception):
-    """The root: catch it to tell this project's refusals from bugs."""
+class Position(TypedDict, total=False):
+    """Where something is. Of an error in sensitive data it is all that is shown beside the error's class."""
 
-    def __init__(self, message: str = "") -> None:
-        """`message` may have typed numbers, as in a `sentence`."""
+    file: str
+    row: int
+    line: int
+    byte: int
+    shard: str
+    month: str
+    split: str
+    task: str
+    field: str
+    code: str
+
+
+class DataprepError(Exception):
+    """The root: catch it to tell this project's refusals from bugs.
+
+    Its text may quote the data; `at` says where the error is without doing so.
+    """
+
+    def __init__(self, message: str = "", **at: Unpack[Position]) -> None:
         super().__init__(sentence(str(message)))
+        self.at = at
 
 
 class ConfigError(DataprepError):
-    """A declaration that cannot work; names the file, the key, the value and what is allowed."""
+    """A declaration that cannot work; names the file, the key, the value and what is allowed.
+
+    Its text repeats what the user wrote and nothing of the data: also of a sensitive dataset it is shown.
+    """
 
 
 class SourceError(DataprepError):
@@ -48,8 +69,8 @@ class SourceError(DataprepError):
     A name may be that of a patient: who may not show the message says by the path which part of the data it is about.
     """
 
-    def __init__(self, message: str = "", *, relpath: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str = "", *, relpath: str | None = None, **at: Unpack[Position]) -> None:
+        super().__init__(message, **at)
         self.relpath = relpath
 
 

@@ -128,8 +128,9 @@ def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
 
     by_reason: dict[str, list[str]] = {}
     for drift in found:
-        reason = lock.cells.text(drift.reason) if lock.is_hidden else drift.reason
-        by_reason.setdefault(project.shown(reason), []).append(drift.name)
+        by_reason.setdefault(lock.privacy.stricter(project.privacy()).text(drift.reason, "differs"), []).append(
+            drift.name
+        )
     for reason, names in list(by_reason.items())[:_SHOWN]:
         say(f"drift: {names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {reason}")
     if len(by_reason) > _SHOWN:

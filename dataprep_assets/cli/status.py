@@ -70,12 +70,11 @@ def _print(
     else:
         print(f"{name}: {len(rebuild.works)} to build")
         print()
-        for line in rebuild_lines(rebuild):
-            print(project.shown(line))
+        for line in rebuild_lines(rebuild, project.privacy()):
+            print(line)
         for other in _reached(component, rebuild):
             print(f"reaches: {other['dataset']}/{other['artifact']}, which is made of {other['through']}")
-    for line in component.standing(store):
-        print(project.shown(line))
+    project.tell(component.standing(store), f"{name}: it stands as it was")
     for held in _still_held(component, store):
         shards = sentence(safe_number_of(held.partitions, held.noun))
         print(
@@ -95,7 +94,7 @@ def _as_json(
         "dataset": component.declaration.dataset,
         **rebuild.to_json(),
         "reaches": _reached(component, rebuild),
-        "standing": [project.shown(line) for line in component.standing(store)],
+        "standing": [project.privacy().text(line, "not shown") for line in component.standing(store)],
         "still_held": [vars(one) for one in _still_held(component, store)],
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in left],
     }

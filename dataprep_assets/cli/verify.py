@@ -142,7 +142,7 @@ def _verify_copy(
             print(f"note: {drift}", file=sys.stderr)
             continue
         bad += 1
-        differs = replace(drift, reason=lock.cells.text(drift.reason))
+        differs = replace(drift, reason=lock.privacy.text(drift.reason, "differs"))
         if as_json:
             print(json.dumps({"artifact": differs.name, "differs": differs.reason}))
         else:

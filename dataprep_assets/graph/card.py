@@ -29,7 +29,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.sentences import safe, sentence
 
-VERSION = 5
+VERSION = 6
 DATA_CARD = "data_card"
 PRODUCT_BYTES = "product_bytes"
 """The entry of a card's metadata that counts the bytes of the dataset's products."""
@@ -91,10 +91,7 @@ def _recipe(card: Card) -> Recipe:
         "sources": {s.name: {k: v for k, v in asdict(s).items() if v is not None} for s in card.sources},
     }
     if card.sensitive:
-        settings["small_cell"] = card.cells.below
-    # only where it is so, or the key of every other card would change
-    if card.cells.rounded:
-        settings["rounded"] = True
+        settings["small_cell"] = card.privacy.below
     sources = {
         "counts": digest_value([[asdict(split) for split in card.splits], *_totals(card).values()]),
         "tokenizer": digest_value(asdict(card.tokenizer) if card.tokenizer is not None else None),

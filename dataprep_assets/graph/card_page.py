@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dataprep_assets.formats import croissant
 from dataprep_assets.graph.card_contents import Card, CardArtifact, CardRecords, CardSource
+from dataprep_assets.graph.privacy import Privacy
 from dataprep_assets.sentences import safe_number_of, sentence
 
 PAGE = "dataset_card.md"
@@ -44,7 +45,7 @@ def _described(card: Card) -> croissant.Description:
         for file in artifact.described
     ]
     # no file of a sensitive dataset is named: its products are described as folders
-    sets = [] if files else [_file_set(artifact) for artifact in card.artifacts if artifact.product]
+    sets = [] if files else [_file_set(card, artifact) for artifact in card.artifacts if artifact.product]
     records = []
     for one in card.records:
         paths = [file.id for file in files if file.id.startswith(f"{one.artifact}/{one.prefix}")]
@@ -68,11 +69,14 @@ def _described(card: Card) -> croissant.Description:
 
 
 def _about(card: Card) -> str:
-    return " ".join(filter(None, (card.description, f"{_totals(card)} See {PAGE}.")))
+    return " ".join(filter(None, (card.description, _totals(card), f"See {PAGE}.")))
 
 
 def _totals(card: Card) -> str:
-    total, shown = card.ledger, card.cells.count
+    """The totals in a sentence; of a sensitive dataset they stand in the tables only."""
+    if card.privacy.closed:
+        return ""
+    total, shown = card.ledger, card.privacy.count
     tokens = f"{shown(total.tokens)} tokens, " if total.tokens else ""
     return (
         f"{shown(total.rows_in)} rows in, {shown(total.documents)} documents, {tokens}"
@@ -89,11 +93,15 @@ def _source(source: CardSource) -> croissant.DescribedSource:
     )
 
 
-def _file_set(artifact: CardArtifact) -> croissant.DescribedFiles:
+def _about_files(card: Card, artifact: CardArtifact) -> str:
+    return artifact.name if card.privacy.closed else f"{artifact.files:,} files, {artifact.bytes:,} bytes."
+
+
+def _file_set(card: Card, artifact: CardArtifact) -> croissant.DescribedFiles:
     return croissant.DescribedFiles(
         id=artifact.name,
         includes=f"../{artifact.name}/**",
-        about=f"{artifact.files:,} files, {artifact.bytes:,} bytes.",
+        about=_about_files(card, artifact),
     )
 
 
@@ -126,7 +134,7 @@ def _page(card: Card) -> str:
     if card.sensitive:
         parts.append("This dataset is sensitive: its card holds counts alone.")
     parts += ["## Licence", *_license(card)]
-    parts += ["## Sources", _sources(card.sources), *_citations(card)]
+    parts += ["## Sources", _sources(card.sources, card.privacy), *_citations(card)]
     parts += ["## Counts", _counts(card), "## Dropped", _dropped(card)]
     parts += ["## Tokenizer", _tokenizer(card), "## Files", _products(card), "## Lineage", _lineage(card)]
     for section in card.sections:
@@ -155,15 +163,15 @@ def _license(card: Card) -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def _sources(sources: Sequence[CardSource]) -> str:
+def _sources(sources: Sequence[CardSource], privacy: Privacy) -> str:
     rows = [
         (
             source.name,
             source.kind,
             source.place or "–",
             source.revision or "–",
-            _count(source.files),
-            _count(source.bytes),
+            _count(source.files, privacy),
+            _count(source.bytes, privacy),
             source.license or _UNDECLARED,
             f"<{source.homepage}>" if source.homepage else "–",
         )
@@ -192,14 +200,14 @@ def _runs_of_ticks(text: str) -> Iterable[str]:
 
 def _counts(card: Card) -> str:
     shown = [[s.files, s.rows, s.documents, s.tokens] for s in card.splits]
-    told = [["–" if count is None else card.cells.count(count) for count in counts] for counts in shown]
+    told = [["–" if count is None else card.privacy.count(count) for count in counts] for counts in shown]
     rows = [(split.split, *counts) for split, counts in zip(card.splits, told, strict=True)]
     return _table(("split", "source files", "rows", "documents", "tokens"), rows)
 
 
 def _dropped(card: Card) -> str:
     reasons = {**card.ledger.dropped, "retracted": card.retracted}
-    return _table(("reason", "rows"), [(reason, card.cells.count(reasons[reason])) for reason in sorted(reasons)])
+    return _table(("reason", "rows"), [(reason, card.privacy.count(reasons[reason])) for reason in sorted(reasons)])
 
 
 def _tokenizer(card: Card) -> str:
@@ -218,13 +226,13 @@ def _tokenizer(card: Card) -> str:
         tables = ", ".join(f"{name} by {table}" for name, table in tokenizer.reference.items())
         facts.append(("ids as Hugging Face tokenizers gives them", tables))
     if tokenizer.engine:
-        facts.append(("engine", card.cells.text(tokenizer.engine)))
+        facts.append(("engine", card.privacy.text(tokenizer.engine, tokenizer.engine.partition(" ")[0])))
     return "\n".join(f"* {name}: {value}" for name, value in facts)
 
 
 def _products(card: Card) -> str:
     rows = [
-        (artifact.name, _partitions(artifact), f"{artifact.files:,}", f"{artifact.bytes:,}")
+        (artifact.name, _partitions(artifact), card.privacy.count(artifact.files), card.privacy.count(artifact.bytes))
         for artifact in card.artifacts
         if artifact.product
     ]
@@ -237,7 +245,7 @@ def _lineage(card: Card) -> str:
         (
             artifact.name,
             ", ".join(artifact.made_of) or "the sources",
-            _count(artifact.version),
+            "–" if artifact.version is None else str(artifact.version),
             _partitions(artifact),
             artifact.content or "–",
         )
@@ -258,13 +266,13 @@ def _checks(card: Card) -> Iterator[str]:
         "block; their latest results are in Dagster and in `dataprep status`."
     )
     if card.again is not None:
-        yield f"Made again from the source, and compared: {card.cells.text(str(card.again))}."
+        yield f"Made again from the source, and compared: {card.privacy.text(str(card.again), card.again.level)}."
     rows = [(c.artifact, c.name, "blocks" if c.blocking else "warns", c.description) for c in card.checks]
     yield _table(("artifact", "check", "when it fails", "proves"), rows)
 
 
-def _count(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
+def _count(value: int | None, privacy: Privacy) -> str:
+    return "–" if value is None else privacy.count(value)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
-from dataprep_assets.graph.declaration import SMALL_CELL
+from dataprep_assets.graph.privacy import Privacy
 from dataprep_assets.graph.recipe import Change, Ingredients, flat
-from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifact import Artifact
@@ -184,9 +183,9 @@ class Lock:
         )
 
     @property
-    def cells(self) -> SmallCells:
-        """How counts in what differs from it are shown; of a sensitive dataset two would tell their difference."""
-        return SmallCells(SMALL_CELL, rounded=True) if self.is_hidden else SHOW_ALL
+    def privacy(self) -> Privacy:
+        """What leaves of what differs from it."""
+        return Privacy(closed=self.is_hidden, dataset=self.dataset)
 
     @cached_property
     def tokenizers(self) -> list[str]:

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from dataprep_assets.graph.lock import Counts, Lock, Locked
+from dataprep_assets.graph.privacy import OPEN, Privacy
 from dataprep_assets.graph.recipe import Changed
-from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells
 from dataprep_assets.planning.shard_plan import split_of
 
 _SHOWN = 20
@@ -83,37 +83,37 @@ class LockDifference:
         """Whether the two locks are the same."""
         return not (self.files or self.settings or self.added or self.removed or self.changed)
 
-    def to_json(self, cells: SmallCells = SHOW_ALL) -> dict[str, Any]:
-        """Plain builtins, with the counts that `cells` shows."""
+    def to_json(self, privacy: Privacy = OPEN) -> dict[str, Any]:
+        """Plain builtins, with the counts that leave."""
         return {
             "a": self.a,
             "b": self.b,
             "same": self.is_none,
             "splits": {
-                split: {"a": _totals_json(before, cells), "b": _totals_json(after, cells)}
+                split: {"a": _totals_json(before, privacy), "b": _totals_json(after, privacy)}
                 for split, (before, after) in self.totals.items()
             },
             "files": [
-                {**asdict(one), "before": _counts_json(one.before, cells), "after": _counts_json(one.after, cells)}
+                {**asdict(one), "before": _counts_json(one.before, privacy), "after": _counts_json(one.after, privacy)}
                 for one in self.files
             ],
             "settings": [
-                {**asdict(one), "before": _setting(one.before, cells), "after": _setting(one.after, cells)}
+                {**asdict(one), "before": _setting(one.before, privacy), "after": _setting(one.after, privacy)}
                 for one in self.settings
             ],
             "artifacts": {"added": [*self.added], "removed": [*self.removed], "changed": [*self.changed]},
             "libraries": {name: list(versions) for name, versions in self.libraries.items()},
         }
 
-    def lines(self, cells: SmallCells = SHOW_ALL) -> Iterator[str]:
-        """The differences as lines of text, with the counts that `cells` shows."""
+    def lines(self, privacy: Privacy = OPEN) -> Iterator[str]:
+        """The differences as lines of text, with the counts that leave."""
         yield f"a: {self.a}"
         yield f"b: {self.b}"
         if self.is_none:
-            yield f"the same: {_summary(self.totals.values(), 0, cells)}"
+            yield "the same" if privacy.closed else f"the same: {_summary(self.totals.values(), 0)}"
             return
-        yield from self._lines_of_files(cells)
-        yield from _section("settings and sources that differ", [_setting_line(one, cells) for one in self.settings])
+        yield from self._lines_of_files(privacy)
+        yield from _section("settings and sources that differ", [_setting_line(one, privacy) for one in self.settings])
         for what, names in (
             ("artifacts in b alone", self.added),
             ("artifacts in a alone", self.removed),
@@ -124,7 +124,7 @@ class LockDifference:
             "libraries of other versions", [f"{name}: {was} → {now}" for name, (was, now) in self.libraries.items()]
         )
 
-    def _lines_of_files(self, cells: SmallCells) -> Iterator[str]:
+    def _lines_of_files(self, privacy: Privacy) -> Iterator[str]:
         for split, (before, after) in self.totals.items():
             own = [one for one in self.files if one.split == split]
             if not own and before == after:
@@ -132,32 +132,32 @@ class LockDifference:
             kinds = [
                 (kind, sum(one.kind == kind for one in own)) for kind in ("added", "removed", "changed", "renamed")
             ]
-            files = ", ".join(f"{count:,} {kind}" for kind, count in kinds if count) or "no file differs"
+            files = ", ".join(f"{privacy.count(count)} {kind}" for kind, count in kinds if count) or "no file differs"
             yield f"{split or 'all'}: {files}"
             for what in ("documents", "tokens"):
                 was, now = getattr(before.counts, what), getattr(after.counts, what)
-                added, removed = map(cells.count, _gained(own, what))
-                yield f"  {what:<10}{cells.count(was):>16} → {cells.count(now):>16}  (+{added} −{removed})"
-            yield from _cut([f"  {_file_line(one, cells)}" for one in own])
+                added, removed = map(privacy.count, _gained(own, what))
+                yield f"  {what:<10}{privacy.count(was):>16} → {privacy.count(now):>16}  (+{added} −{removed})"
+            yield from _cut([f"  {_file_line(one, privacy)}" for one in own])
 
 
-def _summary(totals: Collection[tuple[SplitTotals, SplitTotals]], side: int, cells: SmallCells) -> str:
+def _summary(totals: Collection[tuple[SplitTotals, SplitTotals]], side: int) -> str:
     sides = [pair[side] for pair in totals]
     documents, tokens = (sum(getattr(one.counts, what) for one in sides) for what in ("documents", "tokens"))
     files = sum(one.files for one in sides)
-    return f"{files:,} source files, {cells.count(documents)} documents, {cells.count(tokens)} tokens"
+    return f"{files:,} source files, {documents:,} documents, {tokens:,} tokens"
 
 
-def _totals_json(totals: SplitTotals, cells: SmallCells) -> dict[str, Any]:
-    return cells.row({"files": totals.files, **asdict(totals.counts)})
+def _totals_json(totals: SplitTotals, privacy: Privacy) -> dict[str, Any]:
+    return privacy.row({"files": totals.files, **asdict(totals.counts)})
 
 
-def _counts_json(counts: Counts | None, cells: SmallCells) -> dict[str, Any] | None:
-    return None if counts is None else cells.row(asdict(counts))
+def _counts_json(counts: Counts | None, privacy: Privacy) -> dict[str, Any] | None:
+    return None if counts is None else privacy.row(asdict(counts))
 
 
-def _setting(value: Any, cells: SmallCells) -> Any:
-    return cells.text(value) if isinstance(value, str) else value
+def _setting(value: Any, privacy: Privacy) -> Any:
+    return value if value is None else privacy.value(value)
 
 
 def _gained(files: Sequence[ChangedSource], what: str) -> tuple[int, int]:
@@ -166,21 +166,21 @@ def _gained(files: Sequence[ChangedSource], what: str) -> tuple[int, int]:
     return sum(change for change in changes if change > 0), -sum(change for change in changes if change < 0)
 
 
-def _file_line(one: ChangedSource, cells: SmallCells) -> str:
+def _file_line(one: ChangedSource, privacy: Privacy) -> str:
     before, after = one.before or Counts(), one.after or Counts()
     documents, tokens = after.documents - before.documents, after.tokens - before.tokens
     was = f" (was {one.renamed_from})" if one.renamed_from else ""
-    told = f"{one.kind:<8} {one.file}{was}: {_gain(documents, cells)} documents"
-    return told if cells.hides(abs(documents)) else f"{told}, {_gain(tokens, cells)} tokens"
+    told = f"{one.kind:<8} {one.file}{was}: {_gain(documents, privacy)} documents"
+    return told if privacy.hides(abs(documents)) else f"{told}, {_gain(tokens, privacy)} tokens"
 
 
-def _gain(number: int, cells: SmallCells) -> str:
-    return f"{'-' if number < 0 else '+'}{cells.count(abs(number))}"
+def _gain(number: int, privacy: Privacy) -> str:
+    return f"{'-' if number < 0 else '+'}{privacy.count(abs(number))}"
 
 
-def _setting_line(one: ChangedSetting, cells: SmallCells) -> str:
+def _setting_line(one: ChangedSetting, privacy: Privacy) -> str:
     where = one.artifacts[0] + (f" and {len(one.artifacts) - 1:,} more" if len(one.artifacts) > 1 else "")
-    was, now = ("not set" if value is None else str(_setting(value, cells)) for value in (one.before, one.after))
+    was, now = ("not set" if value is None else str(_setting(value, privacy)) for value in (one.before, one.after))
     follows = Changed(kind="settings", name=one.name, before=one.before, now=one.after).consequence
     return f"{one.name}: {was[:80]} → {now[:80]} ({where}){follows}"
 

@@ -6,17 +6,18 @@ The lines for the trainer among them are the dataset's own (`Dataset.summary`).
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from dataprep_assets.errors import IntegrityError
+from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.graph.card import DATA_CARD, CardFacts
 from dataprep_assets.graph.card_contents import SplitCounts
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.losses import LINES, LossTable, losses_of
-from dataprep_assets.graph.small_cells import SmallCells, cells_of
+from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.graph.standing import NotPassed, results
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
 _FILES_SHOWN = 12
+_SHOW = "`dataprep show --private"
 
 
 def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], seconds: float | None = None) -> str:
@@ -32,20 +33,26 @@ def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], se
     """
     product = dataset.product(store)
     receipt = store.receipt(product)
-    cells = cells_of(dataset.declaration)
-    lines = ["", *map(cells.text, dataset.summary(store)), "", *losses, "", _checks(dataset, store)]
+    privacy = privacy_of(dataset.declaration)
+    lines = [*losses, "", _checks(dataset, store)]
+    # its counts, and the lines for its trainer
+    lines = (
+        ["", f"summary: {_SHOW} {privacy.dataset}`", *lines]
+        if privacy.closed
+        else ["", *dataset.summary(store), "", *lines]
+    )
     lines += [
         f"files:  {store.location(product)}",
         *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),
     ]
-    if seconds is not None:
+    if seconds is not None and not privacy.closed:
         lines.append(f"time:   {seconds:.1f} s")
     return "\n".join(lines)
 
 
 def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
-    """The losses of a dataset, with the counts that may be shown."""
-    return LossTable(losses_of(dataset.specs, store), cells_of(dataset.declaration))
+    """The losses of a dataset, with the counts that leave."""
+    return LossTable(losses_of(dataset.specs, store), privacy_of(dataset.declaration))
 
 
 def end_of_run(dataset: Dataset, store: ArtifactStore, before: Receipt | None) -> list[str]:
@@ -68,40 +75,55 @@ def present_card(dataset: Dataset, store: ArtifactStore) -> Receipt | None:
 
 
 def _changed(dataset: Dataset, store: ArtifactStore, before: Receipt | None) -> Iterator[str]:
-    now, cells = present_card(dataset, store), cells_of(dataset.declaration)
+    now, privacy = present_card(dataset, store), privacy_of(dataset.declaration)
     if before is None or now is None:
         return
     old, new = ({one.split: one for one in CardFacts.of(card).splits} for card in (before, now))
     if not old:  # a card from before cards had the counts of splits
         return
-    lines = [line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), cells)]
-    since = f"since the complete run of {before.measured.get('created', 'an unknown time')}"
+    lines = [line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), privacy)]
+    since = "since the last complete run"
+    if not privacy.closed:
+        since = f"since the complete run of {before.measured.get('created', 'an unknown time')}"
     yield f"changed {since}:" if lines else f"documents and tokens: as before, {since}"
     yield from lines
 
 
-def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, cells: SmallCells) -> Iterator[str]:
-    """A line if the counts of a split are other than they were."""
+def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, privacy: Privacy) -> Iterator[str]:
+    """A line if the counts of a split differ from before."""
     old, new = old or SplitCounts(split=name), new or SplitCounts(split=name)
     nouns = ["documents", "tokens"] if {old.documents, new.documents} != {None} else ["rows", "tokens"]
     pairs = {noun: (getattr(old, noun) or 0, getattr(new, noun) or 0) for noun in nouns}
     pairs = {noun: (a, b) for noun, (a, b) in pairs.items() if a != b}
-    # the difference is a count, too, and the tokens beside a small one tell how large it is
-    if any(map(cells.hides, (number for a, b in pairs.values() for number in (a, b, abs(b - a))))):
+    if pairs and privacy.closed:
         yield f"  {name}: other {' and '.join(pairs)}"
     elif pairs:
-        yield f"  {name}: " + ", ".join(f"{cells.count(a)} → {cells.count(b)} {noun}" for noun, (a, b) in pairs.items())
+        yield f"  {name}: " + ", ".join(f"{a:,} → {b:,} {noun}" for noun, (a, b) in pairs.items())
 
 
 def _checks(dataset: Dataset, store: ArtifactStore) -> str:
     told = {(spec.path, name): why for spec in dataset.specs for name, why in results(spec, store).items()}
-    cells = cells_of(dataset.declaration)
+    is_closed = dataset.declaration.sensitive
     others = sorted(
-        f"\n  {_words(why)}: {cells.text('/'.join(path) + f': {name}' + (': ' + why.sentence if why.sentence else ''))}"
+        f"\n  {_words(why)}: {'/'.join(path)}: {name}" + (f": {why.sentence}" if why.sentence and not is_closed else "")
         for (path, name), why in told.items()
         if why is not None
     )
+    if is_closed:
+        return ("checks: some have not passed" if others else "checks: all passed") + "".join(others)
     return f"checks: {len(told) - len(others)} of {len(told)} passed" + "".join(others)
+
+
+def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
+    """What `summary` leaves out for a sensitive dataset: its own lines, its losses, and what its checks found."""
+    with suppress(DataprepError):  # not finished
+        yield from dataset.summary(store)
+    yield from LossTable(losses_of(dataset.specs, store), OPEN).lines()
+    for spec in dataset.specs:
+        for name, why in results(spec, store).items():
+            if why is not None and why.sentence:
+                yield f"{'/'.join(spec.path)}: {name}: {why.sentence}"
+    yield from dataset.standing(store)
 
 
 def _words(why: NotPassed) -> str:
