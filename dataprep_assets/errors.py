@@ -30,13 +30,18 @@ from dataprep_assets.sentences import joined, safe, sentence, typed
 MOST_NAMED = 20
 
 
-class Position(TypedDict, total=False):
+class RowPosition(TypedDict, total=False):
+    """Where a row is in its file."""
+
+    row: int
+    byte: int
+
+
+class Position(RowPosition, total=False):
     """Where something is. Of an error in sensitive data it is all that is shown beside the error's class."""
 
     file: str
-    row: int
     line: int
-    byte: int
     shard: str
     month: str
     split: str

@@ -120,7 +120,9 @@ class ArrowRows(ReadThrough[BlockReader]):
         if (kind := no_table(self._file.path, ".arrow")) is not None and self._under.compression is None:
             return CorruptSourceError(f"{self._file.label}: {kind}")
         return CorruptSourceError(
-            f"{self._file.label}: Arrow cannot be read near row {safe(row)}: {why}. {unless}Fetch the file again"
+            f"{self._file.label}: Arrow cannot be read near row {safe(row)}: {why}. {unless}Fetch the file again",
+            file=self._file.label,
+            row=row,
         )
 
 

@@ -91,7 +91,7 @@ class BlockReader:
         with open(self.path, "rb", buffering=0) as file:
             head = file.read(HEAD)
         if (kind := pointer(head)) is not None:
-            raise CorruptSourceError(f"{self.label}: {kind}")
+            raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
         self.compression = compression_of(head, self.compression)
         return self._plain() if self.compression is None else self._decompressed()
 
@@ -111,7 +111,9 @@ class BlockReader:
         return CorruptSourceError(
             f"{self.label}: a {self.compression} frame that ends after byte {safe(self.bytes_read - 1)} needs a window "
             f"of more than {safe(window_bytes(), ',')} bytes of memory. Compress it again with `{command}`; or, if you "
-            f"trust it and every worker has the memory, set {WINDOW}={1 << 31}"
+            f"trust it and every worker has the memory, set {WINDOW}={1 << 31}",
+            file=self.label,
+            byte=self.bytes_read,
         )
 
     def _decompressed(self) -> Iterator[bytes]:
@@ -126,12 +128,16 @@ class BlockReader:
                 raise CorruptSourceError(
                     f"{self.label}: {self.compression} data is damaged in the {safe(self._step)} bytes from byte "
                     f"{safe(self.bytes_read - self._step)}: {error}. Fetch the file again and compare its sha256 with "
-                    "the source's"
+                    "the source's",
+                    file=self.label,
+                    byte=self.bytes_read,
                 ) from error
         if not whole or self.bytes_read == 0:
             raise CorruptSourceError(
                 f"{self.label}: truncated: the file ends at byte {safe(self.bytes_read)}, inside a {self.compression} "
-                "frame. Fetch it again: what was read so far would pass for a shorter file"
+                "frame. Fetch it again: what was read so far would pass for a shorter file",
+                file=self.label,
+                byte=self.bytes_read,
             )
 
     def _frames(self, file: BinaryIO) -> Generator[bytes, None, bool]:
@@ -220,7 +226,7 @@ class TextReader(BlockReader):
             blocks = self._decoded(encoding, first, blocks)
             first = next(blocks, b"")
         if (kind := foreign(first)) is not None:
-            raise CorruptSourceError(f"{self.label}: {kind}")
+            raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
         if first:
             yield first
         del first  # not kept while the others are made
@@ -234,7 +240,9 @@ class TextReader(BlockReader):
             except UnicodeDecodeError as error:
                 raise CorruptSourceError(
                     f"{self.label}: is not {encoding.upper()} near byte {safe(byte + error.start)} of its content, "
-                    "although it begins with its byte order mark. Fetch the file again, or convert it to UTF-8"
+                    "although it begins with its byte order mark. Fetch the file again, or convert it to UTF-8",
+                    file=self.label,
+                    byte=byte + error.start,
                 ) from None
             if text:
                 yield text.encode()

@@ -202,7 +202,7 @@ class CohortReader:
         broken = sentence(
             f"{self._label}: record {safe(row)} at byte {safe(byte)} is not JSON; correct the file or fetch it again"
         )
-        raise CorruptSourceError(broken) from None
+        raise CorruptSourceError(broken, file=self._label, row=row, byte=byte) from None
 
 
 def _lines(blocks: Iterator[bytes], largest: int) -> Iterator[tuple[int, bytes | None]]:

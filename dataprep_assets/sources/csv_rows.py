@@ -54,7 +54,10 @@ class _Lines:
             raise CorruptSourceError(
                 f"{self._file.label}: row {safe(self.row)}, byte {safe(self.byte)}: has more than "
                 f"{safe(self._most, ',')} bytes, or a quote in it is not closed: nobody can tell where it ends. "
-                "Correct it, or raise `bad_records: {max_record_bytes: …}`"
+                "Correct it, or raise `bad_records: {max_record_bytes: …}`",
+                file=self._file.label,
+                row=self.row,
+                byte=self.byte,
             )
         self.delimiters.append(line.count(self._delimiter))
         try:

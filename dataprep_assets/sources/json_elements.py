@@ -66,7 +66,9 @@ class Elements:
             )
             raise CorruptSourceError(
                 f"{self._label}: the file ends {typed(began)}: byte {safe(self._byte)} is its end, not that of the "
-                f"{self._what}. It was cut, or a quote or bracket is missing; fetch it again"
+                f"{self._what}. It was cut, or a quote or bracket is missing; fetch it again",
+                file=self._label,
+                byte=self._byte,
             )
 
     def _feed(self, data: bytes) -> Iterator[tuple[int, bytes | None]]:
@@ -110,7 +112,9 @@ class Elements:
         if data[blank] != self._opening:
             raise CorruptSourceError(
                 f"{self._label}: byte {safe(self._byte + blank)} does not begin a JSON {self._what}; correct "
-                "cohorts.format"
+                "cohorts.format",
+                file=self._label,
+                byte=self._byte + blank,
             )
         self._depth = 1
         self._element = self._byte + blank + 1
@@ -167,5 +171,7 @@ class Elements:
     def _broken(self, byte: int) -> CorruptSourceError:
         return CorruptSourceError(
             f"{self._label}: byte {safe(byte)}, after {self._rows} records, is not what a JSON {self._what} has there; "
-            "correct the file or fetch it again"
+            "correct the file or fetch it again",
+            file=self._label,
+            byte=byte,
         )

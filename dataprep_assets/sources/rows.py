@@ -194,7 +194,10 @@ class JsonRows(ReadThrough[TextReader]):
         except orjson.JSONDecodeError as error:
             raise CorruptSourceError(
                 f"{self._label}: begins like a JSON array and is not one: element {safe(number)}, at byte "
-                f"{safe(byte)}, is not JSON: {error.msg}. Correct it, or write one object a line"
+                f"{safe(byte)}, is not JSON: {error.msg}. Correct it, or write one object a line",
+                file=self._label,
+                row=number,
+                byte=byte,
             ) from error
 
 
@@ -288,7 +291,9 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
             raise CorruptSourceError(
                 f"{file.label}: row {safe(number)} has a value that Python has not ({type(error).__name__}): a date "
                 "beyond the year 9999, a time in an unknown zone, or two fields of one name. Correct it, or write it "
-                "as a text"
+                "as a text",
+                file=file.label,
+                row=number,
             ) from None
     return block
 

@@ -42,4 +42,4 @@ def unreadable(
             kind = shape(next(iter(TextReader(path, compression, label)), b""))
     told = f"; {kind}" if kind is not None else ". Correct the file, or take it out of the source"
     none = "no row of it can be read" if whole else "none of its first rows can be read"
-    return BadRecordError(f"{label}: {none}. The first is {typed(first)}{told}")
+    return BadRecordError(f"{label}: {none}. The first is {typed(first)}{told}", file=label)

@@ -182,7 +182,9 @@ class _Counting:
         for bad in block.bad:
             self._first_bad = self._first_bad or place_of(bad, self._plan.fields.asked(bad.reason))
             if self._plan.bad_records == "fail":
-                raise BadRecordError(f"{self._part.label}: {typed(self._first_bad)}. {ADVICE}")
+                raise BadRecordError(
+                    f"{self._part.label}: {typed(self._first_bad)}. {ADVICE}", file=self._part.label, **bad.position
+                )
             self._dropped[bad.reason] += 1
             self.quarantine.append((bad.row, bad.byte, bad.reason))
         self._rows += len(block.texts) + len(block.bad)

@@ -374,7 +374,10 @@ def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart
         raise BadRecordError(
             f"{shard.artifact}: {dropped} of {ledger.rows_in} rows would be dropped {dict(ledger.dropped)}, more than "
             f"the budget of {shard.budget:.4%}. The first is {file.label}, row {safe(row)}, byte {safe(byte)}: "
-            f"{reason}; the worst file is {worst[0]} with {worst[1]}. Correct the source, or raise `bad_records.budget`"
+            f"{reason}; the worst file is {worst[0]} with {worst[1]}. Correct the source, or raise "
+            "`bad_records.budget`",
+            file=file.label,
+            row=row,
         )
 
 

@@ -311,7 +311,8 @@ class _Writer:
             found = f"none of its notes is left: {reasons}"
         raise BadRecordError(
             f"{self._month}: {typed(found)}. Check cohorts.fields, or name the month in months.allow_empty if that is "
-            "right"
+            "right",
+            month=self._month,
         )
 
     def _facts(self, spool: Spool, splits: Mapping[str, PackedSplit], retracted: int) -> PackedCohortFacts:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import sampled
-from dataprep_assets.errors import BadRecordError, IntegrityError
+from dataprep_assets.errors import BadRecordError, IntegrityError, RowPosition
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
@@ -63,6 +63,7 @@ class DropCounter:
         self._month = month
         # of refused notes: sentences on the first, how many there are, and what would help (a dict for its order)
         self._refused: list[str] = []
+        self._first_refused = RowPosition()
         self._refusals = 0
         self._remedies: dict[str, None] = {}
         self.dropped: Counter[str] = Counter()
@@ -82,6 +83,8 @@ class DropCounter:
         self._refusals += 1
         is_missing = found.reason in self._always_fails
         self._remedies[_DEFAULTS if is_missing else _DROP] = None
+        if not self._refused:
+            self._first_refused = RowPosition(row=found.record)
         if len(self._refused) < _SHOWN:
             note = sentence(f", note {safe(found.number)}") if found.number else ""
             byte = sentence(f", byte {safe(found.byte)}") if found.byte >= 0 else ""
@@ -100,7 +103,9 @@ class DropCounter:
         more = f"; and {self._refusals - len(self._refused)} more" if self._refusals > len(self._refused) else ""
         raise BadRecordError(
             f"{self._month}: {count}{typed(joined('; ', self._refused))}{more}. Correct the source, or "
-            f"{', or '.join(self._remedies)}"
+            f"{', or '.join(self._remedies)}",
+            month=self._month,
+            **self._first_refused,
         )
 
     def retract(self, count: int) -> None:
@@ -117,7 +122,10 @@ class DropCounter:
             raise BadRecordError(
                 f"{self._month}: {sum(bad.values())} of {rows_in} notes would be dropped {bad}, more than the budget "
                 f"of {self._budget:.4%}. The first is record {safe(first['record'])}, note {safe(first['note'])}, byte "
-                f"{safe(first['byte'])}: {first['reason']}. Correct the source, or raise `bad_records.budget`"
+                f"{safe(first['byte'])}: {first['reason']}. Correct the source, or raise `bad_records.budget`",
+                month=self._month,
+                row=first["record"],
+                byte=first["byte"],
             )
 
 

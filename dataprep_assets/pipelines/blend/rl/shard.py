@@ -342,7 +342,9 @@ def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> 
         byte = sentence(f", byte {safe(bad.byte)}") if bad.byte >= 0 else ""
         raise BadRecordError(
             f"{part.label}: row {safe(bad.row)}{typed(byte)}: {told}. Correct the source{place}, or set "
-            "`bad_records: {policy: drop}` to count and skip such rows"
+            "`bad_records: {policy: drop}` to count and skip such rows",
+            file=part.label,
+            **bad.position,
         )
     tally.dropped[bad.reason] += 1
     tally.quarantine.append({"file": part.label, "row": bad.row, "byte": bad.byte, "reason": bad.reason})

@@ -230,7 +230,9 @@ class _Spooling:
             advice = f" ({ADVICE[bad.reason]})" if bad.reason in ADVICE else ""
             raise BadRecordError(
                 f"{self._source.label}: row {safe(bad.row)}, {typed(where)}{at}: {bad}{advice}. Correct the source, "
-                "or set `bad_records: {policy: drop}` to count and skip such rows"
+                "or set `bad_records: {policy: drop}` to count and skip such rows",
+                file=self._source.label,
+                **bad.position,
             )
         self._dropped[bad.reason] += 1
         line = {"file": self._source.label, "row": bad.row, "byte": bad.byte, "reason": bad.reason, "message": message}
