@@ -144,8 +144,7 @@ class Privacy:
             return value
         if isinstance(value, str | float | Markdown):
             return _WITHHELD
-        number = int(value)
-        return f"< {self.below}" if self.hides(number) else _rounded(number)
+        return self._rounded(int(value))
 
     def named(self, name: str, value: Any) -> Any:
         """A value under its name, which may say that it is a position or a name."""
@@ -188,6 +187,14 @@ class Privacy:
             return [self._amount(name, one) for one in value]
         return None if isinstance(value, float) or "bytes" in name else self.named(name, value)
 
+    def _rounded(self, number: int) -> int | str:
+        """Two significant digits, and tens at most: two exact totals would tell what was removed between them."""
+        if self.hides(number):
+            return f"< {self.below}"
+        unit = max(10, int(f"1{'0' * (len(str(abs(number))) - 2)}"))
+        rounded = (number + unit // 2) // unit * unit
+        return rounded + unit if 0 < rounded < self.below else rounded
+
     def _is_count(self, name: str, value: Any) -> bool:
         return type(value) is int and bool(value) and name not in _POSITIONS | _THINGS
 
@@ -210,12 +217,6 @@ def privacy_of(declaration: DatasetDeclaration, store: ArtifactStore | None = No
 def private_file(dataset: str, store: ArtifactStore) -> Path:
     """Where full texts of a sensitive dataset are kept."""
     return store.root / dataset / ".private" / "texts.log"
-
-
-def _rounded(number: int) -> int:
-    """Two significant digits, and never more exact than tens: two exact totals would tell what was removed between."""
-    unit = max(10, int(f"1{'0' * (len(str(abs(number))) - 2)}"))
-    return (number + unit // 2) // unit * unit
 
 
 def _at(error: BaseException) -> str:

@@ -26,7 +26,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import Sentence, Span, safe, safe_number_of, sentence, spans_of, typed
+from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
 from dataprep_assets.state_file import read_state
 from dataprep_assets.stores.files import while_unchanged
 
@@ -40,13 +40,12 @@ Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 
 
 class KeptFinding(TypedDict):
-    """What a record keeps of a finding; `spans` has the arguments of each `Span` of its sentence."""
+    """What a record keeps of a finding."""
 
     passed: bool
     summary: str
     warning: bool
     version: NotRequired[int]
-    spans: NotRequired[list[tuple[int, int, int | None, str]]]
     blocking: NotRequired[bool]
     every_document: NotRequired[bool]
 
@@ -261,7 +260,6 @@ def write_record(
         proof.name: {
             "passed": findings[proof.name].passed,
             "summary": findings[proof.name].summary,
-            "spans": spans_of(findings[proof.name].summary),
             "warning": findings[proof.name].warning,
             "version": proof.version,
             "blocking": proof.blocking,
@@ -325,7 +323,7 @@ def verdict_in(value: Record, proofs: Iterable[Proof], *, some: bool) -> Verdict
             return None
         if proof.every_document and not kept.get("every_document"):
             return None  # a sample gave it
-        summary = Sentence(kept["summary"], (Span(*one) for one in kept.get("spans", ())))
+        summary = kept["summary"]
         findings[proof.name] = Finding(passed=kept["passed"], summary=summary, warning=kept["warning"])
     return Verdict(findings=findings, at=value["at"], again=value["again"])
 

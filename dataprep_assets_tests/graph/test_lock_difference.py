@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from dataprep_assets.graph.small_cells import SmallCells
 
 from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceLine, lock_dataset
 from dataprep_assets.graph.lock_difference import LockDifference, difference
 from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
-from dataprep_assets.graph.small_cells import SmallCells
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 
 VAL = "validation/chunk1/example_holdout_0.jsonl.zst"

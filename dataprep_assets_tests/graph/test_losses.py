@@ -1,7 +1,8 @@
 """The table of losses: small counts, what would give them away, and the width of a terminal."""
 
-from dataprep_assets.graph.losses import WIDTH, Loss, LossTable
 from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells
+
+from dataprep_assets.graph.losses import WIDTH, Loss, LossTable
 
 
 def loss(reason: str, count: int, of: int = 1000, **more: object) -> Loss:
