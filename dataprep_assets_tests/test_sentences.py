@@ -5,10 +5,10 @@ import json
 import pickle
 
 import pytest
+from dataprep_assets.graph.small_cells import SmallCells
 
 from dataprep_assets.errors import FormatError, together
 from dataprep_assets.graph.finding import Finding, accepted, verdict
-from dataprep_assets.graph.small_cells import SmallCells
 from dataprep_assets.sentences import (
     Sentence,
     Span,

@@ -232,7 +232,12 @@ def _tokenizer(card: Card) -> str:
 
 def _products(card: Card) -> str:
     rows = [
-        (artifact.name, _partitions(artifact), card.privacy.count(artifact.files), card.privacy.count(artifact.bytes))
+        (
+            artifact.name,
+            _partitions(artifact, card.privacy),
+            card.privacy.count(artifact.files),
+            card.privacy.count(artifact.bytes),
+        )
         for artifact in card.artifacts
         if artifact.product
     ]
@@ -246,7 +251,7 @@ def _lineage(card: Card) -> str:
             artifact.name,
             ", ".join(artifact.made_of) or "the sources",
             "–" if artifact.version is None else str(artifact.version),
-            _partitions(artifact),
+            _partitions(artifact, card.privacy),
             artifact.content or "–",
         )
         for artifact in card.artifacts
@@ -254,9 +259,11 @@ def _lineage(card: Card) -> str:
     return _table(("artifact", "made of", "version of the step", "partitions", "content"), rows)
 
 
-def _partitions(artifact: CardArtifact) -> str:
+def _partitions(artifact: CardArtifact, privacy: Privacy) -> str:
     if artifact.partitions is None:
         return "–"
+    if privacy.closed:
+        return f"{privacy.count(artifact.partitions)} {artifact.noun}s"
     return sentence(safe_number_of(artifact.partitions, artifact.noun))
 
 

@@ -58,7 +58,7 @@ def verdict(
 ) -> Finding:
     """A finding: passes with the sentence `holds` if there are no defects, else names the first and says what `todo`.
 
-    Without a `table` the finding lists the first defects. All three texts may have typed numbers, as in a `sentence`.
+    Without a `table` the finding lists the first defects.
     """
     found = [sentence(defect) for defect in defects]
     facts = {**(facts or {}), "defects": len(found)}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from dataprep_assets.graph.small_cells import SmallCells
 
 from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceLine, lock_dataset
 from dataprep_assets.graph.lock_difference import LockDifference, difference
 from dataprep_assets.graph.lock_file import lock_bytes, parse_lock
+from dataprep_assets.graph.privacy import Privacy
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 
 VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
@@ -170,7 +170,7 @@ def test_of_sensitive_data_no_count_and_no_two_tell_how_many_were_added(corpus: 
     add_document(corpus.data / VAL, "one more document")
     corpus.run()
     found = compared(lock, lock_dataset(corpus.specs(), corpus.store))
-    cells = SmallCells(11, rounded=True)
+    cells = Privacy(closed=True, dataset="d")
     text = "\n".join(found.lines(cells))
     assert f"changed  {VAL}: +< 11 documents\n" in text, "and not how many tokens these have"
     assert "(+< 11 −0)" in text
@@ -181,6 +181,5 @@ def test_of_sensitive_data_no_count_and_no_two_tell_how_many_were_added(corpus: 
     value = found.to_json(cells)
     for side in ("a", "b"):
         counts = value["splits"]["val"][side]
-        assert counts["files"] == before.files
-        assert all(str(counts[what])[1:].strip("0") == "" for what in ("rows", "documents", "tokens"))
-    assert value["files"][0]["after"] == {**value["files"][0]["before"]}, "to the first digit they are the same"
+        assert counts["files"] == "< 11"
+        assert counts["tokens"] not in (before.counts.tokens, now.counts.tokens)

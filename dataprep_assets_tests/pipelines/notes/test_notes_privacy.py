@@ -277,7 +277,7 @@ def test_each_way_to_fail_was_taken(left: Left) -> None:
         "header_too_long",
         "does not begin a JSON array",
         "its file has no patient",
-        "ValueError in",
+        "ValueError at",
         "more than the budget",
         "in several cohorts",
         "2010-02: its worker process died",

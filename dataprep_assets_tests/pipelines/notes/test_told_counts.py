@@ -84,7 +84,7 @@ def test_what_is_printed_before_and_after_a_retraction_has_no_count_of_what_ther
     ward = Ward(tmp_path)
     written(ward.folder / "cohorts", {m: [*people, patient("same", note("x"))] for m, people in ward.people.items()})
     said = ward("run", "years", code=1)
-    assert "SourceError" in said
+    assert "years/packed_cohorts: IntegrityError. Run `dataprep show --private years`" in said
     assert "patients" not in said
     assert "patients in several cohorts: 1" in ward("show", "years", "--private")
 
