@@ -25,8 +25,6 @@ Each message says what broke, the value, where (file, row, byte), and what to do
 from collections.abc import Sequence
 from typing import NoReturn, TypedDict, Unpack
 
-from dataprep_assets.sentences import joined, safe, sentence, typed
-
 MOST_NAMED = 20
 
 
@@ -57,7 +55,7 @@ class DataprepError(Exception):
     """
 
     def __init__(self, message: str = "", **at: Unpack[Position]) -> None:
-        super().__init__(sentence(str(message)))
+        super().__init__(str(message))
         self.at = at
 
 
@@ -142,7 +140,7 @@ class WorkerDiedError(DataprepError):
 def out_of_memory(where: str) -> OutOfMemoryError:
     """An error that says that memory ran out; `where` names the work that needed it."""
     return OutOfMemoryError(
-        f"{typed(where)}: out of memory. The file need not be damaged: give the process more memory, or run fewer "
+        f"{where}: out of memory. The file need not be damaged: give the process more memory, or run fewer "
         "workers at once"
     )
 
@@ -153,8 +151,8 @@ def together(errors: Sequence[DataprepError]) -> DataprepError:
         return errors[0]
     told = [str(error) for error in errors[:MOST_NAMED]]
     if len(errors) > MOST_NAMED:
-        told.append(sentence(f"and {safe(len(errors) - MOST_NAMED, ',')} more"))
-    return type(errors[0])(sentence(f"{safe(len(errors), ',')} files: ") + joined(" | ", told))
+        told.append(f"and {len(errors) - MOST_NAMED:,} more")
+    return type(errors[0])(f"{len(errors):,} files: " + " | ".join(told))
 
 
 def raise_alone(error: BaseException) -> NoReturn:

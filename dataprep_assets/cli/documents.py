@@ -13,7 +13,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.privacy import Privacy, privacy_of
-from dataprep_assets.sentences import number_of, sentence
+from dataprep_assets.plural import count_of
 
 _SHOWN = 20
 
@@ -49,7 +49,7 @@ def command(
                 print(f"  {gone:<20}{privacy.count(count):>12}  `--reason {gone}` lists them")
         else:
             if not privacy.closed:
-                print(f"{dataset}: {sentence(number_of(drops.documents, 'document'))}, {drops.bytes:,} bytes of text")
+                print(f"{dataset}: {count_of(drops.documents, 'document')}, {drops.bytes:,} bytes of text")
             print("\n".join(drops.lines(privacy)))
         if not json_:
             project.tell(asked.unprotected(), f"{dataset}: some taggers are not protected")
@@ -78,12 +78,12 @@ def _count(rows: Iterator[dict[str, Any]], privacy: Privacy) -> int:
 def _show(rows: Iterator[dict[str, Any]]) -> None:
     for row in islice(rows, _SHOWN):
         tokens = row["tokens"]
-        became = sentence(f"kept, {number_of(tokens, 'token')}" if row["kept"] else f"dropped: {row['reason']}")
+        became = f"kept, {count_of(tokens, 'token')}" if row["kept"] else f"dropped: {row['reason']}"
         left = {k: v for k, v in row.items() if k not in _TOLD and v is not None}
         print(f"{row['file']}:{row['row']}  {became}")
         print("    " + ", ".join(f"{name} {_plain(value)}" for name, value in left.items()))
     if more := sum(1 for _ in rows):
-        print(sentence(f"and {number_of(more, 'row')} more: all of them with --json or --csv"))
+        print(f"and {count_of(more, 'row')} more: all of them with --json or --csv")
 
 
 # columns that the first line of a row tells

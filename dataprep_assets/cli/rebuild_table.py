@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dataprep_assets.graph.privacy import OPEN, Privacy
 from dataprep_assets.graph.rebuild import Rebuild, ToBuild
 from dataprep_assets.planning.cost import shown_bytes, shown_time
-from dataprep_assets.sentences import joined, safe, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 MOST_ROWS = 20
 
@@ -27,7 +27,7 @@ class _Row:
         more = f" (and {len(reasons) - 1} more like this)" if len(reasons) > 1 else ""
         return (
             asset,
-            sentence(safe(len(partitions)) if partitions else "-"),
+            (str(len(partitions)) if partitions else "-"),
             partitions[0] + (f"...{partitions[-1]}" if len(partitions) > 1 else "") if partitions else "-",
             *_amounts(self.works, self.privacy),
             first.kind if self.privacy.closed else reasons[0] + more,
@@ -42,9 +42,9 @@ def _amounts(works: Sequence[ToBuild], privacy: Privacy) -> tuple[str, str, str]
     if privacy.closed:
         return "-", privacy.count(sum(tokens)) if tokens else "-", "-"
     return (
-        sentence(safe(shown_bytes(sum(sizes))) if sizes else "-"),
+        (str(shown_bytes(sum(sizes))) if sizes else "-"),
         f"{sum(tokens):,}" if tokens else "-",
-        sentence(safe(shown_time(sum(seconds)).strip()) if seconds else "-"),
+        (str(shown_time(sum(seconds)).strip()) if seconds else "-"),
     )
 
 
@@ -61,12 +61,10 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterable[str]:
         for at, (cell, width) in enumerate(_zip(row, widths)):
             blank = " " * (width - len(cell))
             cells.append(blank + cell if at in (1, 3, 4, 5) else cell + blank)
-        yield joined("  ", [*cells, row[6]] if row[6] else cells)
+        yield "  ".join([*cells, row[6]] if row[6] else cells)
     if len(rows) > MOST_ROWS:
         hidden = list(groups.values())[MOST_ROWS:]
-        yield sentence(
-            f"and {safe_number_of(len(hidden), 'more row')}, of {safe_number_of(sum(map(len, hidden)), 'artifact')}"
-        )
+        yield f"and {count_of(len(hidden), 'more row')}, of {count_of(sum(map(len, hidden)), 'artifact')}"
     yield ""
     if not privacy.closed:
         yield from _sums(rebuild)
@@ -88,10 +86,10 @@ def _sums(rebuild: Rebuild) -> Iterable[str]:
             source, tokens, seconds = _amounts(works, OPEN)
             parts = {source + " of source": source, tokens + " tokens": tokens, seconds: seconds}
             known = [text for text, value in parts.items() if value != "-"]
-            yield joined(", ", [sentence(f"{name}: {safe(len(works))} artifacts"), *known])
+            yield ", ".join([f"{name}: {len(works)} artifacts", *known])
     if provisional := sum(work.stale.provisional for work in rebuild.works):
-        yield sentence(
-            f"{safe(provisional)} of {safe(len(rebuild.works))} are built only where an input comes out other than it "
+        yield (
+            f"{provisional} of {len(rebuild.works)} are built only where an input comes out other than it "
             "was; that is not known before it is built"
         )
     cores = rebuild.machine.cores

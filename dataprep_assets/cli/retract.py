@@ -14,7 +14,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
 from dataprep_assets.cli.status import left_line
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.sentences import number_of, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
@@ -185,7 +185,7 @@ def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     others = project.others(component.declaration.dataset)
     places = [*published_places(component.specs, component.store(storage))]
     for one in sharing(files, [(other.specs, other.store(storage)) for other in others]):
-        held = sentence(safe_number_of(one.partitions, one.noun))
+        held = count_of(one.partitions, one.noun)
         published = "".join(f", published to {place}" for place in one.published)
         yield f"made of the same source files, and not changed: {one.dataset}/{one.artifact}, {held}{published}"
         places += one.published
@@ -222,26 +222,26 @@ def _tell(dataset: str, found: "Retracted") -> None:
 def _totals(dataset: str, found: "Retracted") -> Iterator[str]:
     planned = [held for held in found.held if held.planned]
     totals = [sum(held.counts[at] for held in planned) for at in range(len(found.counted))]
-    told = sentence(", ".join(number_of(count, noun) for count, noun in zip(totals, found.counted, strict=True)))
+    told = ", ".join(count_of(count, noun) for count, noun in zip(totals, found.counted, strict=True))
     yield f"{dataset}: {found.given} given, {found.already} retracted already"
     count = f"found {found.found}" if found.found or not planned else "still there until the next run"
-    yield f"{count}: {told} in {sentence(safe_number_of(len(planned), found.partitions))}"
+    yield f"{count}: {told} in {count_of(len(planned), found.partitions)}"
 
 
 def _cell(count: int, noun: str, privacy: "Privacy") -> str:
-    return f"{privacy.count(count)} {noun}s" if privacy.closed else sentence(number_of(count, noun))
+    return f"{privacy.count(count)} {noun}s" if privacy.closed else count_of(count, noun)
 
 
 def _consequences(found: "Retracted") -> Iterator[str]:
     if found.left_out:
-        total = sentence(number_of(sum(found.left_out.values()), "row"))
+        total = count_of(sum(found.left_out.values()), "row")
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.left_out.items())
         yield f"in no {found.partitions} now: {total} ({reasons})"
     if found.change is not None:
-        told = sentence(number_of(found.change.back, "document"))
+        told = count_of(found.change.back, "document")
         yield f"{told} for which they stand as duplicates {'comes' if found.change.back == 1 else 'come'} back"
         if found.change.gone:
-            told = sentence(number_of(found.change.gone, "document"))
+            told = count_of(found.change.gone, "document")
             yield f"{told} {'goes' if found.change.gone == 1 else 'go'} as duplicates instead"
 
 

@@ -15,7 +15,7 @@ from dataprep_assets.cli.status import tell
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.library.part import Part
-from dataprep_assets.sentences import joined, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.lock import Lock
@@ -115,7 +115,7 @@ def _sound(names: Sequence[str]) -> list["OpenDataset"]:
             print(f"note: {hint}", file=sys.stderr)
         found.append(dataset)
     if wrong:
-        raise ConfigError(joined("\n", wrong))
+        raise ConfigError("\n".join(wrong))
     return found
 
 
@@ -140,7 +140,7 @@ class _Shown:
         from dataprep_assets.orchestration.terminal import say
 
         if not current:
-            count = f": {sentence(safe_number_of(len(partitions), spec.noun))}" if partitions else ""
+            count = f": {count_of(len(partitions), spec.noun)}" if partitions else ""
             say(f"  {spec.path[-1]}{'' if spec.declaration.sensitive else count} …")
 
     def after(self, spec: "ArtifactSpec", partitions: Sequence[str]) -> None:

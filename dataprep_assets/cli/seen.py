@@ -10,7 +10,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.cli.trained import keys_of, ledger_of, steps_of, told_steps
 from dataprep_assets.errors import ConfigError, MissingArtifactError, NotFoundError
-from dataprep_assets.sentences import number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.asked_documents import AskedDocuments
@@ -98,7 +98,7 @@ def command(
 
 
 def _documents_of(count: int) -> str:
-    return "documents" if project.privacy().closed else sentence(number_of(count, "document"))
+    return "documents" if project.privacy().closed else count_of(count, "document")
 
 
 def _by_lines(tokens: dict[str, int], column: str, json_: bool) -> Iterator[str]:

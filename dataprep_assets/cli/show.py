@@ -11,7 +11,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.sentences import safe, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.spec import ArtifactSpec
@@ -140,7 +140,7 @@ def _there(one: _Made) -> str:
         return "not planned"
     if one.noun is None:
         return "yes" if one.there else "no"
-    return sentence(f"{safe(one.there, ',')} of {safe_number_of(one.planned, one.noun)}")
+    return f"{one.there:,} of {count_of(one.planned, one.noun)}"
 
 
 def _where(one: _Made) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Names
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
@@ -76,7 +76,7 @@ def _print(
             print(f"reaches: {other['dataset']}/{other['artifact']}, which is made of {other['through']}")
     project.tell(component.standing(store), f"{name}: it stands as it was")
     for held in _still_held(component, store):
-        shards = sentence(safe_number_of(held.partitions, held.noun))
+        shards = count_of(held.partitions, held.noun)
         print(
             f"still holds retracted documents: {held.dataset}/{held.artifact}, {shards} of source files that "
             f"{held.retracted_by} reads without them. Retract them there, too (of a blend: take them out of its files)"

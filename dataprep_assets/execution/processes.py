@@ -33,7 +33,6 @@ from dataprep_assets.execution.answer import answer, without_core
 from dataprep_assets.execution.fork_server import ForkedProcess, ForkServer, can_fork, serve_forks
 from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId, kept_for_later
 from dataprep_assets.execution.watch import Watch, die_with_parent
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.private import are_private
 
 logger = logging.getLogger(__name__)
@@ -340,7 +339,7 @@ class WorkerPool:
         if (why := self._watch.end(worker.process.pid)) is not None:
             worker.end()
             if task.closely:
-                yield Finished(task, None, BoundError(safe(f"{task.id}: {why}")))
+                yield Finished(task, None, BoundError(f"{task.id}: {why}"))
             else:
                 logger.warning("%s: %s. It is tried once more, alone", task.id, why)
                 self._exceeded.append(replace(task, closely=True))
@@ -351,6 +350,6 @@ class WorkerPool:
         what = f"{task.id}: its worker process died ({_end(code)})"
         self._deaths[task.id] += 1
         if self._deaths[task.id] > DEATHS:
-            raise WorkerDiedError(safe(f"{what}, as {DEATHS} before it did. Finished files are kept: run it again"))
+            raise WorkerDiedError(f"{what}, as {DEATHS} before it did. Finished files are kept: run it again")
         logger.warning("%s. It is tried again", what)
         self.submit(task, first=True)

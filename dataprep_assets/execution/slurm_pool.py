@@ -28,7 +28,6 @@ from dataprep_assets.execution import slurm
 from dataprep_assets.execution.slurm import SlurmAwayError, SlurmSettings
 from dataprep_assets.execution.slurm_task import write
 from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.private import are_private
 
 RETURNS = 20
@@ -289,7 +288,7 @@ class SlurmPool:
         log = array.folder / "logs" / f"{index}.txt"
         if state == "CANCELLED":
             raise WorkerDiedError(
-                f"{one.task.id}: its Slurm task {safe(f'{array.job}_{index}')} was cancelled. "
+                f"{one.task.id}: its Slurm task {f'{array.job}_{index}'} was cancelled. "
                 "Finished shards are kept: run it again"
             )
         is_weather = state in WEATHER
@@ -297,7 +296,7 @@ class SlurmPool:
         if again.deaths > DEATHS or again.returns > RETURNS:
             remedy = _REMEDIES.get(state, f"its log is {log}")
             raise WorkerDiedError(
-                f"{one.task.id}: its Slurm task ended {safe(again.deaths + again.returns)} times without an answer, "
+                f"{one.task.id}: its Slurm task ended {again.deaths + again.returns} times without an answer, "
                 f"the last time as {state or 'unknown'}; {remedy}. Finished shards are kept: run it again"
             )
         del array.tries[index]
@@ -307,7 +306,7 @@ class SlurmPool:
         self._away_since = self._away_since or time.monotonic()
         if time.monotonic() - self._away_since > _AWAY_SECONDS:
             raise WorkerDiedError(
-                f"Slurm's controller has not answered for {safe(_AWAY_SECONDS / 60, '.0f')} min: {error}. Finished "
+                f"Slurm's controller has not answered for {_AWAY_SECONDS / 60:.0f} min: {error}. Finished "
                 "shards are kept: run it again"
             ) from error
         time.sleep(1)

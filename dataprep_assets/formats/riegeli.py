@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.formats.highway import hash64
-from dataprep_assets.sentences import safe, sentence
 
 BLOCK = 64 << 10
 _BLOCK_HEADER, _CHUNK_HEADER, _HASH = 24, 40, 8
@@ -59,17 +58,15 @@ def defect(path: Path) -> str | None:
 
 def _defects(data: Bytes) -> Iterator[str]:
     if len(data) % BLOCK:
-        yield sentence(f"its {safe(len(data), ',')} bytes are no multiple of {BLOCK:,}")
+        yield f"its {len(data):,} bytes are no multiple of {BLOCK:,}"
         return
     chunks = list(_chunks(data))
     if (end := chunks[-1].end) != len(data):
-        yield sentence(
-            f"byte {safe(chunks[-1].begin, ',')}: a chunk that would end at byte {safe(end, ',')}, of {len(data):,}"
-        )
+        yield f"byte {chunks[-1].begin:,}: a chunk that would end at byte {end:,}, of {len(data):,}"
         return
     headers = np.frombuffer(b"".join(chunk.header for chunk in chunks), np.uint8).reshape(-1, _CHUNK_HEADER)
     for at in _other_hashes(headers):
-        yield sentence(f"byte {safe(chunks[at].begin, ',')}: a chunk header that is not what its hash says")
+        yield f"byte {chunks[at].begin:,}: a chunk header that is not what its hash says"
     if not _TYPES.fullmatch("".join(chunk.type for chunk in chunks)):
         yield "its chunks are not a signature, records, a footer and a postscript"
     yield from _block_defects(data, chunks)
@@ -78,7 +75,7 @@ def _defects(data: Bytes) -> Iterator[str]:
         if chunk.type == "s" and chunk.header[_HASH:] != bytes(8) + empty + b"s" + bytes(15):
             yield "its signature is another"
         if (free := _not_zero(data, chunk)) is not None:
-            yield sentence(f"byte {safe(free, ',')}: padding that is not zero")
+            yield f"byte {free:,}: padding that is not zero"
 
 
 def _chunks(data: Bytes) -> Iterator[_Chunk]:
@@ -129,9 +126,9 @@ def _block_defects(data: Bytes, chunks: list[_Chunk]) -> Iterator[str]:
     told = headers[:, _HASH:].view("<u8")
     other = (told[:, 0] != positions - begins[of]) | (told[:, 1] != ends[of] - positions)
     for at in np.flatnonzero(other).tolist():
-        yield sentence(f"byte {safe(positions[at], ',')}: a block header that tells of other chunks")
+        yield f"byte {positions[at]:,}: a block header that tells of other chunks"
     for at in _other_hashes(headers):
-        yield sentence(f"byte {safe(positions[at], ',')}: a block header that is not what its hash says")
+        yield f"byte {positions[at]:,}: a block header that is not what its hash says"
 
 
 def _not_zero(data: Bytes, chunk: _Chunk) -> int | None:

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dataprep_assets.sentences import safe, sentence, typed
-
 DefectKind = Literal[
     "bom",
     "not_utf8",
@@ -49,7 +47,7 @@ class Defect:
     detail: str
 
     def __str__(self) -> str:
-        return sentence(f"line {safe(self.line)} (byte {safe(self.byte)}) {typed(self.detail)}")
+        return f"line {self.line} (byte {self.byte}) {self.detail}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) 
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        bad("not_utf8", sentence(f"is not UTF-8 at byte {safe(start + error.start)} of the file"))
+        bad("not_utf8", f"is not UTF-8 at byte {start + error.start} of the file")
         return None
     if not text.strip():
         bad("blank", "is blank")
@@ -145,7 +143,7 @@ def _judge(line: int, byte: int, raw: bytes, end: bytes, defects: list[Defect]) 
         if not end and (error.pos >= len(text.rstrip()) or "Unterminated" in error.msg):
             bad("cut_short", "is the last and is cut short")
         else:
-            bad("bad_json", sentence(f"is not JSON at column {safe(error.colno)}: {error.msg}"))
+            bad("bad_json", f"is not JSON at column {error.colno}: {error.msg}")
         return None
     except ValueError:
         # an integer of more than 4,300 digits, which Python does not convert

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dataprep_assets.graph.privacy import Privacy
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +87,7 @@ class Drops:
             blocked = "over the budget, so `within_budget` will block"
             yield privacy.text(f"{blocked}: {told}", blocked)
         if self.untagged and not privacy.closed:
-            yield sentence(
-                f"not counted, because `dataprep run` has to tag them: {safe_number_of(self.untagged, 'shard')}"
-            )
+            yield f"not counted, because `dataprep run` has to tag them: {count_of(self.untagged, 'shard')}"
 
     def to_json(self, privacy: Privacy) -> dict[str, Any]:
         """Plain builtins, with the counts that leave."""

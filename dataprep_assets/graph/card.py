@@ -27,7 +27,6 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import safe, sentence
 
 VERSION = 6
 DATA_CARD = "data_card"
@@ -142,7 +141,7 @@ def _facts(card: Card) -> CardFacts:
         described_files=sum(len(artifact.described) for artifact in card.artifacts),
         undeclared=tuple(_undeclared(card)),
         splits=card.splits,
-        **({} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)}),
+        **{} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)},
     )
 
 
@@ -212,7 +211,7 @@ def _differing(path: Path, wanted: bytes, sensitive: bool) -> Iterator[str]:
     for number, (there, said) in enumerate(lines, 1):
         if there != said:
             told = "" if sensitive else f" {_shown(there)}, the receipts say {_shown(said)}"
-            yield sentence(f"{path.name} line {safe(number)}:{told or ' not what the receipts say'}")
+            yield f"{path.name} line {number}:{told or ' not what the receipts say'}"
 
 
 def _shown(line: bytes | None) -> str:

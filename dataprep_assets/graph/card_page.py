@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataprep_assets.formats import croissant
 from dataprep_assets.graph.card_contents import Card, CardArtifact, CardRecords, CardSource
 from dataprep_assets.graph.privacy import Privacy
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 PAGE = "dataset_card.md"
 _UNDECLARED = "not declared"
@@ -264,7 +264,7 @@ def _partitions(artifact: CardArtifact, privacy: Privacy) -> str:
         return "–"
     if privacy.closed:
         return f"{privacy.count(artifact.partitions)} {artifact.noun}s"
-    return sentence(safe_number_of(artifact.partitions, artifact.noun))
+    return count_of(artifact.partitions, artifact.noun)
 
 
 def _checks(card: Card) -> Iterator[str]:

@@ -22,7 +22,6 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import Verified, name_in
-from dataprep_assets.sentences import joined, sentence, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ class Drift:
     is_obsolete: bool = False
 
     def __str__(self) -> str:
-        return sentence(f"{self.name}: {typed(self.reason)}")
+        return f"{self.name}: {self.reason}"
 
 
 def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
@@ -295,7 +294,7 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
         receipt = verdict.receipt
         if receipt is None:
             if verdict.defects:
-                yield Drift(name=verdict.location, reason=joined("; ", verdict.defects))
+                yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
             else:
                 unsigned.append(verdict)
             continue
@@ -304,7 +303,7 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
         if receipt.dataset == lock.dataset and name in lock.artifacts:
             defects = [reason] if (reason := _other_copy(name, receipt, lock)) is not None else []
             if defects := [*defects, *verdict.defects]:
-                yield Drift(name=name, reason=joined("; ", defects))
+                yield Drift(name=name, reason="; ".join(defects))
     # The place may be the dataset's own folder, or hold it at any depth with strays beside it: where most of its
     # artifacts are, it is.
     most = Counter(above for above, _, _, receipt in placed if receipt.dataset == lock.dataset)

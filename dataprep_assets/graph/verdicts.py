@@ -26,7 +26,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.state_file import read_state
 from dataprep_assets.stores.files import while_unchanged
 
@@ -180,17 +180,17 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
         facts |= shown.facts
     when, before = "", len(findings) - now
     if before:
-        when = sentence(f"{safe(now, ',')} examined now, {safe(before, ',')} before")
+        when = f"{now:,} examined now, {before:,} before"
     if unknown:
-        when = sentence(f"{typed(when)}{', ' if when else ''}{safe(unknown, ',')} not examined yet")
+        when = f"{when}{', ' if when else ''}{unknown:,} not examined yet"
     if not bad:
-        example = sentence(f". For example {examined[0]}: {typed(shown.summary)}") if shown and shown.summary else "."
+        example = f". For example {examined[0]}: {shown.summary}" if shown and shown.summary else "."
         passing = _all_pass(len(findings), unknown, noun)
         return Finding(
             passed=True,
             facts=facts,
             table=shown.table if shown else (),
-            summary=sentence(f"{typed(passing)}{': ' if when else ''}{typed(when)}{typed(example)}"),
+            summary=f"{passing}{': ' if when else ''}{when}{example}",
         )
     first = next(iter(bad))
     fail = "fails" if len(bad) == 1 else "fail"
@@ -198,19 +198,17 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
         passed=False,
         warning=all(f.warning for f in bad.values()),
         facts=facts,
-        summary=sentence(
-            f"{safe(len(bad), ',')} of {safe_number_of(len(findings), noun)} {fail}"
-            + (f" ({typed(when)})" if when else "")
-            + f", first {first}: {typed(bad[first].summary)}"
-        ),
+        summary=f"{len(bad):,} of {count_of(len(findings), noun)} {fail}"
+        + (f" ({when})" if when else "")
+        + f", first {first}: {bad[first].summary}",
         table=tuple({noun: partition, "what": f.summary} for partition, f in bad.items()),
     )
 
 
 def _all_pass(known: int, unknown: int, noun: str) -> str:
     if known == 1:
-        return f"The {noun} passes" if not unknown else sentence(f"{safe(1)} {noun} passes")
-    return sentence(f"{'' if unknown else 'All '}{safe_number_of(known, noun)} pass")
+        return f"The {noun} passes" if not unknown else f"{1} {noun} passes"
+    return f"{'' if unknown else 'All '}{count_of(known, noun)} pass"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,6 @@ from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.spec import OtherDataset
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.connect import LocalPlace, missing_library
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Mistake:
     def __str__(self) -> str:
         where = f":{self.line}" if self.line else ""
         # small counts are not in it any more: who prints it need not look for them
-        return sentence(f"{self.file}{safe(where)}: {safe(self.sentence)}")
+        return f"{self.file}{where}: {self.sentence}"
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object with the documented keys of `--json`."""

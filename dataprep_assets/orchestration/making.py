@@ -37,7 +37,7 @@ from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.orchestration.plans import made_of
 from dataprep_assets.orchestration.progress import sinks_of
 from dataprep_assets.orchestration.versions import version_tags
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 _FAILURES_SHOWN = 20
 
@@ -109,7 +109,7 @@ class Making:
         self.register_plans()
         if spec.partitions is not None:
             new = sum(not there for there in reused)
-            made = sentence(safe_number_of(len(reused), spec.noun))
+            made = count_of(len(reused), spec.noun)
             line = f"{made}: {new:,} built, {len(reused) - new:,} reused"
             context.log.info(privacy.text(line, f"{'/'.join(spec.path)}: built"))
 
@@ -255,7 +255,7 @@ def _misconfigured(errors: Iterable[Exception]) -> dict[str, bool]:
 def _failure(spec: ArtifactSpec, store: ArtifactStore, failed: Mapping[str, Exception], done: int) -> dg.Failure:
     noun, first = spec.noun, sorted(failed.items())[:_FAILURES_SHOWN]
     shown = {partition: _error_text(spec, store, error, partition) for partition, error in first}
-    counted = f"{len(failed):,} of {sentence(safe_number_of(len(failed) + done, noun))} failed; "
+    counted = f"{len(failed):,} of {count_of(len(failed) + done, noun)} failed; "
     if spec.declaration.sensitive:
         counted = "failed; "
     elif len(failed) > _FAILURES_SHOWN:

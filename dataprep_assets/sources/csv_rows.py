@@ -12,7 +12,6 @@ import csv
 from collections.abc import Iterator
 
 from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.sentences import safe
 from dataprep_assets.sources.blocks import BlockReader, TextReader
 from dataprep_assets.sources.input_format import Found, InputFile, InputFormat, RowByRow
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, whole_lines
@@ -52,8 +51,8 @@ class _Lines:
         self.size += len(line or b"") + 1
         if line is None or self.size > self._most:
             raise CorruptSourceError(
-                f"{self._file.label}: row {safe(self.row)}, byte {safe(self.byte)}: has more than "
-                f"{safe(self._most, ',')} bytes, or a quote in it is not closed: nobody can tell where it ends. "
+                f"{self._file.label}: row {self.row}, byte {self.byte}: has more than "
+                f"{self._most:,} bytes, or a quote in it is not closed: nobody can tell where it ends. "
                 "Correct it, or raise `bad_records: {max_record_bytes: …}`",
                 file=self._file.label,
                 row=self.row,
@@ -108,9 +107,7 @@ class CsvRows(RowByRow):
                 if lines.ended:
                     told = "a quote is not closed before the end of the file. Close it, or fetch the file again"
                     told += self._advice
-                    raise CorruptSourceError(
-                        f"{file.label}: row {safe(row)}, byte {safe(lines.byte)}: {told}"
-                    ) from None
+                    raise CorruptSourceError(f"{file.label}: row {row}, byte {lines.byte}: {told}") from None
             if not row:
                 if fields or why:
                     header, row = self._header(fields, why or ("" if lines.valid else "it is not UTF-8")), 1
@@ -144,8 +141,8 @@ class CsvRows(RowByRow):
             return
         if self._file.format == "tsv":
             raise CorruptSourceError(
-                f"{self._file.label}: row {safe(lines.row)}, byte {safe(lines.byte)}: a quoted value goes over "
-                f"{safe(len(lines.delimiters), ',')} lines that each look like a row. Set `csv_quotes: false` if a "
+                f"{self._file.label}: row {lines.row}, byte {lines.byte}: a quoted value goes over "
+                f"{len(lines.delimiters):,} lines that each look like a row. Set `csv_quotes: false` if a "
                 "quote is a character in this file, `true` if values are quoted. Or write it as JSON lines"
             )
         # of CSV, where line ends in values are common: a text with as many commas in each line looks like this, too

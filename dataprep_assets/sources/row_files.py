@@ -21,7 +21,6 @@ import orjson
 from dataprep_assets.bounds import MOST_VALUES, at, has_too_many_values, is_close
 from dataprep_assets.errors import CorruptSourceError, FormatError, RowPosition, out_of_memory
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.contents import BOM, no_table
 from dataprep_assets.sources.json_values import fault
 from dataprep_assets.sources.parquet_pages import rows_at_once
@@ -293,7 +292,7 @@ class ParquetBlocks(ABC, Generic[B]):
                             first += part.num_rows
                     row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
-            raise out_of_memory(sentence(f"{self._label}, near row {safe(row)}")) from None
+            raise out_of_memory(f"{self._label}, near row {row}") from None
         except (
             pa.ArrowException,
             OSError,
@@ -337,7 +336,7 @@ class ParquetBlocks(ABC, Generic[B]):
             if (kind := no_table(self._path, ".parquet")) is not None:
                 return CorruptSourceError(f"{self._label}: {kind}")
         return CorruptSourceError(
-            f"{self._label}: Parquet cannot be read near row {safe(row)}: {error}. Fetch the file again",
+            f"{self._label}: Parquet cannot be read near row {row}: {error}. Fetch the file again",
             file=self._label,
             row=row,
         )

@@ -16,7 +16,6 @@ import numpy as np
 
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.sentences import safe
 from dataprep_assets.tokenization import reference as library
 from dataprep_assets.tokenization.adversarial import adversarial_documents
 from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
@@ -122,7 +121,7 @@ class Certificate:
     def from_json(cls, value: dict[str, Any]) -> "Certificate":
         """The inverse of `to_json`."""
         lists: dict[str, Any] = {n: tuple(value[n]) for n in ("refused", "refused_in_use") if n in value}
-        return cls(**(value | lists))
+        return cls(**value | lists)
 
 
 def refuses_all(refused: Iterable[str]) -> bool:
@@ -379,7 +378,7 @@ class CertifiedEncoder:
         if not np.array_equal(self.reference.encode([text])[0], ids):
             kind = document_class(text, self.bundle.special_literals)
             raise CertificateError(
-                f"{safe(where)}: {self.certificate.engine} {self.certificate.engine_version} differs from the "
+                f"{where}: {self.certificate.engine} {self.certificate.engine_version} differs from the "
                 f"reference on this document (class {kind}). Declare `tokenizer.refuse: [{kind}]` and materialize "
                 "`engine_certificate` again, or set `tokenizer.engine: tokenizers`"
             )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dataprep_assets.cli import project
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.sentences import number_of, sentence
+from dataprep_assets.plural import count_of
 
 
 class Listing(DatasetDeclaration):
@@ -22,6 +22,6 @@ def test_a_command_with_several_datasets_shows_what_all_of_them_allow(tmp_path: 
         with project.one_command():
             for declaration in loaded:
                 project._running[-1].take(declaration)
-            assert project.shown(sentence(f"{number_of(2059, 'note')} of {number_of(3, 'patient')}")) == (
+            assert project.shown(f"{count_of(2059, 'note')} of {count_of(3, 'patient')}") == (
                 "about 2,000 notes of < 11 patients"
             )

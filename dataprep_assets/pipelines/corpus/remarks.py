@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
 from dataprep_assets.planning.globs import glob_pattern
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, included, natural_key
-from dataprep_assets.sentences import safe, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 from dataprep_assets.sources.contents import no_table
 from dataprep_assets.sources.csv_rows import CsvRows
 from dataprep_assets.sources.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
@@ -113,9 +113,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         return
     if caches := included(listing.left_out, corpus.include):
         shown = "" if corpus.sensitive else f", for example {', '.join(caches[:_SHOWN])}"
-        told = sentence(
-            f"include: {safe_number_of(len(caches), 'Arrow file')} left out{shown}: caches of `datasets` beside data"
-        )
+        told = f"include: {count_of(len(caches), 'Arrow file')} left out{shown}: caches of `datasets` beside data"
         yield Remark(keys=("include",), sentence=told, hint=True)
     yield from _idle_remarks(corpus, [file.relpath for file in files])
     yield from _linked_remarks(corpus, entries)
@@ -131,9 +129,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         names = [] if corpus.sensitive else sorted(left, key=natural_key)[:_SHOWN]
         yield Remark(
             keys=("splits",),
-            sentence=sentence(
-                f"splits: {safe(len(left), ',')} of {safe(len(files), ',')} files are in no split and are left out"
-            )
+            sentence=f"splits: {len(left):,} of {len(files):,} files are in no split and are left out"
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
         )
@@ -194,9 +190,7 @@ def _linked_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry])
                 twice.append((entry.relpath, first))
     if twice:
         shown = "" if corpus.sensitive else f", for example {twice[0][0]} is {twice[0][1]}"
-        told = sentence(
-            f"include: {safe_number_of(len(twice), 'file')} read twice by links{shown}. Leave one name of each out"
-        )
+        told = f"include: {count_of(len(twice), 'file')} read twice by links{shown}. Leave one name of each out"
         yield Remark(keys=("include",), sentence=told, hint=True)
 
 
@@ -235,8 +229,8 @@ def _field_remarks(
                 paths = [source.path(entry) for entry in members if entry.format == name]
                 rows[name] = list(first_rows(paths, corpus.reading))
         if rows and not any(rows.values()):
-            empty = sentence(
-                f"splits.{split}: no record is in its {safe_number_of(len(members), 'file')}; give it one that has "
+            empty = (
+                f"splits.{split}: no record is in its {count_of(len(members), 'file')}; give it one that has "
                 "some, or leave it out"
             )
             yield Remark(keys=("splits", split), sentence=empty)
@@ -275,8 +269,8 @@ def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry])
         if isinstance(reader, CsvRows) and reader.merged is not None:
             row, byte = reader.merged
             name = "a file" if corpus.sensitive else entry.relpath
-            told = sentence(
-                f"csv_quotes: {name}: row {safe(row)}, byte {safe(byte)}: its lines all look like rows. Set `false` if "
+            told = (
+                f"csv_quotes: {name}: row {row}, byte {byte}: its lines all look like rows. Set `false` if "
                 "a quote is a character there, `true` if not"
             )
             yield Remark(keys=("csv_quotes",), sentence=told, hint=True)

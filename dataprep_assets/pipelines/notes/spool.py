@@ -34,7 +34,6 @@ from dataprep_assets.pipelines.notes.reading import (
     note_digest,
     read_notes,
 )
-from dataprep_assets.sentences import joined, safe, sentence, typed
 from dataprep_assets.sources.cohorts import REFUSED, CohortReader
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.unreadable import place_of
@@ -86,9 +85,9 @@ class DropCounter:
         if not self._refused:
             self._first_refused = RowPosition(row=found.record)
         if len(self._refused) < _SHOWN:
-            note = sentence(f", note {safe(found.number)}") if found.number else ""
-            byte = sentence(f", byte {safe(found.byte)}") if found.byte >= 0 else ""
-            self._refused.append(sentence(f"record {safe(found.record)}{typed(note)}{typed(byte)}: {found.reason}"))
+            note = f", note {found.number}" if found.number else ""
+            byte = f", byte {found.byte}" if found.byte >= 0 else ""
+            self._refused.append(f"record {found.record}{note}{byte}: {found.reason}")
 
     @property
     def fails(self) -> bool:
@@ -102,7 +101,7 @@ class DropCounter:
         count = "" if self._refusals == 1 else f"{self._refusals} cannot be used: "
         more = f"; and {self._refusals - len(self._refused)} more" if self._refusals > len(self._refused) else ""
         raise BadRecordError(
-            f"{self._month}: {count}{typed(joined('; ', self._refused))}{more}. Correct the source, or "
+            f"{self._month}: {count}{'; '.join(self._refused)}{more}. Correct the source, or "
             f"{', or '.join(self._remedies)}",
             month=self._month,
             **self._first_refused,
@@ -121,8 +120,8 @@ class DropCounter:
             first = self.quarantine[0]
             raise BadRecordError(
                 f"{self._month}: {sum(bad.values())} of {rows_in} notes would be dropped {bad}, more than the budget "
-                f"of {self._budget:.4%}. The first is record {safe(first['record'])}, note {safe(first['note'])}, byte "
-                f"{safe(first['byte'])}: {first['reason']}. Correct the source, or raise `bad_records.budget`",
+                f"of {self._budget:.4%}. The first is record {first['record']}, note {first['note']}, byte "
+                f"{first['byte']}: {first['reason']}. Correct the source, or raise `bad_records.budget`",
                 month=self._month,
                 row=first["record"],
                 byte=first["byte"],
@@ -299,7 +298,7 @@ class _Filling:
             self._encoder.encode,
             [*(note.header for note in batch), *texts],
             self._encoder.bundle.name,
-            lambda at: sentence(f"{self._month}: note {safe(first + at % len(batch) + 1)} of those read"),
+            lambda at: f"{self._month}: note {first + at % len(batch) + 1} of those read",
         )
         bounds = offsets.astype(np.int64)
         # before the columns grow: it numbers the notes from their length
@@ -356,7 +355,7 @@ class _Filling:
         # the same notes in every run of a month, so a disagreement repeats
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
         for at in sampled(np.arange(first, first + len(texts), dtype=np.uint64), seed, rate):
-            where = sentence(f"{self._month}: note {safe(first + int(at) + 1)} of those read")
+            where = f"{self._month}: note {first + int(at) + 1} of those read"
             self._encoder.recheck(texts[at], ids[bounds[at] : bounds[at + 1]], where)
 
     def spool(self, path: Path) -> Spool:

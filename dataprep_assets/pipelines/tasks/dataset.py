@@ -16,7 +16,6 @@ from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
 from dataprep_assets.pipelines.tasks.remarks import task_remarks
 from dataprep_assets.pipelines.tasks.routes import partitions, target_of, task_line
 from dataprep_assets.pipelines.tasks.task_folder import task_folder_spec
-from dataprep_assets.sentences import safe, sentence
 
 
 class Tasks(Dataset):
@@ -55,7 +54,7 @@ class Tasks(Dataset):
         files, rows, target = len(facts.rows), sum(facts.rows.values()), target_of(self.declaration, partition)
         # a line that a script can take over is given only where it would work
         line = task_line(target) if target.is_dir() else f"its folder is not there: {target}"
-        return sentence(f"{partition:<24}{facts.version:>16}{safe(files, '>8')}{rows:>10,}   {line}")
+        return f"{partition:<24}{facts.version:>16}{files:>8}{rows:>10,}   {line}"
 
     def standing(self, store: ArtifactStore) -> list[str]:
         return self.summary(store)

@@ -11,7 +11,6 @@ from dataprep_assets.pipelines.tasks.judged_folder import FolderFile, TaskFolder
 from dataprep_assets.pipelines.tasks.placing import MODE, PRIVATE_MODE
 from dataprep_assets.pipelines.tasks.record import AbsenceCause
 from dataprep_assets.pipelines.tasks.row_findings import MEND, Fault, found, over_kinds, over_rows
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.private import OTHERS
 
 
@@ -93,9 +92,7 @@ def regular_or_valid_links(task: TaskFolder) -> Finding:
             *(Fault(f"{f.name}: {f.problem}", split=f.split) for f in present if f.problem is not None),
             *_absent(task, "broken_link", "directory", "not_regular", "outside_old_project"),
         ],
-        sentence(
-            f"{safe(sum(f.link for f in present))} links and {safe(sum(not f.link for f in present))} regular files."
-        ),
+        f"{sum(f.link for f in present)} links and {sum(not f.link for f in present)} regular files.",
         'The trainer may say "Unable to load JSONL file". Put the file in its place in the old project and migrate '
         "again: links are made again",
         facts={"links": sum(f.link for f in present), "files": len(present)},
@@ -120,7 +117,7 @@ def readable_0644(task: TaskFolder) -> Finding:
             *(Fault(f"{told[f.split]}, not {MODE:04o}", taken=True, split=f.split) for f in other),
             *_absent(task, "unreadable"),
         ],
-        sentence(f"Everyone may read the {safe(len(files))} files."),
+        f"Everyone may read the {len(files)} files.",
         'The trainer may say "Unable to load JSONL file". Run `chmod 644` on the file (for a link, on its target), or '
         "migrate again",
         facts={"files": len(files)},
@@ -140,7 +137,7 @@ def _closed_0600(task: TaskFolder, files: Sequence[FolderFile]) -> Finding:
             ),
             *_absent(task, "unreadable"),
         ],
-        sentence(f"Nobody but the owner may read the {safe(len(files))} files."),
+        f"Nobody but the owner may read the {len(files)} files.",
         f"Run `chmod {PRIVATE_MODE:o}` on the file, or migrate again",
         facts={"files": len(files)},
     )

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dataprep_assets.pipelines.tasks.contract import LoaderRules, Split, TaskContract
-from dataprep_assets.sentences import safe, sentence
 
 SilentAct = Literal[
     "missing_file",
@@ -139,12 +138,12 @@ def _load(task_value: str, contract: TaskContract, split: Split, acts: list[Act]
             acts.append(Act(split, line, "row_dropped"))
         except KeyError as error:
             if contract.loader.missing_key == "stops":
-                raise _StopsError(sentence(f"{path.name}: line {safe(line)}: KeyError: {_key(error)}")) from error
+                raise _StopsError(f"{path.name}: line {line}: KeyError: {_key(error)}") from error
             empty = contract.loader.missing_key == "empty_sample"
             made.extend([None] if empty else [])
             acts.append(Act(split, line, "empty_sample" if empty else "row_dropped"))
         except (TypeError, ValueError, IndexError, AttributeError) as error:
-            raise _StopsError(sentence(f"{path.name}: line {safe(line)}: {type(error).__name__}")) from error
+            raise _StopsError(f"{path.name}: line {line}: {type(error).__name__}") from error
     return made
 
 
@@ -167,15 +166,13 @@ def _values(path: Path, rules: LoaderRules, split: Split, acts: list[Act]) -> It
                     value = json.loads(stripped)
                 except json.JSONDecodeError as error:
                     if rules.bad_line == "stops":
-                        raise _StopsError(
-                            sentence(f"{path.name}: line {safe(line)}: JSONDecodeError: {error.msg}")
-                        ) from error
+                        raise _StopsError(f"{path.name}: line {line}: JSONDecodeError: {error.msg}") from error
                     acts.append(Act(split, line, "bad_line_skipped"))
                     continue
                 yield line, value
     except UnicodeDecodeError as error:
         raise _StopsError(
-            sentence(f"{path.name}: UnicodeDecodeError: byte {safe(error.start)} of what was read is not UTF-8")
+            f"{path.name}: UnicodeDecodeError: byte {error.start} of what was read is not UTF-8"
         ) from error
     except OSError as error:
         raise _StopsError(f"{path.name}: {type(error).__name__}: {error.strerror}") from error

@@ -7,21 +7,21 @@ from dataprep_assets.graph.finding import Finding, Row, judged, verdict
 from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.loader import HARMLESS, LOADED, SilentAct
-from dataprep_assets.sentences import number_of, safe, sentence, typed
+from dataprep_assets.plural import count_of
 
 
 @judged
 def loads_as_trainer(task: TaskFolder) -> Finding:
     """What `load_as_trainer` finds; fails for an error, for no samples, and for anything done silently."""
     load = task.load
-    defects = [] if load.error is None else [sentence(f"the trainer's loader stops: {typed(load.error)}")]
+    defects = [] if load.error is None else [f"the trainer's loader stops: {load.error}"]
     names = {split: task.contract.file(split).name for split in LOADED}
     lines: dict[tuple[Split, SilentAct], list[int]] = {}
     for act in load.acts:
         if act.act not in HARMLESS:
             lines.setdefault((act.split, act.act), []).append(act.line)
     for (split, what), where in lines.items():
-        defects.append(sentence(f"{names[split]}: {typed(_silently(what, where))}"))
+        defects.append(f"{names[split]}: {_silently(what, where)}")
     for split, count in load.samples.items():
         if not count and load.error is None and (split, "missing_file") not in lines:
             defects.append(f"{names[split]}: 0 samples, and the loader says nothing")
@@ -46,7 +46,7 @@ def loads_as_trainer(task: TaskFolder) -> Finding:
 
 def _silently(act: SilentAct, lines: Sequence[int]) -> str:
     """A silent act of the loader, and where it happens first."""
-    many = sentence(number_of(len(lines), "row"))
+    many = count_of(len(lines), "row")
     told = {
         "missing_file": "is missing, and the loader takes that for 0 samples without an error",
         "blank_line_skipped": many + " skipped as blank",
@@ -56,4 +56,4 @@ def _silently(act: SilentAct, lines: Sequence[int]) -> str:
         "truth_of_no_boolean": many + " whose answer is not a boolean: any string that is not empty counts as Yes",
         "answer_not_a_choice": many + " whose answer is none of the choices",
     }[act]
-    return told if lines[0] == 0 else told + sentence(f" (first: line {safe(lines[0])})")
+    return told if lines[0] == 0 else told + f" (first: line {lines[0]})"

@@ -8,7 +8,6 @@ from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.record import MigrationRecord
 from dataprep_assets.pipelines.tasks.row_findings import Fault, found
-from dataprep_assets.sentences import safe, sentence
 
 
 @judged
@@ -18,7 +17,7 @@ def as_migrated(task: TaskFolder) -> Finding:
         raise MissingArtifactError(f"{task.folder}: there is no record of a migration. Migrate this task first")
     return found(
         _changed(task, task.record),
-        sentence(f"{safe(len(task.record.files))} files of {task.record.version} are as they were migrated."),
+        f"{len(task.record.files)} files of {task.record.version} are as they were migrated.",
         "Somebody changed it since, here or (behind a link) in the old project. Migrate again, and mind what would be "
         "overwritten",
         facts={"version": task.record.version, "mode": task.record.mode, "replaced": len(task.record.history)},
@@ -40,7 +39,7 @@ def _changed(task: TaskFolder, record: MigrationRecord) -> Iterator[Fault]:
             told = f"{made.name}: sha256 {actual[:12]}…, {made.how} from {made.source} was {made.sha256[:12]}…"
             yield Fault(told, split=made.split)
         elif (size := path.stat().st_size) != made.bytes:
-            yield Fault(sentence(f"{made.name}: {safe(size)} bytes, the record says {made.bytes}"), split=made.split)
+            yield Fault(f"{made.name}: {size} bytes, the record says {made.bytes}", split=made.split)
         elif path.is_symlink() != (made.how == "linked"):
             told = f"{made.name}: was {made.how}, and is a {'link' if path.is_symlink() else 'regular file'} now"
             yield Fault(told, taken=True, split=made.split)

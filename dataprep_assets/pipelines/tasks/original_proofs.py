@@ -8,7 +8,6 @@ from dataprep_assets.pipelines.tasks.contract import Split, TaskContract, value_
 from dataprep_assets.pipelines.tasks.difference import compare, pairs, row_ids
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.row_findings import Fault, nothing_to_compare, over_rows
-from dataprep_assets.sentences import safe, sentence, typed
 
 
 @judged
@@ -27,19 +26,16 @@ def labels_equal_original(task: TaskFolder) -> Finding:
         for name, pair in zip(
             row_ids(rows.rows, task.contract), pairs(original, rows.rows, task.contract), strict=True
         ):
-            where = sentence(f"line {safe(pair.row.line)} (byte {safe(pair.row.byte)}):")
+            where = f"line {pair.row.line} (byte {pair.row.byte}):"
             if pair.original is None:
                 place = task.contract.id or "place"
                 yield Fault(
-                    sentence(f"{typed(where)} the original has no row of this {place} to compare its label with"),
+                    f"{where} the original has no row of this {place} to compare its label with",
                     taken=True,
                 )
             elif pair.relabelled(task.contract):
                 was, now = (value_at(r.value, task.contract.label) for r in (pair.original, pair.row))
-                told = sentence(
-                    f"{typed(where)} label {task.shown(now)}, original line {safe(pair.original.line)} has "
-                    f"{task.shown(was)}"
-                )
+                told = f"{where} label {task.shown(now)}, original line {pair.original.line} has {task.shown(was)}"
                 yield Fault(told, taken=name in seen)
             seen.add(name)
 
@@ -87,11 +83,7 @@ def no_train_text_in_validation(task: TaskFolder) -> Finding:
     def leaked(split: Split, rows: TaskRows) -> Iterator[Fault]:
         for row in rows.rows:
             if (line := train.get(_text(row, task.contract))) is not None:
-                yield Fault(
-                    sentence(
-                        f"line {safe(row.line)} (byte {safe(row.byte)}): has the text of line {safe(line)} of {name}"
-                    )
-                )
+                yield Fault(f"line {row.line} (byte {row.byte}): has the text of line {line} of {name}")
 
     return over_rows(
         task,

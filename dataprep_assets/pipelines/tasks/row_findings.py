@@ -13,7 +13,6 @@ from dataprep_assets.graph.finding import Finding, Row, verdict
 from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.loader import LOADED
-from dataprep_assets.sentences import sentence, typed
 
 MEND = "Correct the file in the old project and migrate again"
 """What to do about a defect that came with the file."""
@@ -122,7 +121,7 @@ def over_rows(
     note = f" Not judged: {', '.join(left_out)}." if left_out else ""
     return found(
         (
-            replace(fault, told=sentence(f"{f.name}: {typed(fault.told)}"), split=f.split)
+            replace(fault, told=f"{f.name}: {fault.told}", split=f.split)
             for f in files
             for fault in wrong(f.split, task.rows[f.split])
         ),

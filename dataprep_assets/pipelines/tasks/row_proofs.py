@@ -10,7 +10,6 @@ from dataprep_assets.pipelines.tasks.difference import row_ids
 from dataprep_assets.pipelines.tasks.judged_folder import TaskFolder
 from dataprep_assets.pipelines.tasks.loader import label_taken
 from dataprep_assets.pipelines.tasks.row_findings import MEND, Fault, nothing_to_compare, over_rows
-from dataprep_assets.sentences import safe, sentence, typed
 
 
 @judged
@@ -19,7 +18,7 @@ def schema(task: TaskFolder) -> Finding:
     return over_rows(
         task,
         lambda split, rows: (
-            Fault(sentence(f"{typed(_place(row))} {typed(told)}"), taken)
+            Fault(f"{_place(row)} {told}", taken)
             for row in rows.rows
             for told, taken in _misfits(task, row.value, row.value, task.contract.keys)
         ),
@@ -29,7 +28,7 @@ def schema(task: TaskFolder) -> Finding:
 
 
 def _place(row: TaskRow) -> str:
-    return sentence(f"line {safe(row.line)} (byte {safe(row.byte)}):")
+    return f"line {row.line} (byte {row.byte}):"
 
 
 def _misfits(
@@ -103,7 +102,7 @@ def label_domain(task: TaskFolder) -> Finding:
             # a label of another type is told by `schema`
             if fits(label, spec) and label not in allowed:
                 why = "a hidden label" if label == -1 else "not a label of this task"
-                told = sentence(f"{typed(_place(row))} {task.contract.label} {task.shown(label)} is {why}")
+                told = f"{_place(row)} {task.contract.label} {task.shown(label)} is {why}"
                 yield Fault(told, label_taken(row.value, task.contract) is not None)
 
     return over_rows(
@@ -137,7 +136,7 @@ def question_domain(task: TaskFolder) -> Finding:
                 value = value_at(row.value, path)
                 if fits(value, spec) and value not in spec.one_of:
                     allowed = ", ".join(map(str, spec.one_of))
-                    yield Fault(sentence(f"{typed(_place(row))} {path} is {task.shown(value)}, not one of {allowed}"))
+                    yield Fault(f"{_place(row)} {path} is {task.shown(value)}, not one of {allowed}")
 
     return over_rows(
         task,
@@ -154,9 +153,7 @@ def answer_key(task: TaskFolder) -> Finding:
     def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
         for row, _, labels, answer in _choices(task.contract, rows.rows):
             if isinstance(answer, str) and answer not in labels:
-                yield Fault(
-                    sentence(f"{typed(_place(row))} answer {task.shown(answer)} is none of its choices' labels")
-                )
+                yield Fault(f"{_place(row)} answer {task.shown(answer)} is none of its choices' labels")
 
     stops = task.contract.loader.answer.rule == "choice_text"
     return over_rows(
@@ -181,13 +178,13 @@ def choices_lengths(task: TaskFolder) -> Finding:
     def wrong(split: Split, rows: TaskRows) -> Iterator[Fault]:
         for row, texts, labels, answer in _choices(task.contract, rows.rows):
             if len(texts) != len(labels):
-                yield Fault(sentence(f"{typed(_place(row))} {len(texts)} texts for {len(labels)} labels"))
+                yield Fault(f"{_place(row)} {len(texts)} texts for {len(labels)} labels")
             elif not group.least <= len(labels) <= group.most:
-                told = sentence(f"{typed(_place(row))} {len(labels)} choices, not {group.least} to {group.most}")
+                told = f"{_place(row)} {len(labels)} choices, not {group.least} to {group.most}"
                 yield Fault(told, taken=len(labels) > 1)
             elif len(set(labels)) < len(labels):
                 yield Fault(
-                    sentence(f"{typed(_place(row))} two choices have the same label"),
+                    f"{_place(row)} two choices have the same label",
                     by_text and labels.count(answer) == 1,
                 )
 
@@ -204,11 +201,7 @@ def no_empty_text(task: TaskFolder) -> Finding:
                 value = value_at(row.value, path)
                 items = value if isinstance(value, list) else [value]
                 if any(isinstance(item, str) and not item.strip() for item in items):
-                    yield Fault(
-                        sentence(
-                            f"{typed(_place(row))} {path} {'holds an empty text' if items is value else 'is empty'}"
-                        )
-                    )
+                    yield Fault(f"{_place(row)} {path} {'holds an empty text' if items is value else 'is empty'}")
 
     return over_rows(
         task, wrong, "has no empty text", f"The trainer takes such a row, and learns nothing right from it. {MEND}"
@@ -236,7 +229,7 @@ def ids_unique(task: TaskFolder) -> Finding:
         having = [row for row in rows.rows if task.contract.id in row.value]
         for name, row in zip(row_ids(having, task.contract), having, strict=True):
             if name in first:
-                yield Fault(sentence(f"{typed(_place(row))} has the {task.contract.id} of line {safe(first[name])}"))
+                yield Fault(f"{_place(row)} has the {task.contract.id} of line {first[name]}")
             else:
                 first[name] = row.line
 

@@ -23,7 +23,6 @@ from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts
 from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
 from dataprep_assets.pipelines.tasks.routes import route_of
 from dataprep_assets.pipelines.tasks.task_folder_proofs import TASK_PROOFS, proofs_for, prove_task_folder
-from dataprep_assets.sentences import safe, sentence, typed
 
 _ABOUT_ARTIFACTS = "as_migrated"
 """The proof that reports a migration that was not made, cannot be made, or whose artifact is damaged."""
@@ -117,9 +116,9 @@ def _of_all_tasks(found: Mapping[str, Finding], unjudged: Sequence[str], waiting
     first = (bad or passed)[0]
     told = f"{first}: " + found[first].summary
     if bad:
-        summary = sentence(f"{safe(len(bad))} of {safe(len(found))} tasks: {first_of(bad, 6)}. {typed(told)}")
+        summary = f"{len(bad)} of {len(found)} tasks: {first_of(bad, 6)}. {told}"
     else:
-        summary = sentence(f"All {safe(len(found))} tasks pass. {typed(told)}") if len(found) > 1 else told
+        summary = f"All {len(found)} tasks pass. {told}" if len(found) > 1 else told
     if unjudged:
         summary = summary + f" Nothing to judge: {first_of(unjudged, 6)}."
     return Finding(passed=not bad, warning=not failed, facts=facts, summary=summary, table=tuple(rows))
