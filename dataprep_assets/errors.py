@@ -55,7 +55,7 @@ class DataprepError(Exception):
     """
 
     def __init__(self, message: str = "", **at: Unpack[Position]) -> None:
-        super().__init__(str(message))
+        super().__init__(message)
         self.at = at
 
 

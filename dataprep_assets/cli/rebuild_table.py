@@ -27,7 +27,7 @@ class _Row:
         more = f" (and {len(reasons) - 1} more like this)" if len(reasons) > 1 else ""
         return (
             asset,
-            (str(len(partitions)) if partitions else "-"),
+            str(len(partitions)) if partitions else "-",
             partitions[0] + (f"...{partitions[-1]}" if len(partitions) > 1 else "") if partitions else "-",
             *_amounts(self.works, self.privacy),
             first.kind if self.privacy.closed else reasons[0] + more,
@@ -42,9 +42,9 @@ def _amounts(works: Sequence[ToBuild], privacy: Privacy) -> tuple[str, str, str]
     if privacy.closed:
         return "-", privacy.count(sum(tokens)) if tokens else "-", "-"
     return (
-        (str(shown_bytes(sum(sizes))) if sizes else "-"),
+        shown_bytes(sum(sizes)) if sizes else "-",
         f"{sum(tokens):,}" if tokens else "-",
-        (str(shown_time(sum(seconds)).strip()) if seconds else "-"),
+        shown_time(sum(seconds)).strip() if seconds else "-",
     )
 
 

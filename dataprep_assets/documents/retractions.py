@@ -167,7 +167,7 @@ def id_lines(path: Path) -> list[tuple[int, bytes]]:
     except OSError as error:
         raise ConfigError(f"--ids {path}: {error.strerror or error}") from error
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ConfigError(f"--ids {path}: line {1}: UTF-16, not UTF-8. Save it as UTF-8")
+        raise ConfigError(f"--ids {path}: line 1: UTF-16, not UTF-8. Save it as UTF-8")
     # editors of Windows begin a file of UTF-8 with a mark, which belongs to no id
     lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
     found = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]

@@ -207,7 +207,7 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
 
 def _all_pass(known: int, unknown: int, noun: str) -> str:
     if known == 1:
-        return f"The {noun} passes" if not unknown else f"{1} {noun} passes"
+        return f"The {noun} passes" if not unknown else f"1 {noun} passes"
     return f"{'' if unknown else 'All '}{count_of(known, noun)} pass"
 
 

@@ -133,10 +133,8 @@ def _built_in_vain(
                 "declaration, or delete that folder to have it built once more"
             )
             for name in failed.checks:
-                said = found[name].summary
-                # cut by a slice, which keeps the types of its numbers: `rstrip` gives a plain text
-                said = said[: len(said.rstrip(". "))] + f". {todo}"
-                yield name, replace(found[name], summary=said)
+                summary = f"{found[name].summary.rstrip('. ')}. {todo}"
+                yield name, replace(found[name], summary=summary)
 
 
 def check_result(spec: ArtifactSpec, store: ArtifactStore | None, name: str, finding: Finding) -> dg.AssetCheckResult:

@@ -124,10 +124,7 @@ class CohortShards:
                     found.invalid += [f"{where}: {d}" for d in self._invalid(batch, rows.shape)]
                     found.different += [f"{where}: {d}" for d in _differences(batch, stored)]
             except FormatError as error:
-                said, folder = str(error), f"{self.directory}/"
-                at = said.find(folder)
-                # by slices, which keep the types of a sentence's numbers; `replace` would not
-                found.broken.append(said if at < 0 else said[:at] + said[at + len(folder) :])
+                found.broken.append(str(error).replace(f"{self.directory}/", "", 1))
             found.records.append(records)
             found.payload_bytes.append(size)
         # rows behind the last record were compared with nothing
