@@ -211,7 +211,7 @@ def build_manifest(
             by_split[homes[0]].append(file)
     if not taken:
         raise ConfigError(
-            f"include: {', '.join(include)} matches none of the source's {len(seen):,} files"
+            f"include: {', '.join(include)} matches none of the source's files"
             + (f", for example {', '.join(sorted(seen, key=natural_key)[:3])}. Correct it" if seen else "")
         )
     for key, globs in {"include": include, **{f"splits.{name}": globs for name, globs in splits.items()}}.items():
@@ -220,7 +220,7 @@ def build_manifest(
     for name, members in by_split.items():
         if not members:
             raise ConfigError(
-                f"splits.{name}: {', '.join(splits[name])} matches none of the {taken:,} files that `include` "
+                f"splits.{name}: {', '.join(splits[name])} matches none of the files that `include` "
                 f"takes, for example {', '.join(included(seen, include)[:3])}. Correct it"
             )
     entries: list[ManifestEntry] = []

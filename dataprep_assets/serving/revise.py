@@ -235,11 +235,10 @@ def _require_unmoved(
             ranges = here.removed if here is not None else ((0, then.tokens),)
             gone.update(_within(documents(then.content), ranges))
     for shard in edited:
-        if moved := gone.intersection(_within(documents(shard.content), shard.added)):
+        if gone.intersection(_within(documents(shard.content), shard.added)):
             raise ConfigError(
-                f"source {source}: shard {shard.name} has documents that the source had at another place before: "
-                f"{len(moved)}, the first has the id {min(moved)[0]:016x}. They would be read again. Give the source "
-                "another `name` to begin it again, or put them back where they were"
+                f"source {source}: shard {shard.name} has documents that the source had at another place before. They "
+                "would be read again. Give the source another `name` to begin it again, or put them back"
             )
 
 
