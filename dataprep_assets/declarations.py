@@ -22,7 +22,6 @@ from dataprep_assets.graph.declaration_mistakes import Document, read, validated
 from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.orchestration.shipped import is_shown, shown_as
 from dataprep_assets.project import Project
-from dataprep_assets.sentences import safe
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -62,7 +61,7 @@ class Declarations:
                 if len(documents) > 1:
                     second = documents[1]
                     raise ConfigError(
-                        f"{path}:{safe(second.line)}: a second document: a dataset has a defs.yaml of its own. Move "
+                        f"{path}:{second.line}: a second document: a dataset has a defs.yaml of its own. Move "
                         "what is below the `---` into the defs.yaml of another folder"
                     )
                 dotted = [part for part in path.parent.relative_to(self.folder).parts if "." in part]
@@ -121,7 +120,7 @@ class Declarations:
         others = [path for path in self._declaring.get(dataset, []) if path != document.path]
         if others and is_shown(shown_as(document.path.parent)):
             line = document.line_of(["dataset"])
-            raise ConfigError(f"{document.path}:{safe(line)}: dataset: {dataset} is also declared in {others[0]}")
+            raise ConfigError(f"{document.path}:{line}: dataset: {dataset} is also declared in {others[0]}")
 
 
 def files_below(folder: Path) -> dict[str, Path]:

@@ -23,23 +23,47 @@ Each message says what broke, the value, where (file, row, byte), and what to do
 """
 
 from collections.abc import Sequence
-from typing import NoReturn
-
-from dataprep_assets.sentences import joined, safe, sentence, typed
+from typing import NoReturn, TypedDict, Unpack
 
 MOST_NAMED = 20
 
 
-class DataprepError(Exception):
-    """The root: catch it to tell this project's refusals from bugs."""
+class RowPosition(TypedDict, total=False):
+    """Where a row is in its file."""
 
-    def __init__(self, message: str = "") -> None:
-        """`message` may have typed numbers, as in a `sentence`."""
-        super().__init__(sentence(str(message)))
+    row: int
+    byte: int
+
+
+class Position(RowPosition, total=False):
+    """Where something is. Of an error in sensitive data it is all that is shown beside the error's class."""
+
+    file: str
+    line: int
+    shard: str
+    month: str
+    split: str
+    task: str
+    field: str
+    code: str
+
+
+class DataprepError(Exception):
+    """The root: catch it to tell this project's refusals from bugs.
+
+    Its text may quote the data; `at` says where the error is without doing so.
+    """
+
+    def __init__(self, message: str = "", **at: Unpack[Position]) -> None:
+        super().__init__(message)
+        self.at = at
 
 
 class ConfigError(DataprepError):
-    """A declaration that cannot work; names the file, the key, the value and what is allowed."""
+    """A declaration that cannot work; names the file, the key, the value and what is allowed.
+
+    Its text repeats what the user wrote and nothing of the data: also of a sensitive dataset it is shown.
+    """
 
 
 class SourceError(DataprepError):
@@ -48,8 +72,8 @@ class SourceError(DataprepError):
     A name may be that of a patient: who may not show the message says by the path which part of the data it is about.
     """
 
-    def __init__(self, message: str = "", *, relpath: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str = "", *, relpath: str | None = None, **at: Unpack[Position]) -> None:
+        super().__init__(message, **at)
         self.relpath = relpath
 
 
@@ -116,7 +140,7 @@ class WorkerDiedError(DataprepError):
 def out_of_memory(where: str) -> OutOfMemoryError:
     """An error that says that memory ran out; `where` names the work that needed it."""
     return OutOfMemoryError(
-        f"{typed(where)}: out of memory. The file need not be damaged: give the process more memory, or run fewer "
+        f"{where}: out of memory. The file need not be damaged: give the process more memory, or run fewer "
         "workers at once"
     )
 
@@ -127,8 +151,8 @@ def together(errors: Sequence[DataprepError]) -> DataprepError:
         return errors[0]
     told = [str(error) for error in errors[:MOST_NAMED]]
     if len(errors) > MOST_NAMED:
-        told.append(sentence(f"and {safe(len(errors) - MOST_NAMED, ',')} more"))
-    return type(errors[0])(sentence(f"{safe(len(errors), ',')} files: ") + joined(" | ", told))
+        told.append(f"and {len(errors) - MOST_NAMED:,} more")
+    return type(errors[0])(f"{len(errors):,} files: " + " | ".join(told))
 
 
 def raise_alone(error: BaseException) -> NoReturn:

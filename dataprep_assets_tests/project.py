@@ -164,7 +164,7 @@ def evaluated(specs: Iterable[ArtifactSpec], storage: StorageResource) -> Iterat
         if spec.proofs is not None:
             store = spec.declaration.store(storage)
             for name, finding in findings(spec, store, spec.slots(store), again=True).items():
-                yield check_evaluation(spec, name, finding)
+                yield check_evaluation(spec, store, name, finding)
 
 
 def differing_versions(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> dict[str, set[int]]:

@@ -95,45 +95,10 @@ def test_no_variable_of_the_environment_is_a_message_to_the_same_process() -> No
     }
 
 
-MARKING = {"safe", "number_of", "safe_number_of", "typed"}
-
-
-@cache
-def errors() -> set[str]:
-    """The names of this project's errors."""
-    found, classes = (
-        {"DataprepError"},
-        [node for path in PRODUCT for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)],
-    )
-    for _ in range(3):
-        found |= {
-            one.name for one in classes if any(isinstance(base, ast.Name) and base.id in found for base in one.bases)
-        }
-    return found
-
-
-def marks_left(path: Path) -> Iterator[str]:
-    """Where a text is marked and not given to a reader at once, which would show the marks to people."""
-    imported = {found.rpartition(".")[2] for found in imports(path) if found.startswith("dataprep_assets.sentences.")}
-    marking, readers = imported & MARKING, {"sentence", "verdict", *errors()}
-
-    def walk(node: ast.AST, *, read: bool) -> Iterator[str]:
-        called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-        below = list(ast.iter_child_nodes(node))
-        if called in readers or isinstance(node, ast.FunctionDef):
-            read = called in readers
-        elif called in marking or (isinstance(node, ast.Name) and node.id in marking):
-            if not read:
-                yield f"{name(path)}:{getattr(node, 'lineno', 0)}: {called or ast.unparse(node)}"
-            read, below = False, below[1:]  # without the function's name; and of marks inside of marks nothing is read
-        for one in below:
-            yield from walk(one, read=read)
-
-    return walk(tree(path), read=False)
-
-
-def test_numbers_are_typed_only_where_a_sentence_is_made() -> None:
-    assert [left for path in PRODUCT if path.name != "sentences.py" for left in marks_left(path)] == []
+def test_one_module_decides_what_leaves_of_a_sensitive_dataset() -> None:
+    """Messages are plain text everywhere: nothing marks what may leave where it is written."""
+    marked = {"small_cells", "sentences", "safe_number_of", "number_of"}
+    assert [name(path) for path in PRODUCT for found in imports(path) if found.rpartition(".")[2] in marked] == []
 
 
 def test_no_class_is_called_work() -> None:

@@ -45,7 +45,7 @@ from dataprep_assets.cli import (
     verify,
 )
 from dataprep_assets.cli.arguments import Options
-from dataprep_assets.cli.project import choose, one_command, shown
+from dataprep_assets.cli.project import choose, one_command, privacy
 from dataprep_assets.cli.welcome import DOCS, welcome
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.run_task import without_core
@@ -198,22 +198,26 @@ def _execute(given: list[str]) -> int:
         print("\ndataprep: interrupted; what was finished is kept, run the same command again", file=sys.stderr)
         return INTERRUPTED
     except ConfigError as error:
-        return _told(error, str(error), WRONG_USAGE)
+        return _told(error, privacy().error(error), WRONG_USAGE)
     except DataprepError as error:
-        return _told(error, str(error), FAILED)
+        return _told(error, privacy().error(error), FAILED)
     except OSError as error:
         named = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
-        return _told(error, named, FAILED)
+        return _told(error, privacy().text(named, f"{type(error).__name__}: {error.strerror}"), FAILED)
     except Exception as error:
         # a wrong word on the command line: typer's class for it has another name and module in each of its versions
         if (said := getattr(error, "format_message", None)) is None:
-            raise
+            if not privacy().closed:
+                raise
+            return _told(error, privacy().error(error), FAILED)
         command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
         return _told(error, f"{said()} `{command} --help` lists what there is", WRONG_USAGE)
 
 
 def _told(error: Exception, sentence: str, code: int) -> int:
-    if Options.verbose:
+    if privacy().closed:
+        privacy().keep(traceback.format_exception(error))
+    elif Options.verbose:
         traceback.print_exception(error)
-    print(f"dataprep: {shown(sentence)}", file=sys.stderr)
+    print(f"dataprep: {sentence}", file=sys.stderr)
     return code

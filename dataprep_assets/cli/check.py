@@ -7,7 +7,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, dataset_names, tell_wrong
-from dataprep_assets.sentences import safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 _WRONG = 2
 
@@ -31,6 +31,6 @@ def command(
         told = f"note: {mistake}" if mistake.hint else str(mistake)
         tell_wrong(json.dumps(mistake.to_json(), ensure_ascii=False) if json_ else told)
     if not json_:
-        told = sentence(f"{safe_number_of(wrong, 'mistake')} to correct" if wrong else "nothing to correct")
-        print(sentence(f"{safe_number_of(len(files), 'declaration')}: {typed(told)}"))
+        told = f"{count_of(wrong, 'mistake')} to correct" if wrong else "nothing to correct"
+        print(f"{count_of(len(files), 'declaration')}: {told}")
     return _WRONG if wrong else 0

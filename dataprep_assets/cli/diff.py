@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +12,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
-from dataprep_assets.graph.declaration import SMALL_CELL
-from dataprep_assets.graph.small_cells import SmallCells, cells_of
+from dataprep_assets.graph.privacy import Privacy, privacy_of
 from dataprep_assets.stores.private import OTHERS
 
 if TYPE_CHECKING:
@@ -37,28 +36,25 @@ def command(
         raise ConfigError(str(error)) from error
     locks = [lock for lock, _ in sides]
     found = difference(locks[0], locks[1], (a, b))
-    cells = _cells(locks, are_closed=any(is_closed for _, is_closed in sides))
+    privacy = _privacy(locks, are_closed=any(is_closed for _, is_closed in sides))
     if json_:
-        print(json.dumps(found.to_json(cells), indent=1, ensure_ascii=False))
+        print(json.dumps(found.to_json(privacy), indent=1, ensure_ascii=False))
     else:
-        print("\n".join(found.lines(cells)))
+        print("\n".join(found.lines(privacy)))
     return 0 if found.is_none else 1
 
 
-def _cells(locks: "Sequence[Lock]", *, are_closed: bool) -> SmallCells:
-    """How counts are shown: of a sensitive dataset by their first digits, or two would tell their difference.
-
-    One that cannot be loaded, or whose files are closed to others, may be sensitive.
-    """
-    cells = [SmallCells(SMALL_CELL)] if are_closed else []
+def _privacy(locks: "Sequence[Lock]", *, are_closed: bool) -> Privacy:
+    """What leaves. A dataset that cannot be loaded, or whose files are closed to others, may be sensitive."""
+    closed = Privacy(closed=True, dataset=locks[0].dataset)
+    found = [closed] if are_closed else []
     with suppress(ConfigError):  # there is no project here
         for name in project.kinds().keys() & {lock.dataset for lock in locks}:
             try:
-                cells.append(cells_of(project.component(name).declaration))
+                found.append(privacy_of(project.component(name).declaration))
             except ConfigError:
-                cells.append(SmallCells(SMALL_CELL))
-    strictest = max([*cells, *(lock.cells for lock in locks)], key=lambda one: one.below)
-    return strictest if strictest.below <= 1 else replace(strictest, rounded=True)
+                found.append(closed)
+    return reduce(Privacy.stricter, [*found, *(lock.privacy for lock in locks)])
 
 
 def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":

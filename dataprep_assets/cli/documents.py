@@ -12,8 +12,8 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.small_cells import cells_of
-from dataprep_assets.sentences import number_of, sentence
+from dataprep_assets.graph.privacy import Privacy, privacy_of
+from dataprep_assets.plural import count_of
 
 _SHOWN = 20
 
@@ -36,26 +36,26 @@ def command(
     if as_csv and json_:
         raise ConfigError("--json and --csv: give one of them")
     component = project.component(dataset)
-    asked, cells = component.documents(component.store(project.storage())), cells_of(component.declaration)
+    store = component.store(project.storage())
+    asked, privacy = component.documents(store), privacy_of(component.declaration, store)
     if where is None and reason is None and not as_csv:
         drops = asked.drops()
         if json_:
-            found = None if drops is None else {**drops.to_json(cells), "unprotected": list(asked.unprotected())}
+            found = None if drops is None else {**drops.to_json(privacy), "unprotected": list(asked.unprotected())}
             print(json.dumps(found, ensure_ascii=False))
         elif drops is None:
             print(f"{dataset}: no rules. Columns: {', '.join(asked.columns)}")
             for gone, count in asked.reasons().items():
-                print(project.shown(sentence(f"  {gone}: {number_of(count, 'row')}, which `--reason {gone}` lists")))
+                print(f"  {gone:<20}{privacy.count(count):>12}  `--reason {gone}` lists them")
         else:
-            told = sentence(f"{dataset}: {number_of(drops.documents, 'document')}, {drops.bytes:,} bytes of text")
-            print(project.shown(told))
-            print("\n".join(drops.lines(cells)))
+            if not privacy.closed:
+                print(f"{dataset}: {count_of(drops.documents, 'document')}, {drops.bytes:,} bytes of text")
+            print("\n".join(drops.lines(privacy)))
         if not json_:
-            for one in asked.unprotected():
-                print(project.shown(one))
+            project.tell(asked.unprotected(), f"{dataset}: some taggers are not protected")
         return 0
     if component.declaration.sensitive:
-        return _count(asked.rows(where=where, reason=reason))
+        return _count(asked.rows(where=where, reason=reason), privacy)
     rows = asked.rows(where=where, reason=reason)
     if as_csv:
         writer = csv.DictWriter(sys.stdout, asked.columns)
@@ -69,22 +69,21 @@ def command(
     return 0
 
 
-def _count(rows: Iterator[dict[str, Any]]) -> int:
-    """Of a sensitive dataset the number of rows alone."""
-    count = project.shown(sentence(number_of(sum(1 for _ in rows), "row")))
-    print(f"{count}, which are not shown: the dataset is sensitive")
+def _count(rows: Iterator[dict[str, Any]], privacy: Privacy) -> int:
+    """Print of a sensitive dataset the number of rows alone."""
+    print(f"rows (not shown: the dataset is sensitive)  {privacy.count(sum(1 for _ in rows))}")
     return 0
 
 
 def _show(rows: Iterator[dict[str, Any]]) -> None:
     for row in islice(rows, _SHOWN):
         tokens = row["tokens"]
-        became = sentence(f"kept, {number_of(tokens, 'token')}" if row["kept"] else f"dropped: {row['reason']}")
+        became = f"kept, {count_of(tokens, 'token')}" if row["kept"] else f"dropped: {row['reason']}"
         left = {k: v for k, v in row.items() if k not in _TOLD and v is not None}
         print(f"{row['file']}:{row['row']}  {became}")
         print("    " + ", ".join(f"{name} {_plain(value)}" for name, value in left.items()))
     if more := sum(1 for _ in rows):
-        print(sentence(f"and {number_of(more, 'row')} more: all of them with --json or --csv"))
+        print(f"and {count_of(more, 'row')} more: all of them with --json or --csv")
 
 
 # columns that the first line of a row tells

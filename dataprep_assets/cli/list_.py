@@ -11,7 +11,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, dataset_names
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.graph.small_cells import cells_of
+from dataprep_assets.graph.privacy import privacy_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
@@ -80,7 +80,8 @@ def _listed(name: str, component: str) -> Listed:
     try:
         to_make, why = _to_make(loaded)
     except DataprepError as error:
-        return Listed(dataset=name, component=component, state="unknown", why=_first_line(error))
+        why = privacy_of(loaded.declaration).error(error) if loaded.declaration.sensitive else _first_line(error)
+        return Listed(dataset=name, component=component, state="unknown", why=why)
     state = "never run" if to_make is None else f"{to_make:,} to make" if to_make else "up to date"
     return Listed(dataset=name, component=component, state=state, to_make=to_make, why=why)
 
@@ -93,7 +94,9 @@ def _to_make(component: "Dataset") -> tuple[int | None, str]:
     if never_built(component.specs, store):
         return None, ""
     found = list(stale(component.specs, store, verification="size"))
-    return len(found), cells_of(component.declaration).text(str(found[0])) if found else ""
+    if not found:
+        return 0, ""
+    return len(found), privacy_of(component.declaration).text(str(found[0]), f"{found[0].name}: {found[0].kind}")
 
 
 def _first_line(error: DataprepError) -> str:

@@ -9,7 +9,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
 from dataprep_assets.errors import ConfigError, DriftError
-from dataprep_assets.sentences import safe, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.drift import Drift
@@ -38,8 +38,8 @@ def command(
         raise ConfigError(f"--output {path}: not a file in a folder that is there")
     written = lock_dataset(component.specs, component.store(project.storage()))
     write_atomically(path, lock_bytes(written))
-    made = sentence(safe_number_of(len(written.artifacts), "artifact"))
-    print(sentence(f"{dataset}: {made}, {safe_number_of(written.files, 'source file')}: {path}"))
+    made = count_of(len(written.artifacts), "artifact")
+    print(f"{dataset}: {made}, {count_of(written.files, 'source file')}: {path}")
     return 0
 
 
@@ -112,7 +112,7 @@ class LockedBuild:
             undeclared(self._specs, self._store, self._lock),
         ):
             refuse(self._lock, found, "the run is done")
-        print(sentence(f"equals its lock: {safe_number_of(len(self._lock.artifacts), 'artifact')}"))
+        print(f"equals its lock: {count_of(len(self._lock.artifacts), 'artifact')}")
 
 
 def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
@@ -126,11 +126,12 @@ def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
     from dataprep_assets.graph.lock_difference import grouped
     from dataprep_assets.orchestration.terminal import say
 
-    reasons = {drift.name: project.shown(lock.cells.text(drift.reason)) for drift in found}
+    privacy = lock.privacy.stricter(project.privacy())
+    reasons = {drift.name: privacy.text(drift.reason, "differs") for drift in found}
     lines = grouped(reasons)
     for line in lines[:_SHOWN]:
         say(f"drift: {line}")
     if len(lines) > _SHOWN:
         say(f"drift: … and {len(lines) - _SHOWN:,} more reasons")
     if reasons:
-        raise DriftError(f"{lock.dataset}: {safe(len(reasons), ',')} artifacts are not as the lock says; {told}")
+        raise DriftError(f"{lock.dataset}: {len(reasons):,} artifacts are not as the lock says; {told}")

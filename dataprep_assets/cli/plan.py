@@ -22,25 +22,22 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Say what building a dataset from nothing will cost: shards, runs, hours, disk, requests."""
-    from dataprep_assets.graph.small_cells import cells_of
+    from dataprep_assets.graph.privacy import privacy_of
     from dataprep_assets.planning.cost import Machine, table
     from dataprep_assets.planning.engines import OVERHEADS, engine_seconds, engine_table
 
     opened = project.opened(dataset)
     machine = Machine(cores=cores or len(os.sched_getaffinity(0)), bandwidth=bandwidth, runs_at_a_time=runs_at_a_time)
     found = opened.component.cost(opened.store, machine)
-    # while a retraction list is short, totals before and after it would tell what those on it had
-    cells = cells_of(opened.component.declaration)
+    privacy = privacy_of(opened.component.declaration, opened.store)
     if json_:
         engines = {engine: round(engine_seconds(found.cost, machine, engine), 1) for engine in OVERHEADS}
-        told = {"dataset": dataset, "machine": asdict(machine), **found.cost.to_json(), "seconds_on": engines}
-        told |= {name: cells.value(told[name]) for name in ("tokens", "disk_bytes")}
-        print(json.dumps(told | {"rates_measured_on": found.measured}))
+        amounts = {**found.cost.to_json(), "seconds_on": engines, "rates_measured_on": found.measured}
+        print(json.dumps({"dataset": dataset, "machine": asdict(machine), **privacy.amounts(amounts)}))
         return 0
-    print(table(dataset, found.cost, machine, cells.count(found.cost.tokens) if cells.rounded else None))
-    print(engine_table(found.cost, machine))
-    print(
+    rates = (
         f"rates          {f'measured on {found.measured:,} finished shards' if found.measured else 'of the bench'}; "
         "the cost is of all, from nothing"
     )
+    project.tell([table(dataset, found.cost, machine), engine_table(found.cost, machine), rates], f"{dataset}: planned")
     return 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.small_cells import SHOW_ALL, cells_of
+from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.library.project import OpenProject, open_project
 from dataprep_assets.paths import expanded
 from dataprep_assets.project import VARIABLE
@@ -142,12 +142,13 @@ class _Command:
     """What a command does differently once it has loaded a sensitive dataset, until it ends."""
 
     def __init__(self) -> None:
-        self.closed, self.cells = ExitStack(), SHOW_ALL
+        self.closed, self.privacy = ExitStack(), OPEN
 
     def take(self, declaration: "DatasetDeclaration") -> None:
         self.closed.enter_context(private_files(declaration.sensitive))
         # of all datasets that were loaded, because a line may be about any of them
-        self.cells = self.cells.stricter(cells_of(declaration))
+        if declaration.sensitive:
+            self.privacy = self.privacy.stricter(privacy_of(declaration, declaration.store(storage())))
 
 
 # the command at work is the last one; empty where its functions are called outside of a command
@@ -156,7 +157,7 @@ _running: list[_Command] = []
 
 @contextmanager
 def one_command() -> Iterator[None]:
-    """Once a sensitive dataset is loaded inside, written files are private to their owner and `shown` hides counts."""
+    """Once a sensitive dataset is loaded inside, written files are private, and texts do not leave (`privacy`)."""
     _running.append(_Command())
     try:
         yield
@@ -164,9 +165,16 @@ def one_command() -> Iterator[None]:
         _running.pop().closed.close()
 
 
-def shown(text: str) -> str:
-    """The text as the command prints it: without small counts once a sensitive dataset was loaded."""
-    return (_running[-1].cells if _running else SHOW_ALL).text(text)
+def privacy() -> Privacy:
+    """What leaves of the datasets that the command has loaded."""
+    return _running[-1].privacy if _running else OPEN
+
+
+def tell(lines: Iterable[str], what: str) -> None:
+    """Print lines; of a sensitive dataset keep them, and print that there are some about `what`."""
+    lines = list(lines)
+    if lines:
+        print(privacy().text("\n".join(lines), what))
 
 
 def naming(dataset: str) -> "list[Dataset]":

@@ -7,7 +7,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 
 def command(
@@ -30,7 +30,7 @@ def command(
         print(f"{dataset}: every artifact is in the plan, nothing to remove")
     if found and not yes and not json_:
         size = shown_bytes(sum(one.bytes or 0 for one in found))
-        total = sentence(f"{safe_number_of(len(found), 'artifact')}, {size}")
+        total = f"{count_of(len(found), 'artifact')}, {size}"
         print(f"{total}; nothing was removed: `dataprep prune {dataset} --yes` removes them")
     kept = 0
     for artifact, gone in prune(specs, store) if found and yes else ():

@@ -9,7 +9,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Profile
 from dataprep_assets.paths import expanded
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 
 def command(
@@ -58,7 +58,7 @@ def command(
     for prefix, found in release.shards.items():
         tokens = sum(shard.tokens for shard in found)
         samples = f"{tokens // release.sequence_length:,} samples of {release.sequence_length} tokens"
-        print(sentence(f"{prefix}: {safe_number_of(len(found), 'shard')}, {samples} ({release.dtype})"))
+        print(f"{prefix}: {count_of(len(found), 'shard')}, {samples} ({release.dtype})")
     print(f"{where}: release {release.digest[:12]} of {release.dataset}")
     print(f'train on it: ShardWindow("{place if to is None else where}", "shard_cache", steps_per_shard=455)')
     return 0

@@ -14,10 +14,11 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Name
 from dataprep_assets.cli.status import left_line
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.sentences import number_of, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
+    from dataprep_assets.graph.privacy import Privacy
     from dataprep_assets.graph.retraction import Retracted
     from dataprep_assets.graph.spec import ArtifactSpec
     from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -65,15 +66,13 @@ def _retract(declared: "Dataset", component: "Dataset", store: "ArtifactStore", 
     """Retract of a dataset as it is `declared`, or of a `component` with a copy of its list."""
     dataset, is_rehearsed = declared.declaration.dataset, component is not declared
     found = component.retract(store, given, strict=strict)
-    # with the list as it is now: while it is short, totals before and after it are rounded
-    project.take(component)
     trained = [] if strict and found.not_found else list(_trained(component, given))
     _tell(dataset, found)
     listing = getattr(declared.declaration, "retractions", found.list)
     if strict and found.not_found:
         print(f"--strict: nothing {'would be' if is_rehearsed else 'was'} written to {listing}")
         return 1
-    added = project.shown(str(found.added))
+    added = "these lines" if project.privacy().closed else str(found.added)
     if is_rehearsed:
         print(f"--dry-run: {added} would be added to {listing}; nothing was written", flush=True)
     else:
@@ -153,7 +152,7 @@ def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iter
     name = component.declaration.dataset
     yield f"{name}: {len(rebuild.works)} to build"
     yield ""
-    yield from map(project.shown, rebuild_lines(rebuild))
+    yield from rebuild_lines(rebuild, project.privacy())
     names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
     others = {other.declaration.dataset: other.specs for other in project.naming(name)}
     for one in reached(name, names, others):
@@ -186,7 +185,7 @@ def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     others = project.others(component.declaration.dataset)
     places = [*published_places(component.specs, component.store(storage))]
     for one in sharing(files, [(other.specs, other.store(storage)) for other in others]):
-        held = sentence(safe_number_of(one.partitions, one.noun))
+        held = count_of(one.partitions, one.noun)
         published = "".join(f", published to {place}" for place in one.published)
         yield f"made of the same source files, and not changed: {one.dataset}/{one.artifact}, {held}{published}"
         places += one.published
@@ -202,36 +201,48 @@ def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
 
 
 def _tell(dataset: str, found: "Retracted") -> None:
-    planned = [held for held in found.held if held.planned]
-    totals = [sum(held.counts[at] for held in planned) for at in range(len(found.counted))]
-    told = sentence(", ".join(number_of(count, noun) for count, noun in zip(totals, found.counted, strict=True)))
-    print(project.shown(f"{dataset}: {found.given} given, {found.already} retracted already"))
-    count = sentence(f"found {found.found}" if found.found or not planned else "still there until the next run")
-    print(project.shown(sentence(f"{typed(count)}: {typed(told)} in {safe_number_of(len(planned), found.partitions)}")))
+    privacy, planned = project.privacy(), [held for held in found.held if held.planned]
+    project.tell(_totals(dataset, found), f"{dataset}: {'found' if found.found or planned else 'found nothing'}")
     for held in found.held[:MOST_SHOWN]:
         columns = zip(held.counts, _WIDTHS, found.counted, strict=False)
         print(
             f"  {held.partition:<20}"
-            + "".join(f"{project.shown(sentence(number_of(count, noun))):>{width}}" for count, width, noun in columns)
+            + "".join(f"{_cell(count, noun, privacy):>{width}}" for count, width, noun in columns)
             + ("" if held.planned else "  in no plan any more")
         )
     _more(len(found.held))
-    if found.left_out:
-        total = sum(found.left_out.values())
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.left_out.items())
-        print(project.shown(sentence(f"in no {found.partitions} now: {number_of(total, 'row')} ({reasons})")))
-    if found.change is not None:
-        told = project.shown(sentence(number_of(found.change.back, "document")))
-        comes = "comes" if told.startswith("1 ") else "come"
-        print(f"{told} for which they stand as duplicates {comes} back")
-        if found.change.gone:
-            told = project.shown(sentence(number_of(found.change.gone, "document")))
-            print(f"{told} {'goes' if told.startswith('1 ') else 'go'} as duplicates instead")
+    project.tell(_consequences(found), f"{dataset}: other documents are affected")
     if found.not_found:
-        print(project.shown(f"not found {len(found.not_found)}; ") + found.kept)
+        print(("not found; " if privacy.closed else f"not found {len(found.not_found)}; ") + found.kept)
     for one in found.not_found[:MOST_SHOWN]:
         print(f"  line {one.line}" + ("" if one.text is None else f": {one.text}"))
     _more(len(found.not_found))
+
+
+def _totals(dataset: str, found: "Retracted") -> Iterator[str]:
+    planned = [held for held in found.held if held.planned]
+    totals = [sum(held.counts[at] for held in planned) for at in range(len(found.counted))]
+    told = ", ".join(count_of(count, noun) for count, noun in zip(totals, found.counted, strict=True))
+    yield f"{dataset}: {found.given} given, {found.already} retracted already"
+    count = f"found {found.found}" if found.found or not planned else "still there until the next run"
+    yield f"{count}: {told} in {count_of(len(planned), found.partitions)}"
+
+
+def _cell(count: int, noun: str, privacy: "Privacy") -> str:
+    return f"{privacy.count(count)} {noun}s" if privacy.closed else count_of(count, noun)
+
+
+def _consequences(found: "Retracted") -> Iterator[str]:
+    if found.left_out:
+        total = count_of(sum(found.left_out.values()), "row")
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.left_out.items())
+        yield f"in no {found.partitions} now: {total} ({reasons})"
+    if found.change is not None:
+        told = count_of(found.change.back, "document")
+        yield f"{told} for which they stand as duplicates {'comes' if found.change.back == 1 else 'come'} back"
+        if found.change.gone:
+            told = count_of(found.change.gone, "document")
+            yield f"{told} {'goes' if found.change.gone == 1 else 'go'} as duplicates instead"
 
 
 def _more(count: int) -> None:

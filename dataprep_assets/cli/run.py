@@ -13,9 +13,9 @@ from dataprep_assets.cli.arguments import AsJson, LockFile, Names, Options, tell
 from dataprep_assets.cli.lock import LockedBuild, lock_of
 from dataprep_assets.cli.status import tell
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
-from dataprep_assets.graph.small_cells import cells_of
+from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.library.part import Part
-from dataprep_assets.sentences import joined, number_of, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.lock import Lock
@@ -118,7 +118,7 @@ def _sound(names: Sequence[str]) -> list["OpenDataset"]:
             print(f"note: {hint}", file=sys.stderr)
         found.append(dataset)
     if wrong:
-        raise ConfigError(joined("\n", wrong))
+        raise ConfigError("\n".join(wrong))
     return found
 
 
@@ -131,9 +131,8 @@ def _foretell(name: str, *, as_json: bool) -> int:
     with suppress(DataprepError):  # nothing is planned yet
         drops = dataset.component.documents(dataset.store).drops()
         if drops is not None and drops.documents:
-            told = sentence(f"{name}: what is dropped of {number_of(drops.documents, 'document')}")
-            print(project.shown(told))
-            print("\n".join(drops.lines(cells_of(dataset.component.declaration))))
+            print(f"{name}: dropped documents")
+            print("\n".join(drops.lines(privacy_of(dataset.component.declaration, dataset.store))))
     return code
 
 
@@ -144,8 +143,8 @@ class _Shown:
         from dataprep_assets.orchestration.terminal import say
 
         if not current:
-            count = sentence(f": {safe_number_of(len(partitions), spec.noun)}" if partitions else "")
-            say(f"  {spec.path[-1]}{count} …")
+            count = f": {count_of(len(partitions), spec.noun)}" if partitions else ""
+            say(f"  {spec.path[-1]}{'' if spec.declaration.sensitive else count} …")
 
     def after(self, spec: "ArtifactSpec", partitions: Sequence[str]) -> None:
         """Nothing: its checks are shown when they fail."""
@@ -179,8 +178,7 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
         if code := _told(dataset, result):
             if locked is not None and locked.drift is not None:
                 raise locked.drift
-            for line in component.standing(store):
-                print(project.shown(line))
+            project.tell(component.standing(store), f"{dataset.name}: the run before stands")
             return code
         losses = end_of_run(component, store, before)
         print(summary(component, store, losses=losses, seconds=time.monotonic() - started))

@@ -43,7 +43,7 @@ def command(
     if not isinstance(component, Schedule):
         raise ConfigError(f"{dataset} is a {component.component}, which has no steps; declare a TrainingSchedule of it")
     declaration, store = component.declaration, component.store(project.storage())
-    # loaded for one reason: what is printed then hides the small counts of those that are sensitive
+    # loaded for one reason: what leaves is then decided by the sources that are sensitive, too
     for source in declaration.sources:
         if source.dataset in project.declarations().files:
             project.component(source.dataset)
@@ -56,6 +56,7 @@ def command(
     number = len(schedule.revisions) - 1
     path = None if from_step is None or dry_run else write_revisions(declaration, schedule)
     if json_:
+        privacy = project.privacy()
         value = {
             "schedule": schedule.name,
             "digest": schedule.digest,
@@ -64,19 +65,19 @@ def command(
                 {"first_step": one.first_step, "trained": one.trained, "changes": changes_of(schedule, at)}
                 for at, one in enumerate(schedule.revisions)
             ],
-            "sources": [asdict(one) for one in simulated(sampler, sampler.end if until is None else until)],
-            "pending": [project.shown(one.sentence) for one in component.pending(store)],
+            "sources": [
+                privacy.amounts(asdict(one)) for one in simulated(sampler, sampler.end if until is None else until)
+            ],
+            "pending": [privacy.text(one.sentence, "a source differs") for one in component.pending(store)],
             "written": None if path is None else str(path),
         }
         print(json.dumps(value, ensure_ascii=False))
         return 0
-    for line in (*told_revisions(schedule), *told_lines(sampler, until)):
-        print(project.shown(line))
+    project.tell([*told_revisions(schedule), *told_lines(sampler, until)], f"{dataset}: scheduled")
     if path is not None:
         print(f"revision {number} from step {from_step} is in {path}: `dataprep run {dataset}` makes it readable")
     elif from_step is not None:
         print(f"revision {number} from step {from_step}: nothing was written")
     else:
-        for line in component.standing(store):
-            print(project.shown(line))
+        project.tell(component.standing(store), f"{dataset}: a source differs")
     return 0

@@ -10,7 +10,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
 from dataprep_assets.cli.trained import keys_of, ledger_of, steps_of, told_steps
 from dataprep_assets.errors import ConfigError, MissingArtifactError, NotFoundError
-from dataprep_assets.sentences import number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.asked_documents import AskedDocuments
@@ -72,9 +72,9 @@ def command(
             for line in _by_lines(_tokens_by(ledger, by, until), by, json_):
                 print(line)
         elif json_:
-            print(json.dumps([vars(one) for one in simulated(ledger.data.sampler, until)]))
+            print(json.dumps([project.privacy().amounts(vars(one)) for one in simulated(ledger.data.sampler, until)]))
         else:
-            print("\n".join(map(project.shown, told_lines(ledger.data.sampler, until))))
+            project.tell(told_lines(ledger.data.sampler, until), f"{dataset}: scheduled")
         return 0
     if step is not None:
         if until is not None and until <= step:
@@ -89,22 +89,27 @@ def command(
     if where is not None and not json_:
         steps = [one for one in steps_of(ledger, found) if until is None or one < until]
         read = f"read at {told_steps(steps)}" if steps else "read at no step"
-        print(sentence(f"{number_of(len(found), 'document')}, {read}"))
+        print(f"{_documents_of(len(found))}, {read}")
     for line in _steps(ledger, found if json_ else found[:_MOST], until, json_):
         print(line)
     if len(found) > _MOST and not json_:
-        print(sentence(f"and {number_of(len(found) - _MOST, 'document')} more: all of them with --json"))
+        print(f"and {_documents_of(len(found) - _MOST)} more: all of them with --json")
     return 0
 
 
+def _documents_of(count: int) -> str:
+    return "documents" if project.privacy().closed else count_of(count, "document")
+
+
 def _by_lines(tokens: dict[str, int], column: str, json_: bool) -> Iterator[str]:
+    privacy = project.privacy()
     if json_:
-        yield json.dumps(tokens, ensure_ascii=False)
+        yield json.dumps(privacy.amounts(tokens), ensure_ascii=False)
         return
     whole = sum(tokens.values())
     yield f"{column:<40}{'tokens':>18}{'share':>9}"
     for value, count in tokens.items():
-        yield f"{value:<40}{count:>18,}{count / max(whole, 1):>9.2%}"
+        yield f"{value:<40}{privacy.count(count):>18}{privacy.share(count, whole):>9}".rstrip()
 
 
 def _line(seen: "SeenDocument") -> str:

@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
-from dataprep_assets.errors import DataprepError
-from dataprep_assets.sentences import safe, safe_number_of, sentence
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.spec import ArtifactSpec
@@ -30,13 +32,24 @@ class _Made:
     planned: int | None = None
 
 
-def command(dataset: Name, json_: AsJson = False) -> int:
+def command(
+    dataset: Name,
+    private: Annotated[
+        bool, typer.Option("--private", help="Print what the other outputs of a sensitive dataset leave out.")
+    ] = False,
+    json_: AsJson = False,
+) -> int:
     """Say what a dataset makes and where, and how its trainer takes it. What was made is not read: `verify` does."""
     from dataprep_assets.graph.status import never_built
     from dataprep_assets.graph.summary import loss_table, summary
 
+    if private and json_:
+        raise ConfigError("--private: prints text. Leave --json out")
     opened = project.opened(dataset)
     component, store = opened.component, opened.store
+    if private:
+        _print_private(opened)
+        return 0
     made = list(_made(component.specs, store))
     if json_:
         print(json.dumps(_as_json(opened, made), ensure_ascii=False))
@@ -54,9 +67,21 @@ def command(dataset: Name, json_: AsJson = False) -> int:
         print(summary(component, store, losses=list(loss_table(component, store).lines())))
         print(project.in_the_browser())
     except DataprepError as error:
-        print(f"\nnot finished: {error}")
+        print(f"\nnot finished: {project.privacy().error(error)}")
         print(f"`dataprep status {dataset}` says what is left, `dataprep run {dataset}` makes it")
     return 0
+
+
+def _print_private(opened: "OpenDataset") -> None:
+    """Print the state of a dataset in full, then what its outputs have left out, oldest first."""
+    from dataprep_assets.graph.privacy import private_file
+    from dataprep_assets.graph.summary import private_lines
+
+    print("\n".join(private_lines(opened.component, opened.store)))
+    file = private_file(opened.name, opened.store)
+    for one in (file.with_suffix(".old"), file):
+        if one.is_file():
+            print(one.read_text(encoding="utf-8"), end="")
 
 
 def _made(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[_Made]:
@@ -85,7 +110,8 @@ def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
 
     component = opened.component
     try:
-        summary = [project.shown(line) for line in component.summary(opened.store) if line]
+        # its lines have counts
+        summary = None if project.privacy().closed else [line for line in component.summary(opened.store) if line]
     except DataprepError:  # not finished
         summary = None
     return {
@@ -115,7 +141,7 @@ def _there(one: _Made) -> str:
         return "not planned"
     if one.noun is None:
         return "yes" if one.there else "no"
-    return sentence(f"{safe(one.there, ',')} of {safe_number_of(one.planned, one.noun)}")
+    return f"{one.there:,} of {count_of(one.planned, one.noun)}"
 
 
 def _where(one: _Made) -> str:

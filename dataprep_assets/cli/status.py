@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Names
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
@@ -70,14 +70,13 @@ def _print(
     else:
         print(f"{name}: {len(rebuild.works)} to build")
         print()
-        for line in rebuild_lines(rebuild):
-            print(project.shown(line))
+        for line in rebuild_lines(rebuild, project.privacy()):
+            print(line)
         for other in _reached(component, rebuild):
             print(f"reaches: {other['dataset']}/{other['artifact']}, which is made of {other['through']}")
-    for line in component.standing(store):
-        print(project.shown(line))
+    project.tell(component.standing(store), f"{name}: it stands as it was")
     for held in _still_held(component, store):
-        shards = sentence(safe_number_of(held.partitions, held.noun))
+        shards = count_of(held.partitions, held.noun)
         print(
             f"still holds retracted documents: {held.dataset}/{held.artifact}, {shards} of source files that "
             f"{held.retracted_by} reads without them. Retract them there, too (of a blend: take them out of its files)"
@@ -95,7 +94,7 @@ def _as_json(
         "dataset": component.declaration.dataset,
         **rebuild.to_json(),
         "reaches": _reached(component, rebuild),
-        "standing": [project.shown(line) for line in component.standing(store)],
+        "standing": [project.privacy().text(line, "not shown") for line in component.standing(store)],
         "still_held": [vars(one) for one in _still_held(component, store)],
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in left],
     }

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from dataprep_assets.cli import project
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.sentences import number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
@@ -112,9 +112,10 @@ def trained_lines(dataset: str, given: "Sequence[Given]") -> Iterator[str]:
             yield f"{name} reads none of it"
             continue
         every = sorted({step for steps in read.values() for step in steps})
-        # the steps are no counts
-        counts = project.shown(sentence(f"{len(read)} of {number_of(len(given), 'line')}"))
-        yield f"{name} read it at, or has scheduled it for, {told_steps(every)}: {counts}"
+        # the steps are positions
+        counts = f": {len(read)} of {count_of(len(given), 'line')}"
+        shown = told_steps(every) + ("" if project.privacy().closed else counts)
+        yield f"{name} read it at, or has scheduled it for, {shown}"
         if len(given) > 1:
             for line, steps in list(read.items())[:_MOST]:
                 yield f"  line {line}: {told_steps(steps)}"

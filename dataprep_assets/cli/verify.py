@@ -15,7 +15,7 @@ import typer
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, LockFile, Select, tell_wrong
 from dataprep_assets.errors import ConfigError, MissingArtifactError
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.integrity.receipt import Verification
@@ -73,7 +73,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
     if count and not as_json:
         told = f"{bad} damaged" if bad else "all match their receipts"
         older = f"; inputs of {outdated} changed since: see `dataprep status`" if outdated else ""
-        print(sentence(f"{safe_number_of(count, 'artifact')}, {total:,} bytes: {told}{older}"))
+        print(f"{count_of(count, 'artifact')}, {total:,} bytes: {told}{older}")
     releases = 0
     for name, place, files, size, defects in _releases(path, verification):
         releases += 1
@@ -84,7 +84,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
         for defect in defects:
             tell_wrong(f"DAMAGED {defect}")
         told = f"{len(defects)} damaged" if defects else "all match its release.json"
-        print(sentence(f"{place}: {name}: {safe_number_of(files, 'file')}, {size:,} bytes: {told}"))
+        print(f"{place}: {name}: {count_of(files, 'file')}, {size:,} bytes: {told}")
     if not count and not releases:
         raise MissingArtifactError(
             f"{path or project.place(None).url}: nothing there to verify: no artifact (receipt.json), no release "
@@ -142,12 +142,12 @@ def _verify_copy(
             print(f"note: {drift}", file=sys.stderr)
             continue
         bad += 1
-        differs = replace(drift, reason=lock.cells.text(drift.reason))
+        differs = replace(drift, reason=lock.privacy.text(drift.reason, "differs"))
         if as_json:
             print(json.dumps({"artifact": differs.name, "differs": differs.reason}))
         else:
             tell_wrong(f"DIFFERS {differs}")
     if not as_json:
         told = f"{bad:,} differ" if bad else "all are there, and equal"
-        print(sentence(f"{lock.dataset}: {safe_number_of(len(wanted), 'artifact')} of the lock: {told}"))
+        print(f"{lock.dataset}: {count_of(len(wanted), 'artifact')} of the lock: {told}")
     return 1 if bad else 0

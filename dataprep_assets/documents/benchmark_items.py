@@ -15,7 +15,6 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sentences import safe, typed
 from dataprep_assets.sources.input_format import AS_NAMED, Reading
 from dataprep_assets.sources.row_files import TOO_LARGE
 from dataprep_assets.sources.rows import read_rows
@@ -96,7 +95,7 @@ class BenchmarkSet:
         try:
             return fetched(self.path, self.cache_dir)
         except DataprepError as error:
-            raise ConfigError(f"{self.key}: {typed(error)}") from error
+            raise ConfigError(f"{self.key}: {error}") from error
 
     def items(self, first: int | None = None) -> list[Item]:
         """The items, without identifiers; only the `first` ones if a number is given.
@@ -113,7 +112,7 @@ class BenchmarkSet:
             characters += sum(len(one.text) for one in parts)
             if characters > MOST_CHARACTERS:
                 raise ConfigError(
-                    f"{self.key}: {self.path}: with row {safe(row)} its items have more than {MOST_CHARACTERS:,} "
+                    f"{self.key}: {self.path}: with row {row} its items have more than {MOST_CHARACTERS:,} "
                     "characters. Leave rows or fields out. `duplicates.against` compares with whole datasets"
                 )
             found.append(Item(row, parts))
@@ -136,13 +135,13 @@ class BenchmarkSet:
                 for bad in block.bad:
                     why = f"more than {MOST_BYTES:,} bytes" if bad.reason == TOO_LARGE else str(bad)
                     raise ConfigError(
-                        f"{self.key}: {self.path}: row {safe(bad.row)} is no item: {why}. Correct it or leave it out"
+                        f"{self.key}: {self.path}: row {bad.row} is no item: {why}. Correct it or leave it out"
                     )
                 yield from zip(block.numbers, block.rows, strict=True)
         except ConfigError:
             raise
         except DataprepError as error:
-            raise ConfigError(f"{self.key}: {typed(error)}") from error
+            raise ConfigError(f"{self.key}: {error}") from error
         except OSError as error:
             raise ConfigError(f"{self.key}: {self.path}: {error.strerror or error}") from error
 

@@ -14,7 +14,7 @@ from dataprep_assets.documents.function_tagger import digest_of_files
 from dataprep_assets.documents.tagging import ExternalTagger, TaggingError
 from dataprep_assets.execution.guarded_command import run_guarded
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 _SHOWN = 300
 
@@ -65,11 +65,11 @@ class CommandTagger(ExternalTagger):
             raise TaggingError(f"tag: {self.name}: {words[0]}: {ended.refused}")
         if ended.code is None:
             raise TaggingError(
-                f"{where}the command took more than {safe_number_of(round(self.seconds), 'second')} and was ended. "
+                f"{where}the command took more than {count_of(round(self.seconds), 'second')} and was ended. "
                 "Set `timeout`, or make shards smaller"
             )
         if ended.code or not made.is_file():
             # the end, where programs say why they stopped
             said = " ".join(ended.errors.split())[-_SHOWN:]
-            how = sentence(f"ended with exit code {safe(ended.code)}") if ended.code else "wrote no {output}"
-            raise TaggingError(f"{where}the command {typed(how)}" + (f": {said}" if said else ""))
+            how = f"ended with exit code {ended.code}" if ended.code else "wrote no {output}"
+            raise TaggingError(f"{where}the command {how}" + (f": {said}" if said else ""))

@@ -28,7 +28,6 @@ from dataprep_assets.documents.documents import NONE_RETRACTED
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.partial import owned_part
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 
@@ -73,13 +72,13 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
                 raise ValueError("no text")
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
-                f'{path}: line {safe(number)}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct '
+                f'{path}: line {number}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct '
                 "the line, or write the list with `dataprep retract`"
             ) from error
         # Hashes of another field, or under another key, would match no document, and nobody would notice.
         if made_of != wanted:
             raise ConfigError(
-                f"{path}: line {safe(number)}: its hash is of {_shown(made_of)}, the dataset's index is of "
+                f"{path}: line {number}: its hash is of {_shown(made_of)}, the dataset's index is of "
                 f"{_shown(wanted)}. Retract these documents again by ids of today, and remove the line"
             )
         hashed = value["hash"].lower()
@@ -168,7 +167,7 @@ def id_lines(path: Path) -> list[tuple[int, bytes]]:
     except OSError as error:
         raise ConfigError(f"--ids {path}: {error.strerror or error}") from error
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ConfigError(f"--ids {path}: line {safe(1)}: UTF-16, not UTF-8. Save it as UTF-8")
+        raise ConfigError(f"--ids {path}: line 1: UTF-16, not UTF-8. Save it as UTF-8")
     # editors of Windows begin a file of UTF-8 with a mark, which belongs to no id
     lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
     found = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]

@@ -20,7 +20,6 @@ from dataprep_assets.graph.finding import SHOWN
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
-from dataprep_assets.sentences import safe, sentence
 
 DROPPED = "dropped.parquet"
 COLUMNS: Columns = {"file": "string", "row": "integer", "reason": "string"}
@@ -131,7 +130,7 @@ def other_rows(wanted: Mapping[str, RuledOutRows], stored: Mapping[str, RuledOut
         )
         other = sorted(row for row in {**by_tags, **held} if by_tags.get(row) != held.get(row))
         for row in other[:SHOWN]:
-            yield sentence(
-                f"{file}, row {safe(row)}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, "
+            yield (
+                f"{file}, row {row}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, "
                 f"{DROPPED} says {held.get(row) or 'by none'}"
             )

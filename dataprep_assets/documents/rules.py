@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.sentences import safe, sentence, typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,8 +129,8 @@ class _Translated:
         before = self._text[: min(max(place, 0), end)].splitlines(keepends=True) or [""]
         line, column = (len(before) + 1, 1) if before[-1].endswith("\n") else (len(before), len(before[-1]) + 1)
         if len(self._lines) > 1:
-            return sentence(f" at line {safe(line)}, character {safe(column)}")
-        return sentence(f" at character {safe(column)}")
+            return f" at line {line}, character {column}"
+        return f" at character {column}"
 
     def _offset(self, row: int, column: int) -> int:
         """The place in the text of one in the tokenized text, whose first line begins with a parenthesis."""
@@ -156,14 +155,14 @@ class _Parser:
         if not self._text.strip():
             raise ConfigError(f"{self._where}: is empty. Write for example `words < 50 or language != 'en'`")
         if len(self._text) > _LONGEST:
-            raise ConfigError(f"{self._where}: an expression has at most {safe(_LONGEST, ',')} characters")
+            raise ConfigError(f"{self._where}: an expression has at most {_LONGEST:,} characters")
         translated = _Translated(self._text)
         try:
             tree = ast.parse(translated.python(), mode="eval")
         # what Python's parser raises, for text that is nested too deeply, too
         except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
             raise ConfigError(
-                f"{self._where}: {self._text!r} is no expression{typed(translated.place_of(error))}. Write for example "
+                f"{self._where}: {self._text!r} is no expression{translated.place_of(error)}. Write for example "
                 "`words < 50 or language != 'en'`"
             ) from None
         found = self._part(tree.body, 0)

@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 
 from dataprep_assets.documents.documents import source_of
 from dataprep_assets.errors import FormatError, SourceError
-from dataprep_assets.sentences import safe
 from dataprep_assets.sources.records import Block, RecordFields
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.sources.rows import RowBlock
@@ -270,8 +269,7 @@ def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: Carrie
         return float(value) if kind == "number" and value is not None else value
     shown = "a value" if fields.sensitive else repr(value)[:40]
     raise SourceError(
-        f"{safe(where)}: {path} is {shown}, and `document.keep_fields` says {kind}. Declare another type, or leave it "
-        "out"
+        f"{where}: {path} is {shown}, and `document.keep_fields` says {kind}. Declare another type, or leave it out"
     )
 
 

@@ -21,7 +21,6 @@ from dataprep_assets.documents.table import Columns, ColumnType, DocumentBatch, 
 from dataprep_assets.documents.taggers import TAGGERS
 from dataprep_assets.documents.text_tagger import TextTagger
 from dataprep_assets.errors import DataprepError, raise_alone
-from dataprep_assets.sentences import safe, sentence, typed
 
 KEYS = ("file", "row")
 """The columns by which the output of a command names its rows."""
@@ -164,9 +163,7 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
             taken: list[int | None] = []
             for file, row, bad in zip(*(piece[name].to_pylist() for name in (*KEYS, "bad")), strict=True):
                 if (at := place.get((file, row))) is None and bad is None:
-                    raise TaggingError(
-                        f"{where} has no {file}, row {safe(row)}: it has to have every row that it was given"
-                    )
+                    raise TaggingError(f"{where} has no {file}, row {row}: it has to have every row that it was given")
                 # a refused row has no text: it was not given, and has no values
                 taken.append(at if bad is None else None)
             wanted += sum(at is not None for at in taken)
@@ -191,13 +188,9 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
         at = _culprit(tagger, batch)
         place = place_in_project(error)
         said = "" if sensitive else f": {error}"
-        why = sentence(f"{type(error).__name__}{typed(place)}{said}")
-        where = (
-            sentence(f"row {safe(batch.row(at))}")
-            if at is not None
-            else sentence(f"rows {safe(batch.row(0))} and after")
-        )
-        told = TaggingError(f"{batch.label}: {typed(where)}: tagger {tagger.name!r} raised {typed(why)}")
+        why = f"{type(error).__name__}{place}{said}"
+        where = f"row {batch.row(at)}" if at is not None else f"rows {batch.row(0)} and after"
+        told = TaggingError(f"{batch.label}: {where}: tagger {tagger.name!r} raised {why}")
         if sensitive:  # the message of the cause may quote a text
             raise_alone(told)
         raise told from error
@@ -241,20 +234,20 @@ def place_in_project(error: BaseException) -> str:
         if path.is_file() and is_of_project(path):
             here = Path.cwd()
             shown = path.relative_to(here) if path.is_relative_to(here) else Path(path.name)
-            return sentence(f" at {shown}:{safe(frame.lineno)}")
+            return f" at {shown}:{frame.lineno}"
     return ""
 
 
 def _values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, *, sensitive: bool) -> list[Any]:
     if len(values) != len(batch.texts):
         raise TaggingError(
-            f"{batch.label}: rows {safe(batch.row(0))} and after: tagger {tagger.name!r} gave {len(values)} values of "
+            f"{batch.label}: rows {batch.row(0)} and after: tagger {tagger.name!r} gave {len(values)} values of "
             f"{name} for {len(batch.texts)} documents: it has to give one for each"
         )
     if (wrong := first_wrong(values, tagger.columns[name])) is not None:
         at, why = wrong
         shown = "" if sensitive else f" {values[at]!r:.60}"
-        raise TaggingError(f"{batch.label}: row {safe(batch.row(at))}: tagger {tagger.name!r}: {name}{shown} is {why}")
+        raise TaggingError(f"{batch.label}: row {batch.row(at)}: tagger {tagger.name!r}: {name}{shown} is {why}")
     return values
 
 

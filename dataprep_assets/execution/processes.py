@@ -33,7 +33,6 @@ from dataprep_assets.errors import BoundError, WorkerDiedError
 from dataprep_assets.execution.run_task import run_task, without_core, without_output
 from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId
 from dataprep_assets.execution.watch import Watch
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.private import are_private, current_umask
 
 logger = logging.getLogger(__name__)
@@ -337,7 +336,7 @@ class WorkerPool:
         if (why := self._watch.end(worker.pid)) is not None:
             worker.end()
             if task.closely:
-                yield Finished(task, None, BoundError(safe(f"{task.id}: {why}")))
+                yield Finished(task, None, BoundError(f"{task.id}: {why}"))
             else:
                 logger.warning("%s: %s. It is tried once more, alone", task.id, why)
                 self._exceeded.append(replace(task, closely=True))
@@ -348,6 +347,6 @@ class WorkerPool:
         what = f"{task.id}: its worker process died ({_describe_end(worker.end())})"
         self._deaths[task.id] += 1
         if self._deaths[task.id] > DEATHS:
-            raise WorkerDiedError(safe(f"{what}, as {DEATHS} before it did. Finished files are kept: run it again"))
+            raise WorkerDiedError(f"{what}, as {DEATHS} before it did. Finished files are kept: run it again")
         logger.warning("%s. It is tried again", what)
         self.submit(task, first=True)

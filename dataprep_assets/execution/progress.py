@@ -32,13 +32,13 @@ class Progress:
         source_bytes: int = 0,
         sinks: Sequence[Sink] = (),
         clock: Callable[[], float] = time.monotonic,
-        shown: Callable[[int], str] = "{:,}".format,
+        amounts: bool = True,
     ) -> None:
         """`workers` share the work, which reads `source_bytes` in all; `sinks` show it.
 
-        `shown` formats a number of documents or tokens.
+        Without `amounts` they show how much of it is done, and nothing of how much it is.
         """
-        self._clock, self._sinks, self._shown = clock, sinks, shown
+        self._clock, self._sinks, self._amounts = clock, sinks, amounts
         self.started = clock()
         self.workers, self.source_bytes = workers, source_bytes
         self.done: dict[str, int] = {"tokens": 0, "documents": 0, "source_bytes": 0, "cpu_ms": 0}
@@ -91,16 +91,20 @@ class Progress:
 
     @property
     def amount(self) -> str:
-        """The work done and expected, as text: tokens, or bytes if no tokens are counted."""
+        """The work done and expected, as text: tokens, or bytes if no tokens are counted; empty without amounts."""
+        if not self._amounts:
+            return ""
         tokens, source = self.done["tokens"], self.done["source_bytes"]
         if not tokens:
             return f"{source / 1e6:,.1f} of {self.source_bytes / 1e6:,.1f} MB"
         total = f"~{self.expected_tokens:,}" if self.expected_tokens is not None else "?"
-        return f"{self._shown(tokens)} of {total} tokens"
+        return f"{tokens:,} of {total} tokens"
 
     @property
     def rate(self) -> str:
-        """The work done per second, as text."""
+        """The work done per second, as text; empty without amounts."""
+        if not self._amounts:
+            return ""
         if tokens := self.done["tokens"]:
             return f"{tokens / self.seconds / 1e6:.2f} M tokens/s"
         return f"{self.done['source_bytes'] / self.seconds / 1e6:.1f} MB/s"
@@ -112,10 +116,12 @@ class Progress:
 
     def line(self) -> str:
         """One line for a log; saturation is the workers' CPU time over wall time × workers."""
+        if not self._amounts:
+            return f"{self.fraction:4.0%}"
         line = f"{self.fraction:6.1%}  {self.amount}  {self.rate}  "
         if not self.done["tokens"]:
             return f"{line}ETA {self.time_left}"
         # divided by 1,000 for seconds, times 100 for percent
         saturation = self.done["cpu_ms"] / 10 / (self.seconds * self.workers)
-        documents = self._shown(self.done["documents"])
-        return f"{line}{documents} documents  ETA {self.time_left}  CPU {saturation:.0f} % of {self.workers} workers"
+        documents = f"{self.done['documents']:,} documents"
+        return f"{line}{documents}  ETA {self.time_left}  CPU {saturation:.0f} % of {self.workers} workers"

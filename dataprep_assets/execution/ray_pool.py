@@ -22,7 +22,6 @@ from typing import Any, Self
 from dataprep_assets.errors import ConfigError, WorkerDiedError
 from dataprep_assets.execution.run_task import run_task, without_output
 from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.private import are_private
 
 ADDRESS = "RAY_ADDRESS"
@@ -222,7 +221,7 @@ class RayPool:
         except self._ray.exceptions.RayError as error:
             cause = str(error).strip().partition("\n")[0]
             raise WorkerDiedError(
-                f"{task.id}: its Ray worker died {safe(DEATHS + 1)} times, or its node is gone "
+                f"{task.id}: its Ray worker died {DEATHS + 1} times, or its node is gone "
                 f"({type(error).__name__}: {cause}). Finished shards are kept: run it again"
             ) from error
         del self._running[reference]

@@ -55,7 +55,12 @@ def run_task(
             error = OSError(error.errno, os.strerror(error.errno)) if error.errno else OSError(type(error).__name__)
         return "error", DataprepError(f"{task.id}: {refused(error, Path.cwd())}")
     except Exception as error:  # a bug, or an error of the operating system: report it instead of dying
-        return "error", DataprepError(f"{task.id}: {type(error).__name__}{_told(error, private)}")
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        code = f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno}"
+        told = f"{type(error).__name__}: {error}"
+        if private:
+            told = f"{code}. Its message is withheld: it may quote the data"
+        return "error", DataprepError(f"{task.id}: {told}", code=code)
     finally:
         connect(None)
 
@@ -84,11 +89,3 @@ def without_output(private: bool) -> Iterator[None]:
             os.dup2(copy, stream)
             os.close(copy)
         os.close(nowhere)
-
-
-def _told(error: Exception, private: bool) -> str:
-    """The text that is reported beside the type of an error."""
-    if not private:
-        return f": {error}"
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f" at {Path(last.filename).name}:{last.lineno}. Its message is withheld: it may quote the data"

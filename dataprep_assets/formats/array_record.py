@@ -22,7 +22,6 @@ from typing import Any
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD, ShardCount
-from dataprep_assets.sentences import safe
 
 OPTIONS = "group_size:1,zstd:3"
 """The writer's options. The level is the default, named because it decides the bytes."""
@@ -85,7 +84,7 @@ def records(path: Path) -> Iterator[bytes]:
             try:
                 payload: bytes = reader.read()
             except RuntimeError as error:
-                raise FormatError(f"{path}: record {safe(index)} cannot be read; restore the file ({error})") from error
+                raise FormatError(f"{path}: record {index} cannot be read; restore the file ({error})") from error
             yield payload
 
 

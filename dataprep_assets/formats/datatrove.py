@@ -20,7 +20,6 @@ from pathlib import Path
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.sentences import safe
 
 UNNAMED = "Unknown Tokenizer"
 """What datatrove calls a tokenizer without a name."""
@@ -84,14 +83,14 @@ def validate(tokens_path: Path, *, dtype: str) -> None:
     try:
         lines = path.read_bytes().decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: byte {safe(error.start)} is not UTF-8") from error
+        raise FormatError(f"{path}: byte {error.start} is not UTF-8") from error
     if len(lines) != 3:
         raise FormatError(f"{path}: {len(lines)} lines, expected 3")
     if lines[0].count("|") != 1 or lines[0].startswith("|"):
         raise FormatError(f"{path}: line 1 is {lines[0]!r}, expected one name, one '|' and the bytes of a token")
     declared = lines[0].rpartition("|")[2]
     if declared != str(flat_bins.token_dtype(dtype).itemsize):
-        raise FormatError(f"{path}: line 1 says {safe(declared)} bytes a token, the stream is {dtype}")
+        raise FormatError(f"{path}: line 1 says {declared} bytes a token, the stream is {dtype}")
     if lines[1] != str(tokens):
         raise FormatError(f"{path}: line 2 says {lines[1]} tokens, the stream has {tokens}")
 

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
-from dataprep_assets.sentences import safe, typed
 
 BLOCK = 1 << 18
 """Documents handled at once: 2 MiB of uint64."""
@@ -47,9 +46,7 @@ def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
         for start in range(0, array.size, BLOCK):
             part = array[start : start + BLOCK]
             if part.dtype.kind == "i" and part.min() < 0:
-                raise FormatError(
-                    f"document {safe(documents + int(part.argmin()))} ends at token {part.min()}, below zero"
-                )
+                raise FormatError(f"document {documents + int(part.argmin())} ends at token {part.min()}, below zero")
             # no copy of what has that dtype already, as a mapped file has
             block = part.astype(_DTYPE, copy=False)
             _check_order(block, previous, documents)
@@ -64,9 +61,7 @@ def _check_order(block: npt.NDArray[np.uint64], previous: np.uint64, documents: 
     first = 0 if block[0] < previous else int(falls[0]) if falls.size else None
     if first is not None:
         before = previous if first == 0 else block[first - 1]
-        raise FormatError(
-            f"document {safe(documents + first)} ends at token {block[first]}, the one before at {before}"
-        )
+        raise FormatError(f"document {documents + first} ends at token {block[first]}, the one before at {before}")
 
 
 def write(path: Path, ends: Ends) -> None:
@@ -87,7 +82,7 @@ def open_ends(path: Path) -> npt.NDArray[np.uint64]:
     """
     size = path.stat().st_size
     if size % _DTYPE.itemsize:
-        raise FormatError(f"{path}: {safe(size)} bytes are not a multiple of 8; the file of document ends was cut")
+        raise FormatError(f"{path}: {size} bytes are not a multiple of 8; the file of document ends was cut")
     return flat_bins.mapped(path, _DTYPE, size // _DTYPE.itemsize)
 
 
@@ -123,6 +118,6 @@ def _checked(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
             last = int(block[-1])
             yield block
     except FormatError as error:
-        raise FormatError(f"{path}: {typed(error)}") from error
+        raise FormatError(f"{path}: {error}") from error
     if last != tokens:
         raise FormatError(f"{path}: the last document ends at token {last}, the stream has {tokens} tokens")

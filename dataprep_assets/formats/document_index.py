@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.files import concatenate, create
 
 TOKEN_BINS = "token_bins"
@@ -61,7 +60,7 @@ def no_runs() -> NDArray[np.uint64]:
 def _open(path: Path, columns: int) -> NDArray[np.uint64]:
     size, width = path.stat().st_size, columns * _DTYPE.itemsize
     if size % width:
-        raise FormatError(f"{path}: {safe(size)} bytes are not a multiple of {width}; the file was cut")
+        raise FormatError(f"{path}: {size} bytes are not a multiple of {width}; the file was cut")
     if not size:
         return np.empty((0, columns), _DTYPE)
     return np.memmap(path, dtype=_DTYPE, mode="r", shape=(size // width, columns))

@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.sentences import safe, typed
 
 DTYPES: dict[str, np.dtype[Any]] = {"int32": np.dtype("<i4"), "int64": np.dtype("<i8")}
 """The dtypes of a column. On disk both are int64 varints; narrower or unsigned ones wrap silently in TFDS."""
@@ -214,7 +213,7 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[st
         try:
             rows.append(_check_row(payload, columns))
         except FormatError as error:
-            raise FormatError(f"row {safe(row)}: {typed(error)}") from error
+            raise FormatError(f"row {row}: {error}") from error
     return _unpack_rows(rows, columns)
 
 
@@ -279,7 +278,7 @@ def _check_row(payload: bytes, columns: Sequence[Column]) -> list[memoryview]:
         if column.length is not None and count != column.length:
             raise FormatError(f"column {column.name!r} has {count} values, expected {column.length}")
         if follows[stop - 1]:
-            raise FormatError(f"column {column.name!r}: its last varint is cut at byte {safe(stop)} of the payload")
+            raise FormatError(f"column {column.name!r}: its last varint is cut at byte {stop} of the payload")
         if long_varints:
             _check_range(raw[start:stop], column)
         packed.append(whole[start:stop])
@@ -313,11 +312,9 @@ def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
         try:
             name = payload[key:key_stop].decode()
         except UnicodeDecodeError as error:
-            raise FormatError(
-                f"a column's name is not UTF-8 at byte {safe(key + error.start)} of the payload"
-            ) from error
+            raise FormatError(f"a column's name is not UTF-8 at byte {key + error.start} of the payload") from error
         if name in found:
-            raise FormatError(f"column {name!r} occurs twice, again at byte {safe(entry)} of the payload")
+            raise FormatError(f"column {name!r} occurs twice, again at byte {entry} of the payload")
         feature, _ = _enter(payload, key_stop, at, _FEATURE, "a column's feature", fills=True)
         if feature < at and (kind := _KINDS.get(payload[feature])):
             raise FormatError(f"column {name!r} is a list of {kind}, expected integers")
@@ -334,7 +331,7 @@ def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: b
     start = at + 1
     length = shift = 0
     if start >= limit or payload[at] != tag:
-        raise FormatError(f"expected {what} at byte {safe(at)} of the payload; not an Example of integer columns")
+        raise FormatError(f"expected {what} at byte {at} of the payload; not an Example of integer columns")
     while start < limit:
         byte = payload[start]
         length |= (byte & 0x7F) << shift
@@ -344,7 +341,7 @@ def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: b
             break
     stop = start + length
     if byte >= 0x80 or stop > limit or (fills and stop != limit):
-        raise FormatError(f"{what} at byte {safe(at)} of the payload ends at byte {safe(stop)}, expected {limit}")
+        raise FormatError(f"{what} at byte {at} of the payload ends at byte {stop}, expected {limit}")
     return start, stop
 
 

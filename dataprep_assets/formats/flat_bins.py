@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.files import concatenate, create
 
 __all__ = ["DTYPES", "concatenate", "create", "dtype_for_vocab", "open_tokens", "token_dtype", "validate"]
@@ -72,8 +71,7 @@ def validate(path: Path, dtype: str, tokens: int) -> None:
     if found != tokens:
         itemsize = token_dtype(dtype).itemsize
         raise FormatError(
-            f"{path}: {safe(found * itemsize)} bytes are {found} {dtype} tokens, expected {tokens}, "
-            f"{safe(tokens * itemsize)} bytes"
+            f"{path}: {found * itemsize} bytes are {found} {dtype} tokens, expected {tokens}, {tokens * itemsize} bytes"
         )
 
 
@@ -82,8 +80,8 @@ def _tokens_in(path: Path, dtype: str) -> int:
     size = path.stat().st_size
     if size % itemsize:
         raise FormatError(
-            f"{path}: {safe(size)} bytes are not a multiple of the {safe(itemsize)} bytes of a {dtype}; the file was "
+            f"{path}: {size} bytes are not a multiple of the {itemsize} bytes of a {dtype}; the file was "
             "cut at byte"
-            f" {safe(size - size % itemsize)} or later, or has another dtype"
+            f" {size - size % itemsize} or later, or has another dtype"
         )
     return size // itemsize

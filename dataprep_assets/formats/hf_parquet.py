@@ -29,7 +29,6 @@ import yaml  # type: ignore[import-untyped]
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.parquet_extent import require_no_gaps
 from dataprep_assets.integrity.digest import digest_value, sha256_file
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.files import create_durably
 
 COLUMN = "input_ids"
@@ -150,7 +149,7 @@ def _write_file(
             begin = _begin(ends, first)
             ids = np.asarray(tokens[begin : int(ends[stop - 1])])
             if len(ids) > _LONGEST:
-                raise FormatError(f"{split}: document {safe(first)} has {len(ids)} tokens, more than a list can hold")
+                raise FormatError(f"{split}: document {first} has {len(ids)} tokens, more than a list can hold")
             if len(ids) and int(ids.max()) >= 1 << 31:
                 raise FormatError(f"{split}: id {int(ids.max())} does not fit int32")
             offsets = np.concatenate([[0], np.asarray(ends[first:stop]).astype(np.int64) - begin])

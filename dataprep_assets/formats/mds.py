@@ -29,7 +29,6 @@ import numpy.typing as npt
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.files import create_durably
 
 INDEX = "index.json"
@@ -87,7 +86,7 @@ def write_mds(
     each = length * _IDS.itemsize + 4
     if length < 1 or shard_bytes >= 1 << 32 or header + each > shard_bytes:
         raise FormatError(
-            f"samples of {length} tokens do not fit in shards of at most {safe(shard_bytes)} bytes, below 4 GiB"
+            f"samples of {length} tokens do not fit in shards of at most {shard_bytes} bytes, below 4 GiB"
         )
     directory.mkdir(parents=True, exist_ok=resume)
     samples, per_shard = len(tokens) // length, (shard_bytes - header) // each
@@ -173,7 +172,7 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
         data = path.read_bytes()
         count, (size,) = shard["samples"], shard["column_sizes"]
         if len(data) < count * size:
-            raise FormatError(f"{path}: {safe(len(data))} bytes cannot hold {count} samples of {size}")
+            raise FormatError(f"{path}: {len(data)} bytes cannot hold {count} samples of {size}")
         # the last bytes of the file, whatever its head is
         samples = np.frombuffer(data, _IDS, offset=len(data) - count * size)
         yield samples.reshape(count, size // _IDS.itemsize)
@@ -201,7 +200,7 @@ def _shards(index: bytes, where: str) -> list[dict[str, Any]]:
         raise FormatError(f"{where}: version {version!r} of the format; streaming reads {_VERSION} alone")
     for number, shard in enumerate(shards):
         if not _is_entry(shard):
-            raise FormatError(f"{where}: not an MDS index of samples of int32: entry {safe(number)} is malformed")
+            raise FormatError(f"{where}: not an MDS index of samples of int32: entry {number} is malformed")
     return shards
 
 
@@ -234,9 +233,9 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     (size,) = shard["column_sizes"]
     config = {key: value for key, value in shard.items() if key not in ("raw_data", "samples", "zip_data")}
     if not counted or offsets[-1] != len(data):
-        raise FormatError(f"{path}: its counts and offsets are not those of {count} samples in {safe(len(data))} bytes")
+        raise FormatError(f"{path}: its counts and offsets are not those of {count} samples in {len(data)} bytes")
     if not (np.diff(offsets.astype(np.int64)) == size).all():
-        raise FormatError(f"{path}: its samples are not {safe(size)} bytes each")
+        raise FormatError(f"{path}: its samples are not {size} bytes each")
     try:
         written = json_of(data[8 + 4 * count : int(offsets[0])])
     except ValueError:

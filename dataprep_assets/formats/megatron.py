@@ -30,7 +30,6 @@ import numpy.typing as npt
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_ends import BLOCK, Ends
-from dataprep_assets.sentences import safe
 
 DTYPE_CODES = {"uint32": 4, "uint16": 8}
 """Megatron's ``DType`` codes of our streams; a uint32 stream is declared int32."""
@@ -87,13 +86,13 @@ def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
         if lengths.max() > _LONGEST:
             at = int(lengths.argmax())
             raise FormatError(
-                f"document {safe(sequences + at)} has {lengths[at]} tokens; Megatron's lengths are int32, so split "
+                f"document {sequences + at} has {lengths[at]} tokens; Megatron's lengths are int32, so split "
                 "documents"
                 f" longer than {_LONGEST} tokens"
             )
         # in Python's integers: a product of uint64 would wrap to a small offset
         if int(block[-1]) * itemsize >= 1 << 63:
-            raise FormatError(f"a stream of {block[-1]} tokens of {safe(itemsize)} bytes has offsets beyond int64")
+            raise FormatError(f"a stream of {block[-1]} tokens of {itemsize} bytes has offsets beyond int64")
         handle.write(lengths.astype(_LENGTH).tobytes())
         sequences += block.size
         previous = block[-1]
@@ -122,7 +121,7 @@ def read_idx(path: Path) -> MegatronIndex:
     """
     size = path.stat().st_size
     if size < _HEADER.size:
-        raise FormatError(f"{path}: {safe(size)} bytes, the header alone has {_HEADER.size}; the file was cut")
+        raise FormatError(f"{path}: {size} bytes, the header alone has {_HEADER.size}; the file was cut")
     with open(path, "rb") as handle:
         magic, version, code, sequences, indices = _HEADER.unpack(handle.read(_HEADER.size))
     if magic != _MAGIC:
@@ -135,7 +134,7 @@ def read_idx(path: Path) -> MegatronIndex:
     expected = _HEADER.size + (_LENGTH.itemsize + _OFFSET.itemsize) * sequences + _OFFSET.itemsize * indices
     if size != expected:
         raise FormatError(
-            f"{path}: {safe(size)} bytes, but {sequences} sequences and {indices} document indices take {expected}; "
+            f"{path}: {size} bytes, but {sequences} sequences and {indices} document indices take {expected}; "
             "the file"
             " was cut, extended, or has a multimodal section"
         )
@@ -162,7 +161,7 @@ def validate(bin_path: Path, idx_path: Path) -> None:
     described = _check_pointers(idx_path, index)
     size = bin_path.stat().st_size
     if size != described:
-        raise FormatError(f"{bin_path}: {safe(size)} bytes, {idx_path} describes {described} of {index.dtype} tokens")
+        raise FormatError(f"{bin_path}: {size} bytes, {idx_path} describes {described} of {index.dtype} tokens")
 
 
 def _check_document_indices(path: Path, index: MegatronIndex) -> None:
@@ -184,7 +183,7 @@ def _check_pointers(path: Path, index: MegatronIndex) -> int:
     end = 0
     for start, lengths in _blocks(index.lengths):
         if lengths.min() < 0:
-            raise FormatError(f"{path}: sequence {safe(start + int(lengths.argmin()))} has {lengths.min()} tokens")
+            raise FormatError(f"{path}: sequence {start + int(lengths.argmin())} has {lengths.min()} tokens")
         pointers = index.pointers[start : start + lengths.size]
         after = end + np.cumsum(lengths, dtype=np.int64) * itemsize
         expected = after - lengths.astype(np.int64) * itemsize
@@ -192,7 +191,7 @@ def _check_pointers(path: Path, index: MegatronIndex) -> int:
         if wrong.size:
             at = int(wrong[0])
             raise FormatError(
-                f"{path}: sequence {safe(start + at)} points to byte {safe(pointers[at])}, the {index.dtype} lengths "
+                f"{path}: sequence {start + at} points to byte {pointers[at]}, the {index.dtype} lengths "
                 "before it end"
                 f" at {expected[at]}; a wrong dtype code or a damaged index"
             )

@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.flat_bins import DTYPES, token_dtype
-from dataprep_assets.sentences import safe
 
 MAGIC = b"\x93NUMPY"
 HEADER_BYTES = 128
@@ -115,7 +114,7 @@ def parse_header(data: bytes, where: str) -> NpyHeader:
     length = int.from_bytes(data[8:10], "little")
     if data[6:8] != b"\x01\x00" or length != HEADER_BYTES - 10 or len(data) < HEADER_BYTES:
         raise FormatError(
-            f"{where}: .npy version {data[6:7].hex()}.{data[7:8].hex()} with a header of {safe(10 + length)} bytes "
+            f"{where}: .npy version {data[6:7].hex()}.{data[7:8].hex()} with a header of {10 + length} bytes "
             f"({len(data)} are there); shards have version 1.0 and {HEADER_BYTES}. Build the shard again"
         )
     try:
@@ -141,7 +140,7 @@ def read_header(path: Path) -> NpyHeader:
     size, expected = path.stat().st_size, token_bytes(found.tokens, found.dtype)
     if size != expected:
         raise FormatError(
-            f"{path}: {safe(size)} bytes, but its header says {found.tokens} {found.dtype} tokens, which are "
+            f"{path}: {size} bytes, but its header says {found.tokens} {found.dtype} tokens, which are "
             f"{expected}. It is {'cut' if size < expected else 'longer'}: fetch or build it again"
         )
     return found

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
-from dataprep_assets.sentences import typed
 
 FORMAT_VERSION = "1"
 
@@ -115,7 +114,7 @@ def _load(path: Path) -> dict[str, Any]:
     except (KeyError, TypeError) as error:
         raise FormatError(f"{path}: a field is missing or has the wrong type ({error!r})") from error
     except FormatError as error:
-        raise FormatError(f"{path}: {typed(error)}") from error
+        raise FormatError(f"{path}: {error}") from error
     if index != rebuilt:
         wrong = sorted(key for key in index.keys() | rebuilt.keys() if index.get(key) != rebuilt.get(key))
         raise FormatError(f"{path}: {', '.join(wrong)} do not follow from the files listed (format version 1)")

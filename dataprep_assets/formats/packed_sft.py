@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.parquet_extent import require_no_gaps
-from dataprep_assets.sentences import safe, sentence
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +48,7 @@ def token_ids(tokens: NDArray[np.uint32], where: str) -> NDArray[np.int32]:
     if tokens.size and int(tokens.max()) > LARGEST_ID:
         at = int(np.argmax(tokens > LARGEST_ID))
         raise FormatError(
-            f"{where}: token id {tokens[at]} at position {safe(at)} does not fit int32, the type of `input_ids`: it "
+            f"{where}: token id {tokens[at]} at position {at} does not fit int32, the type of `input_ids`: it "
             "would come out negative. The tokenizer and its engine disagree: materialize the engine certificate again"
         )
     return tokens.view(np.int32)
@@ -159,7 +158,7 @@ class PackedFile:
                     yield _rows(file.read_row_group(group, use_threads=False), first)
                     first += self.group_sizes[group]
         except (pa.ArrowException, OSError) as error:
-            raise FormatError(f"{self.path}: cannot be read from row {safe(first)} on: {error}. Rebuild it") from error
+            raise FormatError(f"{self.path}: cannot be read from row {first} on: {error}. Rebuild it") from error
 
 
 def open_packed(path: Path) -> PackedFile:
@@ -193,7 +192,7 @@ def _rows(table: "pa.Table", first: int) -> PackedRows:
     for name in COLUMNS:
         column = table.column(name).combine_chunks()
         if column.null_count or column.flatten().null_count:
-            raise FormatError(f"column {name} holds nulls in the row group of row {safe(first)}. Rebuild the file")
+            raise FormatError(f"column {name} holds nulls in the row group of row {first}. Rebuild the file")
         lengths = column.value_lengths().to_numpy()
         offsets = np.zeros(len(column) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
@@ -202,7 +201,7 @@ def _rows(table: "pa.Table", first: int) -> PackedRows:
     mask, mask_rows = values["loss_mask"]
     if not np.array_equal(rows, mask_rows):
         at = first + int(np.argmax(np.diff(rows) != np.diff(mask_rows)))
-        raise FormatError(f"row {safe(at)}: input_ids and loss_mask differ in length. Rebuild the file")
+        raise FormatError(f"row {at}: input_ids and loss_mask differ in length. Rebuild the file")
     starts, heads = values["seq_start_id"]
     return PackedRows(tokens=tokens, mask=mask, starts=starts, rows=rows, heads=heads, first=first)
 
@@ -218,11 +217,7 @@ def row_defects(rows: PackedRows, pack_size: int, *, untrained_allowed: bool = F
 
     def report(wrong: NDArray[np.bool_], what: str) -> None:
         if wrong.any():
-            found.append(
-                sentence(
-                    f"row {safe(rows.first + int(np.argmax(wrong)))}: {what} ({int(wrong.sum())} rows of this group)"
-                )
-            )
+            found.append(f"row {rows.first + int(np.argmax(wrong))}: {what} ({int(wrong.sum())} rows of this group)")
 
     report(lengths > pack_size, f"longer than the pack size of {pack_size} tokens")
     report(lengths == 0, "empty")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.sentences import safe
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -32,11 +31,9 @@ def require_no_gaps(path: Path, footer: "pq.FileMetaData") -> None:
             # a chunk's dictionary lies before its data
             begins = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
             if begins != at:
-                raise FormatError(f"{path}: its chunks do not follow one another at byte {safe(at)}. Rebuild it")
+                raise FormatError(f"{path}: its chunks do not follow one another at byte {at}. Rebuild it")
             at += chunk.total_compressed_size
     # behind the footer: its length, and the magic once more
     end = path.stat().st_size - footer.serialized_size - _LENGTH - len(_MAGIC)
     if at != end:
-        raise FormatError(
-            f"{path}: its rows end at byte {safe(at)}, and its footer begins at byte {safe(end)}. Rebuild it"
-        )
+        raise FormatError(f"{path}: its rows end at byte {at}, and its footer begins at byte {end}. Rebuild it")

@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.flat_bins import mapped
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.files import create
 
 ID_BYTES = 8
@@ -100,7 +99,7 @@ def open_sample_ids(path: Path, samples: int) -> npt.NDArray[np.uint64]:
             )
     if size != samples * ID_BYTES:
         raise FormatError(
-            f"{path}: {safe(size)} bytes are {size / ID_BYTES:g} ids, the shard has {samples} samples. The file was "
+            f"{path}: {size} bytes are {size / ID_BYTES:g} ids, the shard has {samples} samples. The file was "
             "cut, or belongs to another shard or sequence length: fetch or build it again"
         )
     return mapped(path, _DTYPE, samples)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.sentences import safe, sentence
 
 _MAX_DEPTH = 64
 """Most levels of arrays and objects in a row; far fewer than Python's own parser accepts, so that nothing fails."""
@@ -86,13 +85,13 @@ def _object(raw: bytes, byte: int) -> Mapping[str, Any]:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(sentence(f"not UTF-8 at byte {safe(byte + error.start)} of the file")) from None
+        raise ValueError(f"not UTF-8 at byte {byte + error.start} of the file") from None
     if not text.strip():
         raise ValueError("the line is blank")
     try:
         value = json_of(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise ValueError(sentence(f"not JSON at column {safe(error.colno)}: {error.msg}")) from None
+        raise ValueError(f"not JSON at column {error.colno}: {error.msg}") from None
     except _RowError:
         raise
     except ValueError:

@@ -24,7 +24,6 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.example import Column
-from dataprep_assets.sentences import safe, typed
 
 DATASET_INFO = "dataset_info.json"
 FEATURES = "features.json"
@@ -66,7 +65,7 @@ class Split:
         _check_name("split", self.name)
         if not self.shard_lengths or min(self.shard_lengths) < 0 or self.num_bytes < 0:
             raise FormatError(
-                f"split {self.name!r}: {safe(len(self.shard_lengths))} shards with {safe(self.num_bytes)} bytes; a "
+                f"split {self.name!r}: {len(self.shard_lengths)} shards with {self.num_bytes} bytes; a "
                 "split has at"
                 " least one shard, and no negative number"
             )
@@ -124,9 +123,7 @@ def shard_name(dataset: str, split: str, index: int, total: int, file_format: st
     ``total``. (tensorflow-datasets, ``core/naming.py``.)
     """
     if not 0 <= index < total:
-        raise FormatError(
-            f"{dataset}-{split}: invalid shard index {safe(index)} of {safe(total)} shards; the first is 0"
-        )
+        raise FormatError(f"{dataset}-{split}: invalid shard index {index} of {total} shards; the first is 0")
     digits = max(_DIGITS, len(str(total)))
     return f"{dataset}-{split}.{file_format}-{index:0{digits}d}-of-{total:0{digits}d}"
 
@@ -242,7 +239,7 @@ def _naming(what: Path | str) -> Iterator[None]:
     try:
         yield
     except FormatError as error:
-        raise FormatError(f"{what}: {typed(error)}") from error
+        raise FormatError(f"{what}: {error}") from error
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -28,7 +28,6 @@ import google_crc32c
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
-from dataprep_assets.sentences import safe
 
 ROWS_PER_SHARD = 256
 """Rows that a cohort's shard holds at most: the number that MaxText's script writes."""
@@ -70,7 +69,7 @@ def shard_name(cohort: str, index: int, total: int) -> str:
     if not _COHORT.fullmatch(cohort):
         raise FormatError(f"cohort {cohort!r} is not a year and a month, YYYY-MM")
     if not 0 <= index < total:
-        raise FormatError(f"cohort {cohort}: invalid shard index {safe(index)} of {safe(total)} shards; the first is 0")
+        raise FormatError(f"cohort {cohort}: invalid shard index {index} of {total} shards; the first is 0")
     digits = max(_DIGITS, len(str(total)))
     return f"{cohort}_{index + 1:0{digits}d}-of-{total:0{digits}d}.tfrecords"
 
@@ -111,7 +110,7 @@ def records(path: Path) -> Iterator[Record]:
             payload = handle.read(length)
             if _CRC.unpack(handle.read(_CRC.size))[0] != _masked(payload):
                 raise FormatError(
-                    f"{path}: record {safe(number)} at byte {safe(offset)}: the payload does not match its checksum; "
+                    f"{path}: record {number} at byte {offset}: the payload does not match its checksum; "
                     "the file is"
                     " damaged"
                 )
@@ -139,15 +138,13 @@ def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
     while offset < size:
         header = handle.read(_HEADER.size)
         if len(header) < _HEADER.size:
-            raise FormatError(
-                f"{path}: the file ends at byte {safe(size)}, within the header of record {safe(number)} at {offset}"
-            )
+            raise FormatError(f"{path}: the file ends at byte {size}, within the header of record {number} at {offset}")
         length_bytes, crc = _HEADER.unpack(header)
         if crc != _masked(length_bytes):
             if offset == 0 and header.startswith(_GZIP):
                 raise FormatError(f"{path}: compressed with gzip, which readers do not detect; decompress it")
             raise FormatError(
-                f"{path}: record {safe(number)} at byte {safe(offset)}: its length does not match its checksum; the "
+                f"{path}: record {number} at byte {offset}: its length does not match its checksum; the "
                 "file is"
                 " damaged, or not a TFRecord file"
             )
@@ -155,7 +152,7 @@ def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
         # before the payload is read: a made-up length can have its checksum, and would ask for that much memory
         if offset + _FRAMING + length > size:
             raise FormatError(
-                f"{path}: the file ends at byte {safe(size)}, within record {safe(number)} at byte {safe(offset)}, "
+                f"{path}: the file ends at byte {size}, within record {number} at byte {offset}, "
                 "which would end at"
                 f" {offset + _FRAMING + length}"
             )

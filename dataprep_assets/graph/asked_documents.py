@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dataprep_assets.graph.small_cells import SmallCells
-from dataprep_assets.sentences import safe_number_of, sentence, typed
+from dataprep_assets.graph.privacy import Privacy
+from dataprep_assets.plural import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,19 +47,19 @@ class Drops:
     untagged: int = 0
     over_budget: Sequence[str] = ()
 
-    def lines(self, cells: SmallCells) -> Iterator[str]:
-        """A table of the rules, then what each drops of each source, with the counts that `cells` shows."""
+    def lines(self, privacy: Privacy) -> Iterator[str]:
+        """A table of the rules, then what each drops of each source, with the counts that leave."""
         head = ("rule", "documents", "", "bytes", "", "drops")
         rows = [
             (
                 one.rule,
-                cells.count(one.documents),
-                cells.share(one.documents, self.documents),
+                privacy.count(one.documents),
+                privacy.share(one.documents, self.documents),
                 *(
                     # the bytes of few documents would tell how many they are
                     ("", "")
-                    if cells.hides(one.documents)
-                    else (cells.count(one.bytes), cells.share(one.bytes, self.bytes))
+                    if privacy.hides(one.documents)
+                    else (privacy.count(one.bytes), privacy.share(one.bytes, self.bytes))
                 ),
                 one.drops,
             )
@@ -73,42 +73,40 @@ class Drops:
             ]
             yield "  ".join([*padded, row[5]]).rstrip()
         for one in self.rules:
-            shares, counts = [], cells.counts(list(one.by_source.values()))
+            shares, counts = [], privacy.counts(list(one.by_source.values()))
             for (source, number), count in list(zip(one.by_source.items(), counts, strict=True))[:8]:
-                if isinstance(count, str):
-                    shares.append(f"{source} {count}")
-                else:
-                    share = cells.share(number, self.sources[source])
-                    shares.append(f"{source} {cells.count(number)}" + (f" ({share})" if share else ""))
+                share = privacy.share(number, self.sources[source])
+                told = f"{count:,}" if isinstance(count, int) else count
+                shares.append(f"{source} {told}" + (f" ({share})" if share else ""))
             if shares:
                 more = len(one.by_source) - len(shares)
                 yield f"{one.rule}: of {', '.join(shares)}" + (f" and {more} more sources" if more > 0 else "")
             if one.examples:
                 yield f"{one.rule}: for example {', '.join(one.examples)}"
         for told in self.over_budget:
-            yield cells.text(sentence(f"over the budget, so `within_budget` will block: {typed(told)}"))
-        if self.untagged:
-            yield sentence(
-                f"not counted, because `dataprep run` has to tag them: {safe_number_of(self.untagged, 'shard')}"
-            )
+            blocked = "over the budget, so `within_budget` will block"
+            yield privacy.text(f"{blocked}: {told}", blocked)
+        if self.untagged and not privacy.closed:
+            yield f"not counted, because `dataprep run` has to tag them: {count_of(self.untagged, 'shard')}"
 
-    def to_json(self, cells: SmallCells) -> dict[str, Any]:
-        """Plain builtins, with the counts that `cells` shows."""
+    def to_json(self, privacy: Privacy) -> dict[str, Any]:
+        """Plain builtins, with the counts that leave."""
         rules = []
         for one in self.rules:
-            # not under the name `bytes`, whose numbers are shown: those of a rule's documents are hidden as counts are
-            told = cells.row({"documents": one.documents, "size": one.bytes})
-            counts = {"documents": told["documents"], "bytes": told["size"]}
-            by_source = _shown(cells, one.by_source)
+            counts = privacy.row({"documents": one.documents, "bytes": one.bytes})
+            by_source = _shown(privacy, one.by_source)
             rules.append({**vars(one), **counts, "by_source": by_source, "examples": list(one.examples)})
-        whole = cells.row({"documents": self.documents, "bytes": self.bytes})
-        return {**whole, "sources": _shown(cells, self.sources), "rules": rules, "untagged": self.untagged} | {
-            "over_budget": [cells.text(told) for told in self.over_budget]
-        }
+        whole = privacy.row({"documents": self.documents, "bytes": self.bytes})
+        return {
+            **whole,
+            "sources": _shown(privacy, self.sources),
+            "rules": rules,
+            "untagged": privacy.value(self.untagged),
+        } | {"over_budget": [privacy.text(told, "over the budget") for told in self.over_budget]}
 
 
-def _shown(cells: SmallCells, counts: Mapping[str, int]) -> dict[str, int | str]:
-    return dict(zip(counts, cells.counts(list(counts.values())), strict=True))
+def _shown(privacy: Privacy, counts: Mapping[str, int]) -> dict[str, int | str]:
+    return dict(zip(counts, privacy.counts(list(counts.values())), strict=True))
 
 
 class AskedDocuments(ABC):

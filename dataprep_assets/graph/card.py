@@ -37,7 +37,7 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import safe, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     import jinja2
@@ -99,8 +99,7 @@ def _recipe(card: Card) -> Recipe:
         "sources": {s.name: {k: v for k, v in asdict(s).items() if v is not None} for s in card.sources},
     }
     if card.sensitive:
-        settings["small_cell"] = card.cells.below
-    settings["rounded"] = card.cells.rounded
+        settings["small_cell"] = card.privacy.below
     sources = {
         "counts": digest_value([[asdict(split) for split in card.splits], *_totals(card).values()]),
         "tokenizer": digest_value(asdict(card.tokenizer) if card.tokenizer is not None else None),
@@ -153,7 +152,7 @@ def _facts(card: Card) -> CardFacts:
         undeclared=tuple(_undeclared(card)),
         splits=card.splits,
         planned=card.planned,
-        **({} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)}),
+        **{} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)},
     )
 
 
@@ -219,7 +218,7 @@ def _differing(path: Path, wanted: bytes, sensitive: bool) -> Iterator[str]:
     for number, (there, said) in enumerate(lines, 1):
         if there != said:
             told = "" if sensitive else f" {_shown(there)}, the receipts say {_shown(said)}"
-            yield sentence(f"{path.name} line {safe(number)}:{told or ' not what the receipts say'}")
+            yield f"{path.name} line {number}:{told or ' not what the receipts say'}"
 
 
 def _shown(line: bytes | None) -> str:
@@ -247,7 +246,10 @@ def license_url(license: str) -> str:
 
 
 def _summary(card: Card) -> str:
-    total, shown = card.ledger, card.cells.count
+    """The totals in a sentence; of a sensitive dataset only the tables have them."""
+    if card.privacy.closed:
+        return ""
+    total, shown = card.ledger, card.privacy.count
     tokens = f"{shown(total.tokens)} tokens, " if total.tokens else ""
     return (
         f"{shown(total.rows_in)} rows in, {shown(total.documents)} documents, {tokens}"
@@ -287,7 +289,7 @@ def _described(card: Card) -> croissant.Node:
             records.append(croissant.records_node(f"{one.artifact}/{one.split}", about, source, one.columns))
     return {
         "name": card.dataset,
-        "description": " ".join(filter(None, (card.description, f"{_summary(card)} See {PAGE}."))),
+        "description": " ".join(filter(None, (card.description, _summary(card), f"See {PAGE}."))),
         "license": [license_url(license) for license in card.licenses],
         "url": declared.homepage,
         "creator": [croissant.creator_node(c.kind.capitalize(), c.name, c.url) for c in declared.creators],
@@ -334,15 +336,15 @@ def _page(card: Card) -> str:
         unlicensed=[source.name for source in card.sources if source.license is None],
         about=[(name, value) for name, value in about.items() if value],
         citations=[(name, citation) for name, citation in cited if citation],
-        dropped=[(reason, card.cells.count(reasons[reason])) for reason in sorted(reasons)],
+        dropped=[(reason, card.privacy.count(reasons[reason])) for reason in sorted(reasons)],
         splits=[(s.split, [_counted(card, n) for n in (s.files, s.rows, s.documents, s.tokens)]) for s in card.splits],
         tokenizer=None if card.tokenizer is None else list(_tokenizer(card, card.tokenizer)),
-        again=None if card.again is None else card.cells.text(str(card.again)),
+        again=None if card.again is None else card.privacy.text(str(card.again), card.again.level),
     )
 
 
 def _counted(card: Card, count: int | None) -> str | None:
-    return None if count is None else card.cells.count(count)
+    return None if count is None else card.privacy.count(count)
 
 
 def _tokenizer(card: Card, tokenizer: CardTokenizer) -> list[tuple[str, str]]:
@@ -354,7 +356,7 @@ def _tokenizer(card: Card, tokenizer: CardTokenizer) -> list[tuple[str, str]]:
         ("ids", f"{tokenizer.vocab_size:,}"),
         ("token that ends a document", tokenizer.separator_id is not None and f"{tokenizer.separator_id}{token}"),
         ("ids as Hugging Face tokenizers gives them", tables),
-        ("engine", tokenizer.engine and card.cells.text(tokenizer.engine)),
+        ("engine", tokenizer.engine and card.privacy.text(tokenizer.engine, tokenizer.engine.partition(" ")[0])),
     ]
     return [(name, value) for name, value in facts if isinstance(value, str) and value]
 
@@ -385,7 +387,7 @@ def _number(value: int | None) -> str | None:
 def _partitions(artifact: CardArtifact) -> str | None:
     if artifact.partitions is None:
         return None
-    return sentence(safe_number_of(artifact.partitions, artifact.noun))
+    return count_of(artifact.partitions, artifact.noun)
 
 
 def _fence(citation: str) -> str:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats.croissant import Column
 from dataprep_assets.graph.declaration import Attributed, CardDeclaration, DatasetDeclaration
+from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.graph.proof_level import Again, counted_again
-from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells, cells_of
 from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -157,7 +157,7 @@ class Card:
     records: tuple[CardRecords, ...]
     build_seconds: float
     again: Again | None = None
-    cells: SmallCells = SHOW_ALL
+    privacy: Privacy = OPEN
     sections: tuple[CardSection, ...] = ()
     planned: tuple[str, ...] = ()
 
@@ -252,7 +252,7 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
         records=tuple(subject.records(receipts)),
         build_seconds=sum(_seconds(receipt) for every in receipts.values() for receipt in every),
         again=_again(declaration, receipts),
-        cells=cells_of(declaration),
+        privacy=privacy_of(declaration),
         sections=tuple(subject.sections(receipts)),
         planned=tuple(sorted({_planned(spec, store) for spec in receipts if spec.kept})),
     )

@@ -11,7 +11,7 @@ from dataprep_assets.graph.finding import Finding, Row, judged
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.copies import FETCHED
-from dataprep_assets.sentences import safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.stores.private import OTHERS, open_to_others, within_closed_folder
 
 CLOSED_TO_OTHERS = "closed_to_others"
@@ -51,13 +51,11 @@ def closed_to_others(places: Iterable[Path], home: str | None = None) -> Finding
             facts={"folders": seen},
         )
     first = rows[0]["folder"]
-    more = sentence(f", and in {safe_number_of(len(rows) - 1, 'other folder')}" if len(rows) > 1 else "")
+    more = f", and in {count_of(len(rows) - 1, 'other folder')}" if len(rows) > 1 else ""
     return Finding(
         passed=False,
-        summary=sentence(
-            f"Others than the owner may read {first} or what is in it{typed(more)}, and the dataset is sensitive. "
-            f"Close them: {'; '.join(_remedy(row) for row in rows)}."
-        ),
+        summary=f"Others than the owner may read {first} or what is in it{more}, and the dataset is sensitive. "
+        f"Close them: {'; '.join(_remedy(row) for row in rows)}.",
         facts={"open_folders": len(rows)},
         table=tuple(rows),
     )

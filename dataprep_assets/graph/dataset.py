@@ -31,7 +31,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.storage import Storage
 from dataprep_assets.planning.cost import Machine
-from dataprep_assets.sentences import safe, typed
 
 D = TypeVar("D", bound=DatasetDeclaration)
 
@@ -50,7 +49,7 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
     try:
         return declaration.located(yaml_path.parent)
     except ConfigError as error:
-        raise ConfigError(f"{yaml_path}: {typed(error)}") from None
+        raise ConfigError(f"{yaml_path}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +113,7 @@ class Dataset(ABC):
                 hint = f"did you mean `{near}`?" if near else f"those that only warn are {', '.join(warning)}"
                 (document, *_) = read(yaml_path)
                 line = document.line_of(["accept", name])
-                raise ConfigError(f"{yaml_path}:{safe(line)}: accept.{name}: {wrong}; {hint}")
+                raise ConfigError(f"{yaml_path}:{line}: accept.{name}: {wrong}; {hint}")
 
     @property
     @abstractmethod

@@ -21,7 +21,6 @@ from dataprep_assets.graph.automation import SECRETS
 from dataprep_assets.graph.declared_keys import field_at, literals, meant_key, models_in, near_key, nearest
 from dataprep_assets.graph.remark import refused
 from dataprep_assets.graph.yaml_tree import trees
-from dataprep_assets.sentences import safe
 
 _MOST_FOR_LINES = 1 << 20
 M = TypeVar("M", bound=BaseModel)
@@ -87,7 +86,7 @@ def read(path: Path) -> list[Document]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text: byte {safe(error.start)}") from error
+        raise ConfigError(f"{path}: not UTF-8 text: byte {error.start}") from error
     try:
         nodes = trees(path, text)
         for node in nodes:
@@ -95,7 +94,7 @@ def read(path: Path) -> list[Document]:
         documents = [_document(path, node) for node in nodes]
     except yaml.MarkedYAMLError as error:
         line, what = _not_yaml(error, text)
-        raise ConfigError(f"{path}:{safe(line)}: not YAML: {what}") from error
+        raise ConfigError(f"{path}:{line}: not YAML: {what}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
     if not documents:
@@ -160,12 +159,10 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
                 character = "{" if isinstance(key, yaml.MappingNode) else "["
-                raise ConfigError(f"{path}:{safe(line)}: a value that begins with `{character}`: put it in quotes")
+                raise ConfigError(f"{path}:{line}: a value that begins with `{character}`: put it in quotes")
             _refuse_malformed(path, key)
             if key.value in seen:
-                raise ConfigError(
-                    f"{path}:{safe(line)}: `{key.value}` is given twice, first in line {safe(seen[key.value])}"
-                )
+                raise ConfigError(f"{path}:{line}: `{key.value}` is given twice, first in line {seen[key.value]}")
             seen[key.value] = line
             _refuse_malformed(path, value)
     elif isinstance(node, yaml.SequenceNode):
@@ -176,9 +173,7 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
             # made only to see whether it can be: `2024-02-30` has the form of a date, and is none
             _value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ConfigError(
-                f"{path}:{safe(line)}: no date or number, but written as one: put it in quotes"
-            ) from error
+            raise ConfigError(f"{path}:{line}: no date or number, but written as one: put it in quotes") from error
 
 
 def _near(name: str, keys: Iterable[str]) -> str:
@@ -190,12 +185,12 @@ def _near(name: str, keys: Iterable[str]) -> str:
 def _document(path: Path, node: yaml.Node) -> Document:
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
-        raise ConfigError(f"{path}:{safe(line)}: must be a block of keys: `type` and `attributes`")
+        raise ConfigError(f"{path}:{line}: must be a block of keys: `type` and `attributes`")
     keys = {str(key.value): value for key, value in node.value}
     type_ = keys.get("type")
     if type_ is None:
         raise ConfigError(
-            f"{path}:{safe(line)}: `type` is missing: the component, for example "
+            f"{path}:{line}: `type` is missing: the component, for example "
             "dataprep_assets.components.TokenizedCorpus" + _near("type", keys)
         )
     return Document(

@@ -20,7 +20,6 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import Verified, name_in
-from dataprep_assets.sentences import joined, sentence, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +34,7 @@ class Drift:
     is_obsolete: bool = False
 
     def __str__(self) -> str:
-        return sentence(f"{self.name}: {typed(self.reason)}")
+        return f"{self.name}: {self.reason}"
 
 
 def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
@@ -256,7 +255,7 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
         if verdict.receipt is not None:
             placed.append((*name_in(verdict.folder, verdict.receipt), verdict, verdict.receipt))
         elif verdict.defects:
-            yield Drift(name=verdict.location, reason=joined("; ", verdict.defects))
+            yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
         else:
             strays.append(verdict)
     # the place may be the dataset's own folder, or hold it at any depth with strays beside it
@@ -270,7 +269,7 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
             yield Drift(name=name, reason=f"extra: {verdict.location} is not in the folder of the others")
         if is_own and name in lock.artifacts:
             if reasons := [*_other_than_locked(name, receipt, lock), *verdict.defects]:
-                yield Drift(name=name, reason=joined("; ", reasons))
+                yield Drift(name=name, reason="; ".join(reasons))
         elif is_own and is_home and name in obsolete:
             yield Drift(name=name, reason="obsolete: no run would build it", is_obsolete=True)
         elif is_home:

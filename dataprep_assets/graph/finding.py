@@ -15,7 +15,7 @@ from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.graph.shown import Markdown
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 Row = Mapping[str, str | int | float]
 """One row of a finding's table."""
@@ -58,15 +58,15 @@ def verdict(
 ) -> Finding:
     """A finding: passes with the sentence `holds` if there are no defects, else names the first and says what `todo`.
 
-    Without a `table` the finding lists the first defects. All three texts may have typed numbers, as in a `sentence`.
+    Without a `table` the finding lists the first defects.
     """
-    found = [sentence(defect) for defect in defects]
+    found = list(defects)
     facts = {**(facts or {}), "defects": len(found)}
     rows: tuple[Row, ...] = tuple(table) if table is not None else tuple({"defect": d} for d in found[:SHOWN])
     if not found:
-        return Finding(passed=True, summary=sentence(holds), facts=facts, table=rows)
+        return Finding(passed=True, summary=holds, facts=facts, table=rows)
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    summary = sentence(f"{typed(found[0])}{more}. {todo}.")
+    summary = f"{found[0]}{more}. {todo}."
     return Finding(passed=False, summary=summary, facts=facts, table=rows, warning=warning)
 
 
@@ -74,7 +74,7 @@ def accepted(finding: Finding, why: str) -> Finding:
     """Turn a warning that the declaration accepts into a pass with the reason. An unreadable artifact still fails."""
     if finding.passed or "unreadable" in finding.facts:
         return finding
-    summary = sentence(f"Accepted: {why}. {typed(finding.summary)}")
+    summary = f"Accepted: {why}. {finding.summary}"
     return replace(finding, passed=True, summary=summary, facts={**finding.facts, ACCEPTED: why})
 
 
@@ -102,9 +102,8 @@ def judged(proof: Callable[_P, Finding]) -> Callable[_P, Finding]:
 def files_intact(directory: Path, receipt: Receipt, todo: str = REBUILD) -> Finding:
     """Every file that the receipt lists is there with its size and SHA-256, and there is no other file."""
     return verdict(
-        (sentence(f"{name_of(receipt)}: {typed(d)}") for d in damage(directory, receipt)),
-        f"{safe_number_of(len(receipt.files), 'file')}, {safe(receipt.total_bytes)} bytes, with the digests of the "
-        "receipt.",
+        (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)),
+        f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt.",
         todo,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )

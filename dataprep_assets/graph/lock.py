@@ -23,8 +23,8 @@ from typing_extensions import TypedDict  # pydantic takes no other below Python 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.graph.declaration import SMALL_CELL
+from dataprep_assets.graph.privacy import Privacy
 from dataprep_assets.graph.recipe import Ingredients
-from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifact import Artifact
@@ -205,9 +205,9 @@ class Lock:
         return cls(dataset=dataset, artifacts=artifacts, obsolete=frozenset(_obsolete(receipts)))
 
     @property
-    def cells(self) -> SmallCells:
-        """How counts in what differs from it are shown; of a sensitive dataset two would tell their difference."""
-        return SmallCells(SMALL_CELL, rounded=True) if self.is_hidden else SHOW_ALL
+    def privacy(self) -> Privacy:
+        """What leaves of what differs from it."""
+        return Privacy(closed=self.is_hidden, dataset=self.dataset)
 
     @property
     def files(self) -> int:

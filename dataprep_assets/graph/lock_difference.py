@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dataprep_assets.graph.lock import Counts, Lock, file_of
-from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells
+from dataprep_assets.graph.privacy import OPEN, Privacy
 from dataprep_assets.planning.shard_plan import split_of
 
 _SHOWN = 20
@@ -63,11 +63,11 @@ class LockDifference:
         """Whether the two locks are the same."""
         return not (self.files or self.added or self.removed or self.changed)
 
-    def to_json(self, cells: SmallCells = SHOW_ALL) -> dict[str, Any]:
-        """Plain builtins, with the counts that `cells` shows."""
+    def to_json(self, privacy: Privacy = OPEN) -> dict[str, Any]:
+        """Plain builtins, with the counts that leave."""
 
         def counts(found: Counts | None) -> dict[str, Any] | None:
-            return None if found is None else cells.row(asdict(found))
+            return None if found is None else privacy.row(asdict(found))
 
         return {
             "a": self.names[0],
@@ -75,7 +75,7 @@ class LockDifference:
             "same": self.is_none,
             "splits": {
                 split: {
-                    side: cells.row({"files": files, **asdict(total)})
+                    side: privacy.row({"files": files, **asdict(total)})
                     for side, (files, total) in zip("ab", sides, strict=True)
                 }
                 for split, sides in self.totals.items()
@@ -87,39 +87,44 @@ class LockDifference:
             "artifacts": {
                 "added": [*self.added],
                 "removed": [*self.removed],
-                "changed": {name: cells.text(reason) for name, reason in self.changed.items()},
+                "changed": {name: privacy.text(reason, "differs") for name, reason in self.changed.items()},
                 "obsolete": [*self.obsolete],
             },
         }
 
-    def lines(self, cells: SmallCells = SHOW_ALL) -> Iterator[str]:
-        """The differences as lines of text, with the counts that `cells` shows."""
+    def lines(self, privacy: Privacy = OPEN) -> Iterator[str]:
+        """The differences as lines of text, with the counts that leave."""
         yield from (f"{side}: {name}" for side, name in zip("ab", self.names, strict=True))
         if self.is_none:
             first = [side for side, _ in self.totals.values()]
             files, total = sum(count for count, _ in first), sum((counts for _, counts in first), Counts())
-            counted = f"{cells.count(total.documents)} documents, {cells.count(total.tokens)} tokens"
-            yield f"the same: {files:,} source files, {counted}"
+            counted = f"{files:,} source files, {total.documents:,} documents, {total.tokens:,} tokens"
+            yield "the same" if privacy.closed else f"the same: {counted}"
         for split, sides in self.totals.items():
-            yield from self._lines_of_split(split, sides, cells)
+            yield from self._lines_of_split(split, sides, privacy)
         yield from _section("artifacts in b alone", self.added)
         yield from _section("artifacts in a alone", self.removed)
-        yield from _section("artifacts that differ", grouped({n: cells.text(r) for n, r in self.changed.items()}))
+        yield from _section(
+            "artifacts that differ",
+            grouped({name: privacy.text(reason, "differs") for name, reason in self.changed.items()}),
+        )
         yield from _section("obsolete, and not compared", self.obsolete)
 
-    def _lines_of_split(self, split: str, sides: Sequence[tuple[int, Counts]], cells: SmallCells) -> Iterator[str]:
+    def _lines_of_split(self, split: str, sides: Sequence[tuple[int, Counts]], privacy: Privacy) -> Iterator[str]:
         own = [one for one in self.files if one.split == split]
         if not own:
             return
         kinds = [one.kind for one in own]
-        told = ", ".join(f"{kinds.count(kind):,} {kind}" for kind in ("added", "removed", "changed") if kind in kinds)
+        told = ", ".join(
+            f"{privacy.count(kinds.count(kind))} {kind}" for kind in ("added", "removed", "changed") if kind in kinds
+        )
         yield f"{split or 'all'}: {told}"
         for what in ("documents", "tokens"):
             was, now = (getattr(counts, what) for _, counts in sides)
             gains = [getattr(one.after or Counts(), what) - getattr(one.before or Counts(), what) for one in own]
-            plus, minus = (cells.count(sum(max(0, sign * gain) for gain in gains)) for sign in (1, -1))
-            yield f"  {what:<10}{cells.count(was):>16} → {cells.count(now):>16}  (+{plus} −{minus})"
-        yield from _cut([f"  {_file_line(one, cells)}" for one in own])
+            plus, minus = (privacy.count(sum(max(0, sign * gain) for gain in gains)) for sign in (1, -1))
+            yield f"  {what:<10}{privacy.count(was):>16} → {privacy.count(now):>16}  (+{plus} −{minus})"
+        yield from _cut([f"  {_file_line(one, privacy)}" for one in own])
 
 
 def grouped(reasons: Mapping[str, str]) -> list[str]:
@@ -133,12 +138,12 @@ def grouped(reasons: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _file_line(one: ChangedSource, cells: SmallCells) -> str:
+def _file_line(one: ChangedSource, privacy: Privacy) -> str:
     before, after = one.before or Counts(), one.after or Counts()
     gains = {what: getattr(after, what) - getattr(before, what) for what in ("documents", "tokens")}
-    if cells.hides(abs(gains["documents"])):  # their tokens would tell how many documents they are
+    if privacy.hides(abs(gains["documents"])):  # their tokens would tell how many documents they are
         del gains["tokens"]
-    told = (f"{'-' if gain < 0 else '+'}{cells.count(abs(gain))} {what}" for what, gain in gains.items())
+    told = (f"{'-' if gain < 0 else '+'}{privacy.count(abs(gain))} {what}" for what, gain in gains.items())
     return f"{one.kind:<8} {one.file}: {', '.join(told)}"
 
 

@@ -15,7 +15,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.small_cells import SmallCells
+from dataprep_assets.graph.privacy import Privacy
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
@@ -127,10 +127,10 @@ def _without_names(receipts: Sequence[Receipt], loss: Loss) -> Loss:
 
 
 class LossTable:
-    """The losses of a dataset as text and as JSON, with the counts that `cells` shows."""
+    """The losses of a dataset as text and as JSON, with the counts that leave."""
 
-    def __init__(self, losses: Sequence[Loss], cells: SmallCells) -> None:
-        self._all, self._cells = losses, cells
+    def __init__(self, losses: Sequence[Loss], privacy: Privacy) -> None:
+        self._all, self._privacy = losses, privacy
         self.losses = sorted(
             (one for one in losses if one.count), key=lambda one: (-one.count / max(one.of, 1), one.reason)
         )
@@ -138,7 +138,7 @@ class LossTable:
         # reasons of one part have a sum: beside a small count the others would tell it
         for members in _groups(self.losses, lambda loss: (loss.part, loss.unit)).values():
             numbers = [loss.count for loss in members]
-            counts = numbers if members[0].unit in _THINGS else cells.counts(numbers)
+            counts = [*map(privacy.value, numbers)] if members[0].unit in _THINGS else privacy.counts(numbers)
             self._counts |= {id(loss): count for loss, count in zip(members, counts, strict=True)}
 
     @property
@@ -178,7 +178,7 @@ class LossTable:
             {
                 **asdict(loss),
                 "count": self._counts[id(loss)],
-                "of": loss.of if self._is_shown(loss) else "withheld",
+                "of": self._privacy.value(loss.of) if self._is_shown(loss) else "withheld",
                 "files": self._files(loss),
             }
             for loss in self.losses
@@ -187,27 +187,27 @@ class LossTable:
     def _files(self, loss: Loss) -> dict[str, int | str]:
         """The counts of its files, as they are shown."""
         if loss.unit in _THINGS:
-            return dict(loss.files)
+            return {name: self._privacy.value(count) for name, count in loss.files.items()}
         # the sum of the files would be the count that is not shown
         if isinstance(told := self._counts[id(loss)], str):
             return dict.fromkeys(loss.files, told)
-        return dict(zip(loss.files, self._cells.counts(list(loss.files.values())), strict=True))
+        return dict(zip(loss.files, self._privacy.counts(list(loss.files.values())), strict=True))
 
     def _is_shown(self, loss: Loss) -> bool:
         # beside the count the total tells what is left of it, which may be few, too
         is_counted = loss.unit not in _THINGS
         return not loss.count or (
-            isinstance(self._counts[id(loss)], int) and not (is_counted and self._cells.hides(loss.of - loss.count))
+            isinstance(self._counts[id(loss)], int) and not (is_counted and self._privacy.hides(loss.of - loss.count))
         )
 
     def _sum(self, losses: Sequence[Loss]) -> str:
         unit, action = losses[0].unit, losses[0].action
-        if not all(map(self._is_shown, losses)):
+        if self._privacy.closed:
             return f"{unit}s {action}"
         count = sum(loss.count for loss in losses)
         # what several reasons took of one part was there once
         total = sum({loss.part: loss.of for loss in losses}.values())
-        numbers = [f"{number:,}" if unit in _THINGS else self._cells.count(number) for number in (count, total)]
+        numbers = [f"{number:,}" for number in (count, total)]
         return f"{' of '.join(numbers if total else numbers[:1])} {unit}{'' if (total or count) == 1 else 's'} {action}"
 
     def _row(self, loss: Loss) -> tuple[str, str, str]:
@@ -216,10 +216,10 @@ class LossTable:
         shown = (
             f"{count:,} {loss.unit}{'' if count == 1 else 's'}" if isinstance(count, int) else f"{count} {loss.unit}s"
         )
-        share = f"{100 * loss.count / loss.of:.1f} %" if loss.of and self._is_shown(loss) else ""
+        share = f"{100 * loss.count / loss.of:.1f} %" if loss.of and not self._privacy.closed else ""
         why = loss.reason if not loss.kind else f"{loss.reason} ({loss.kind})"
         verb = "" if loss.action == "dropped" else f"{loss.action}: "
-        return shown, "" if self._cells.rounded else share, f"{verb}{why}"
+        return shown, share, f"{verb}{why}"
 
     def _where(self, loss: Loss, room: int | None) -> str:
         """The part and its files: those that there is room for, or some more."""

@@ -12,7 +12,6 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import NAME, Receipt, versions
 from dataprep_assets.integrity.scratch import scratch
-from dataprep_assets.sentences import safe, sentence
 
 # bytes that are compared at once; only the block that differs is walked byte by byte
 _BLOCK = 1 << 20
@@ -38,7 +37,7 @@ def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> 
         if not (here.is_file() and there.is_file()):
             yield f"{name} is {'not there' if there.is_file() else 'there'}, and not when it is made again"
         elif (at := _first_difference(here, there)) is not None:
-            yield sentence(f"{name} differs from byte {safe(at, ',')} on from what is made again of the source")
+            yield f"{name} differs from byte {at:,} on from what is made again of the source"
 
 
 def by_content(receipt: Receipt, names: Set[str]) -> Set[str]:

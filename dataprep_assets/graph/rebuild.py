@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells, cells_of
+from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.graph.spec import ArtifactSpec, Reading
 from dataprep_assets.graph.status import CHECK_FAILED, UNREADABLE, Stale, foreseeing, stale
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -32,20 +32,24 @@ class ToBuild:
     tokens: int | None = None
     seconds: float | None = None
 
-    def to_json(self, cells: SmallCells) -> dict[str, Any]:
-        """The JSON object with the documented keys of `--json`, with the counts that `cells` shows."""
+    def to_json(self, privacy: Privacy) -> dict[str, Any]:
+        """The JSON object with the documented keys of `--json`, with the counts that leave."""
         one, read = self.stale, self.reading
         return {
             "artifact": "/".join(one.spec.path[1:]) if one.spec is not None else one.name,
             "name": one.name,
             "partition": one.partition,
             "kind": one.kind,
-            "reason": cells.text(one.reason),
+            "reason": privacy.text(one.reason, one.kind),
             "provisional": one.provisional,
-            "source_bytes": read.source_bytes if read is not None else None,
-            "fetch_bytes": read.fetch_bytes if read is not None else None,
-            "tokens": None if self.tokens is None else cells.value(self.tokens),
-            "seconds": round(self.seconds, 1) if self.seconds is not None else None,
+            **privacy.amounts(
+                {
+                    "source_bytes": read.source_bytes if read is not None else None,
+                    "fetch_bytes": read.fetch_bytes if read is not None else None,
+                    "tokens": self.tokens,
+                    "seconds": round(self.seconds, 1) if self.seconds is not None else None,
+                }
+            ),
         }
 
 
@@ -90,19 +94,23 @@ class Rebuild:
     def to_json(self) -> dict[str, Any]:
         """The JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
         declared = [work.stale.spec.declaration for work in self.works if work.stale.spec is not None]
-        cells = cells_of(declared[0]) if declared else SHOW_ALL
+        privacy = privacy_of(declared[0]) if declared else OPEN
         return {
             "up_to_date": not self.works,
-            "rebuild": [work.to_json(cells) for work in self.works],
+            "rebuild": [work.to_json(privacy) for work in self.works],
             "totals": {
                 "artifacts": len(self.works),
                 "provisional": sum(work.stale.provisional for work in self.works),
-                "source_bytes": sum(w.reading.source_bytes for w in self.tokenized if w.reading is not None),
-                "tokens": cells.value(sum(work.tokens or 0 for work in self.tokenized)),
-                "fetching_seconds": round(self.fetching, 1),
-                "tokenizing_seconds": round(self.tokenizing, 1),
-                "orchestration_seconds": round(self.orchestration, 1),
-                "rates_measured_on": self.measured,
+                **privacy.amounts(
+                    {
+                        "source_bytes": sum(w.reading.source_bytes for w in self.tokenized if w.reading is not None),
+                        "tokens": sum(work.tokens or 0 for work in self.tokenized),
+                        "fetching_seconds": round(self.fetching, 1),
+                        "tokenizing_seconds": round(self.tokenizing, 1),
+                        "orchestration_seconds": round(self.orchestration, 1),
+                        "rates_measured_on": self.measured,
+                    }
+                ),
             },
             "published": [{"artifact": p.artifact, "place": p.place} for p in self.published],
         }

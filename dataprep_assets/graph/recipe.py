@@ -13,7 +13,6 @@ from typing import Any, Literal
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Content, Receipt
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.tokenization.reference import UNSAID, touched
 
 _SHOWN = 60
@@ -95,7 +94,7 @@ class Ingredients:
         if self.version != now.version:
             return Change(
                 kind="older version",
-                reason=sentence(f"made by version {safe(self.version)} of this step, which is {safe(now.version)} now"),
+                reason=f"made by version {self.version} of this step, which is {now.version} now",
             )
         if of["upstream"]:
             return Change(kind="input changed", reason=f"its input changed: {_first(of['upstream'])}")

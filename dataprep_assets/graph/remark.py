@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.sentences import safe
 
 MOST_SHOWN = 5
 """Most mistakes of one file that are shown at once."""
@@ -35,4 +34,4 @@ def refused(mistakes: Sequence[str]) -> ConfigError:
     What is declared counts nobody, so all of it is shown.
     """
     more = len(mistakes) - MOST_SHOWN
-    return ConfigError(safe("\n".join([*mistakes[:MOST_SHOWN], *([f"… and {more} more"] if more > 0 else [])])))
+    return ConfigError("\n".join([*mistakes[:MOST_SHOWN], *([f"… and {more} more"] if more > 0 else [])]))

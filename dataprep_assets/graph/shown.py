@@ -18,7 +18,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Markdown:
-    """Text in Markdown; `ready`: whoever wrote it has left out small counts (`small_cells`)."""
+    """Text in Markdown; `ready`: it has nothing that may not leave (`privacy`)."""
 
     text: str
     ready: bool = False

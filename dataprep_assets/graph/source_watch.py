@@ -13,7 +13,7 @@ from pathlib import Path
 from dataprep_assets.errors import SourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 EDITED = "files were edited in place, with the same names and sizes"
 
@@ -101,4 +101,4 @@ def in_words(counts: Iterable[tuple[int, str, str]]) -> str:
 
     The nouns are things of a source, as files, and no documents or people.
     """
-    return sentence(", ".join(f"{safe_number_of(count, noun)} {verb}" for count, noun, verb in counts if count))
+    return ", ".join(f"{count_of(count, noun)} {verb}" for count, noun, verb in counts if count)

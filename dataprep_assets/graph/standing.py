@@ -29,7 +29,6 @@ from dataprep_assets.graph.verdicts import (
 )
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.sentences import sentence, typed
 
 NOT_PROVEN = {"description", "owners", "card", "accept", "automation", "workers", "prove"}
 NOT_PROVEN |= {"text_separator", "csv_delimiter", "csv_quotes"}  # in the keys of the artifacts that they decide
@@ -48,9 +47,7 @@ class Failed:
     def reason(self) -> str:
         """Why the artifact cannot stay as it is, in one sentence."""
         named = f"blocking check {self.checks[0]}" if len(self.checks) == 1 else f"checks {', '.join(self.checks)}"
-        return sentence(
-            f"its {named} failed{', and again after it was built again' if self.again else ''}: {typed(self.sentence)}"
-        )
+        return f"its {named} failed{', and again after it was built again' if self.again else ''}: {self.sentence}"
 
 
 def present(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, str] | None:

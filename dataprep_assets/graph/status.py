@@ -25,7 +25,6 @@ from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.integrity.scratch import sweep_scratch
-from dataprep_assets.sentences import sentence, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +50,7 @@ class Stale:
     partition: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return sentence(f"{self.name}: {typed(self.reason)}")
+        return f"{self.name}: {self.reason}"
 
 
 def stale(
@@ -126,7 +125,7 @@ class _Examination:
             slots = spec.slots(self._view)
             artifacts = {slot: spec.located(self._view, slot) for slot in slots}
         except DataprepError as error:
-            yield self._not_planned(spec, "absent", sentence(f"not planned yet: {typed(error)}"))
+            yield self._not_planned(spec, "absent", f"not planned yet: {error}")
             return
         if not spec.kept:
             # it has no files of its own: what it reports is as fresh as the content of its inputs
@@ -202,7 +201,7 @@ class _Examination:
         try:
             receipt = self._view.receipt(artifact)
         except IntegrityError as error:
-            return Change(kind="damaged", reason=sentence(f"damaged: {typed(error)}"))
+            return Change(kind="damaged", reason=f"damaged: {error}")
         return receipt or Change(kind="absent", reason="absent")
 
     def _damage(self, spec: ArtifactSpec, artifact: Artifact, receipt: Receipt) -> Change | None:

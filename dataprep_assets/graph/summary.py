@@ -10,7 +10,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.card_contents import SplitCounts
 from dataprep_assets.graph.dataset import Counted, Dataset
 from dataprep_assets.graph.losses import LINES, LossTable, losses_of
-from dataprep_assets.graph.small_cells import SmallCells, cells_of
+from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.graph.standing import NotPassed, results
 from dataprep_assets.integrity.artifacts import ArtifactStore
 
@@ -37,20 +37,24 @@ def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], se
     """
     product = dataset.product(store)
     receipt = store.receipt(product)
-    cells = cells_of(dataset.declaration)
-    lines = ["", *map(cells.text, dataset.summary(store)), "", *losses, "", _checks(dataset, store)]
+    privacy = privacy_of(dataset.declaration)
+    # its counts, and the lines for its trainer
+    own = [f"summary: `dataprep show --private {privacy.dataset}`"]
+    if not privacy.closed:
+        own = [*dataset.summary(store), ""]
+    lines = ["", *own, *losses, "", _checks(dataset, store)]
     lines += [
         f"files:  {store.location(product)}",
         *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),
     ]
-    if seconds is not None:
+    if seconds is not None and not privacy.closed:
         lines.append(f"time:   {seconds:.1f} s")
     return "\n".join(lines)
 
 
 def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
-    """The losses of a dataset, with the counts that may be shown."""
-    return LossTable(losses_of(dataset.specs, store), cells_of(dataset.declaration))
+    """The losses of a dataset, with the counts that leave."""
+    return LossTable(losses_of(dataset.specs, store), privacy_of(dataset.declaration))
 
 
 def end_of_run(dataset: Dataset, store: ArtifactStore, before: Counted | None) -> list[str]:
@@ -76,38 +80,39 @@ def present_counts(dataset: Dataset, store: ArtifactStore) -> Counted | None:
 
 
 def _changed(dataset: Dataset, store: ArtifactStore, before: Counted | None) -> Iterator[str]:
-    now, cells = present_counts(dataset, store), cells_of(dataset.declaration)
+    now, privacy = present_counts(dataset, store), privacy_of(dataset.declaration)
     if before is None or now is None:
         return
     old, new = ({one.split: one for one in counted.splits} for counted in (before, now))
-    lines = [line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), cells)]
-    since = f"since the complete run of {before.receipt.measured.get('created', 'an unknown time')}"
+    lines = [line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), privacy)]
+    since = "since the last complete run"
+    if not privacy.closed:
+        since = f"since the complete run of {before.receipt.measured.get('created', 'an unknown time')}"
     yield f"changed {since}:" if lines else f"documents and tokens: as before, {since}"
     yield from lines
 
 
-def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, cells: SmallCells) -> Iterator[str]:
-    """A line if the counts of a split are other than they were."""
+def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, privacy: Privacy) -> Iterator[str]:
+    """A line if the counts of a split differ from before."""
     old, new = old or SplitCounts(split=name), new or SplitCounts(split=name)
     nouns = ["documents", "tokens"] if {old.documents, new.documents} != {None} else ["rows", "tokens"]
     pairs = {noun: (getattr(old, noun) or 0, getattr(new, noun) or 0) for noun in nouns}
     pairs = {noun: (a, b) for noun, (a, b) in pairs.items() if a != b}
-    # the difference is a count, too, and the tokens beside a small one tell how large it is
-    if any(map(cells.hides, (number for a, b in pairs.values() for number in (a, b, abs(b - a))))):
+    if pairs and privacy.closed:
         yield f"  {name}: other {' and '.join(pairs)}"
     elif pairs:
-        yield f"  {name}: " + ", ".join(f"{cells.count(a)} → {cells.count(b)} {noun}" for noun, (a, b) in pairs.items())
+        yield f"  {name}: " + ", ".join(f"{a:,} → {b:,} {noun}" for noun, (a, b) in pairs.items())
 
 
 def checks(dataset: Dataset, store: ArtifactStore) -> list[dict[str, str]]:
     """Each check: its artifact, name, `outcome` (a key of `OUTCOMES`) and `sentence`, which is empty if it passed."""
-    cells = cells_of(dataset.declaration)
+    is_closed = dataset.declaration.sensitive
     return [
         {
             "artifact": "/".join(spec.path[1:]),
             "check": name,
             "outcome": _outcome(why),
-            "sentence": "" if why is None else str(cells.text(why.sentence)),
+            "sentence": "" if why is None or is_closed else why.sentence,
         }
         for spec in dataset.specs
         for name, why in results(spec, store).items()
@@ -130,7 +135,21 @@ def _checks(dataset: Dataset, store: ArtifactStore) -> str:
         + (f": {one['sentence']}" if one["sentence"] else "")
         for one in others
     )
+    if dataset.declaration.sensitive:
+        return ("checks: some have not passed" if others else "checks: all passed") + "".join(lines)
     return f"checks: {len(every) - len(others)} of {len(every)} passed" + "".join(lines)
+
+
+def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
+    """What `summary` leaves out for a sensitive dataset: its own lines, its losses, and what its checks found."""
+    with suppress(DataprepError):  # not finished
+        yield from dataset.summary(store)
+    yield from LossTable(losses_of(dataset.specs, store), OPEN).lines()
+    for spec in dataset.specs:
+        for name, why in results(spec, store).items():
+            if why is not None and why.sentence:
+                yield f"{'/'.join(spec.path)}: {name}: {why.sentence}"
+    yield from dataset.standing(store)
 
 
 def _shown(names: Sequence[str]) -> Sequence[str]:

@@ -14,7 +14,6 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.place import Place
-from dataprep_assets.sentences import safe, sentence
 
 _WHERE = frozenset({"split", "shard", "file", "sample"})
 """Fields of a question that say where to look; each other one is a way to ask."""
@@ -142,7 +141,7 @@ class Trace:
         yield self.source
         if self.source_bytes is not None:
             yield f"  {self.source_bytes}"
-        yield sentence(f"  {self.dataset}/{self.split}: document {safe(self.document)}, {self.tokens} tokens")
+        yield f"  {self.dataset}/{self.split}: document {self.document}, {self.tokens} tokens"
         for place in self.places:
             details = [f"tokens [{place.start}, {place.stop})"]
             if place.itemsize is not None:
@@ -151,9 +150,7 @@ class Trace:
             yield f"  {place.artifact}: {place.file}: {', '.join(details)}"
         if self.text is not None:
             cut = self.text[:_SHOWN]
-            yield f"  text: {cut!r}" + (
-                sentence(f" and {safe(len(self.text) - _SHOWN)} characters more") if cut != self.text else ""
-            )
+            yield f"  text: {cut!r}" + (f" and {len(self.text) - _SHOWN} characters more" if cut != self.text else "")
 
 
 def _place_json(place: Place) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import Sentence, Span, safe, safe_number_of, sentence, spans_of, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.state_file import read_state
 from dataprep_assets.stores.files import while_unchanged
 
@@ -40,13 +40,12 @@ Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 
 
 class KeptFinding(TypedDict):
-    """What a record keeps of a finding; `spans` has the arguments of each `Span` of its sentence."""
+    """What a record keeps of a finding."""
 
     passed: bool
     summary: str
     warning: bool
     version: NotRequired[int]
-    spans: NotRequired[list[tuple[int, int, int | None, str]]]
     blocking: NotRequired[bool]
     every_document: NotRequired[bool]
     limit: NotRequired[float | None]
@@ -182,17 +181,17 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
         facts |= shown.facts
     when, before = "", len(findings) - now
     if before:
-        when = sentence(f"{safe(now, ',')} examined now, {safe(before, ',')} before")
+        when = f"{now:,} examined now, {before:,} before"
     if unknown:
-        when = sentence(f"{typed(when)}{', ' if when else ''}{safe(unknown, ',')} not examined yet")
+        when = f"{when}{', ' if when else ''}{unknown:,} not examined yet"
     if not bad:
-        example = sentence(f". For example {examined[0]}: {typed(shown.summary)}") if shown and shown.summary else "."
+        example = f". For example {examined[0]}: {shown.summary}" if shown and shown.summary else "."
         passing = _all_pass(len(findings), unknown, noun)
         return Finding(
             passed=True,
             facts=facts,
             table=shown.table if shown else (),
-            summary=sentence(f"{typed(passing)}{': ' if when else ''}{typed(when)}{typed(example)}"),
+            summary=f"{passing}{': ' if when else ''}{when}{example}",
         )
     first = next(iter(bad))
     fail = "fails" if len(bad) == 1 else "fail"
@@ -200,19 +199,17 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
         passed=False,
         warning=all(f.warning for f in bad.values()),
         facts=facts,
-        summary=sentence(
-            f"{safe(len(bad), ',')} of {safe_number_of(len(findings), noun)} {fail}"
-            + (f" ({typed(when)})" if when else "")
-            + f", first {first}: {typed(bad[first].summary)}"
-        ),
+        summary=f"{len(bad):,} of {count_of(len(findings), noun)} {fail}"
+        + (f" ({when})" if when else "")
+        + f", first {first}: {bad[first].summary}",
         table=tuple({noun: partition, "what": f.summary} for partition, f in bad.items()),
     )
 
 
 def _all_pass(known: int, unknown: int, noun: str) -> str:
     if known == 1:
-        return f"The {noun} passes" if not unknown else sentence(f"{safe(1)} {noun} passes")
-    return sentence(f"{'' if unknown else 'All '}{safe_number_of(known, noun)} pass")
+        return f"The {noun} passes" if not unknown else f"1 {noun} passes"
+    return f"{'' if unknown else 'All '}{count_of(known, noun)} pass"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +259,6 @@ def write_record(
         proof.name: {
             "passed": findings[proof.name].passed,
             "summary": findings[proof.name].summary,
-            "spans": spans_of(findings[proof.name].summary),
             "warning": findings[proof.name].warning,
             "version": proof.version,
             "blocking": proof.blocking,
@@ -329,8 +325,7 @@ def verdict_in(value: Record, proofs: Iterable[Proof], *, some: bool) -> Verdict
             return None  # a sample gave it
         if proof.limit != kept.get("limit"):
             return None
-        summary = Sentence(kept["summary"], (Span(*one) for one in kept.get("spans", ())))
-        findings[proof.name] = Finding(passed=kept["passed"], summary=summary, warning=kept["warning"])
+        findings[proof.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
     return Verdict(findings=findings, at=value["at"], again=value["again"])
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.sentences import safe
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_DEPTH = 64
@@ -61,4 +60,4 @@ def _require_bounded(path: Path, text: str) -> None:
 
 
 def _unbounded(path: Path, event: yaml.Event, what: str) -> ConfigError:
-    return ConfigError(f"{path}:{safe(event.start_mark.line + 1)}: {safe(what)}. Write the values out, or remove them")
+    return ConfigError(f"{path}:{event.start_mark.line + 1}: {what}. Write the values out, or remove them")

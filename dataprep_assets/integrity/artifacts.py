@@ -19,7 +19,6 @@ from dataprep_assets.errors import DataprepError, IntegrityError, MissingArtifac
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.commit import alone, left_over, remove_directory, sweep
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, damage, read_receipt
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.files import concatenate, version_of
 
 _BLOCK = 8 << 20
@@ -281,7 +280,7 @@ class LocalArtifacts(ArtifactStore):
             found = None
         if found is None or not S_ISREG(found.st_mode) or found.st_size != size:
             self.require(artifact)
-            raise IntegrityError(f"{path}: not the {safe(size)} bytes of its receipt. Materialize it again")
+            raise IntegrityError(f"{path}: not the {size} bytes of its receipt. Materialize it again")
         return path
 
     def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> None:

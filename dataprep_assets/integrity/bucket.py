@@ -31,7 +31,6 @@ from dataprep_assets.integrity.receipt import (
     parse_receipt,
     read_receipt,
 )
-from dataprep_assets.sentences import typed
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
@@ -334,7 +333,7 @@ class BucketArtifacts(ArtifactStore):
         else:
             raise IntegrityError(f"{path}: removed before it was published. Materialize it again")
         if defect := differs(record, info):
-            raise IntegrityError(f"{self.url}/{key}: {typed(defect)}, right after it was written. Run again")
+            raise IntegrityError(f"{self.url}/{key}: {defect}, right after it was written. Run again")
         return replace(info, sha256=record.sha256)
 
     def _compose(self, joined: Joined, key: str) -> ObjectInfo:
@@ -365,7 +364,7 @@ class BucketArtifacts(ArtifactStore):
         final = publication.final(record)
         if defect := differs(record, final):
             raise IntegrityError(
-                f"{publication.location}: {typed(defect)}: another run wrote it at the same time. Let it finish, then "
+                f"{publication.location}: {defect}: another run wrote it at the same time. Let it finish, then "
                 "materialize this artifact again"
             )
         assert final is not None

@@ -28,7 +28,6 @@ from pathlib import Path
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, read_receipt
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.locks import own_file, try_lock
 from dataprep_assets.stores.private import private_files
 
@@ -135,7 +134,7 @@ class Copies:
             # with nothing to be fetched it is no error that copies in use exceed the budget
             if needed and total + needed > self.budget_bytes:
                 raise ConfigError(
-                    f"{self.root}: the cache may hold {safe(self.budget_bytes, ',')} bytes; {total:,} of them are in "
+                    f"{self.root}: the cache may hold {self.budget_bytes:,} bytes; {total:,} of them are in "
                     f"use by running readers, and {needed:,} more are needed. Raise DATAPREP_CACHE_BYTES, or let them "
                     "finish"
                 )
@@ -158,7 +157,7 @@ class Copies:
         needed = sum(record.bytes for record in wanted)
         if self.budget_bytes is not None and needed > self.budget_bytes:
             raise ConfigError(
-                f"{self.root}: the cache may hold {safe(self.budget_bytes, ',')} bytes; {artifact} alone needs "
+                f"{self.root}: the cache may hold {self.budget_bytes:,} bytes; {artifact} alone needs "
                 f"{needed:,}. Raise DATAPREP_CACHE_BYTES, or read it by ranges (`ArtifactHandle.open`, `.tokens`)"
             )
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dataprep_assets.errors import DataprepError, DiskFullError
-from dataprep_assets.sentences import safe, sentence, typed
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -46,9 +45,9 @@ def refused(error: OSError, folder: Path, needed: int | None = None) -> Dataprep
     there = folder.absolute()
     while not there.exists():
         there = there.parent
-    wanted = "" if needed is None else sentence(f"{safe(needed, ',')} bytes are to be written, ")
+    wanted = "" if needed is None else f"{needed:,} bytes are to be written, "
     full = "the disk is full" if error.errno == errno.ENOSPC else "the quota is used up"
     return DiskFullError(
-        f"{path}: {full}: {typed(wanted)}{safe(shutil.disk_usage(there).free, ',')} bytes are free. What is finished "
+        f"{path}: {full}: {wanted}{shutil.disk_usage(there).free:,} bytes are free. What is finished "
         "is kept: free space there, or choose another disk (DATAPREP_ROOT), then run again"
     )

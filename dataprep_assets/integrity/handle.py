@@ -26,7 +26,6 @@ from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Ranges
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
-from dataprep_assets.sentences import safe
 
 _DTYPES = ("uint16", "uint32")
 _NPY = b"\x93NUMPY"
@@ -108,9 +107,7 @@ class ArtifactHandle:
         """
         record, element = self.receipt.file(name), np.dtype(dtype).newbyteorder("<")
         if record.bytes % element.itemsize:
-            raise ConfigError(
-                f"{self.location}/{name}: {safe(record.bytes)} bytes are not {dtype} ids; open it as a file"
-            )
+            raise ConfigError(f"{self.location}/{name}: {record.bytes} bytes are not {dtype} ids; open it as a file")
         remote = self._remote(name)
         if remote is not None:
             return RemoteTokens(remote, element)

@@ -36,7 +36,6 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Content, FileRecord, Receipt, parse_receipt
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
@@ -56,7 +55,7 @@ def differs(record: FileRecord, info: ObjectInfo | None, *, certain: bool = Fals
     if info is None:
         return f"{record.path}: missing"
     if info.bytes != record.bytes:
-        return sentence(f"{record.path}: {safe(info.bytes)} bytes, the receipt says {record.bytes}")
+        return f"{record.path}: {info.bytes} bytes, the receipt says {record.bytes}"
     if info.sha256 is not None and info.sha256 != record.sha256:
         return f"{record.path}: sha256 {info.sha256}, the receipt says {record.sha256}"
     return f"{record.path}: its digest is not known" if certain and info.sha256 is None else ""

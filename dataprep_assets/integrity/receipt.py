@@ -26,7 +26,6 @@ from dataprep_assets.bounds import parsed
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.stores.files import regular, while_unchanged
 from dataprep_assets.stores.keys import why_not_a_name
 
@@ -162,7 +161,7 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
         _require_types(receipt)
     except (IntegrityError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise IntegrityError(
-            f"{where}: not a receipt: {typed(error)}. Delete the artifact's directory and rebuild it"
+            f"{where}: not a receipt: {error}. Delete the artifact's directory and rebuild it"
         ) from error
     if receipt.schema_version != SCHEMA_VERSION:
         raise IntegrityError(
@@ -239,7 +238,7 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
         elif why := _strange(status, owners):
             found.append(f"{record.path}: {why}")
         elif status.st_size != record.bytes:
-            found.append(sentence(f"{record.path}: {safe(status.st_size)} bytes, the receipt says {record.bytes}"))
+            found.append(f"{record.path}: {status.st_size} bytes, the receipt says {record.bytes}")
         elif verification == "full" and (actual := _sha256(directory / record.path)) != f"sha256 {record.sha256}":
             found.append(f"{record.path}: {actual}, the receipt says {record.sha256}")
     # What is left is in no list. Only the receipt itself may be, and folders above listed files.

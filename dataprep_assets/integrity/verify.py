@@ -24,7 +24,6 @@ from dataprep_assets.integrity.receipt import (
     parse_receipt,
     read_receipt,
 )
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.connect import GcsPlace, LocalPlace, Place, S3Place
 from dataprep_assets.stores.store import ObjectInfo, Store
 
@@ -358,7 +357,7 @@ class _Bucket(_Tree):
         if info is None:
             return f"{record.path}: missing"
         if info.bytes != record.bytes:
-            return sentence(f"{record.path}: {safe(info.bytes)} bytes, the receipt says {record.bytes}")
+            return f"{record.path}: {info.bytes} bytes, the receipt says {record.bytes}"
         if verification == "full":
             digest = hashlib.sha256()
             for block in self._store.read(info.key, version=info.version):

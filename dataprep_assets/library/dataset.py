@@ -23,7 +23,6 @@ from dataprep_assets.integrity.verify import Verified, verify_place
 from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment
 from dataprep_assets.library.part import Part
 from dataprep_assets.planning.cost import Machine
-from dataprep_assets.sentences import joined, safe, sentence, typed
 from dataprep_assets.stores.private import private_files
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class OpenDataset:
         if not wrong and (hiding := [mistake for mistake in found if mistake.hides_all]):
             wrong = hiding if never_built(self.specs, self.store) else []
         if wrong:
-            raise ConfigError(joined("\n", map(str, wrong)))
+            raise ConfigError("\n".join(map(str, wrong)))
         return [mistake for mistake in found if mistake.hint]
 
     def status(self) -> Rebuild:
@@ -113,7 +112,7 @@ class OpenDataset:
         if result.ended:
             lines = [*self.complaints(result), *(check for check in result.checks if check.startswith("check "))]
             error = ConfigError if result.ended == result.ended.MISCONFIGURED else RunFailedError
-            raise error(joined("\n", lines))
+            raise error("\n".join(lines))
         return result
 
     def up_to_date(self) -> bool:
@@ -201,8 +200,8 @@ class OpenDataset:
             key = next((key for pair in named if (key := pair[0] or pair[1]).partition(".")[0] in fields), None)
             if key is not None:
                 (document, *_) = read(path)
-                where = sentence(f"{where}: {path}:{safe(document.line_of(key.split('.')))}")
-            lines.append(sentence(f"{typed(where)}: {safe(failure.why)}"))
+                where = f"{where}: {path}:{document.line_of(key.split('.'))}"
+            lines.append(f"{where}: {failure.why}")
         return lines
 
     def tracer(self) -> Tracer:

@@ -14,10 +14,9 @@ from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.declaration_mistakes import read
 from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.engine_declaration import MadeByEngine
+from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import OtherDataset
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.connect import LocalPlace, missing_library
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Mistake:
     def __str__(self) -> str:
         where = f":{self.line}" if self.line else ""
         # small counts are not in it any more: who prints it need not look for them
-        return sentence(f"{self.file}{safe(where)}: {safe(self.sentence)}")
+        return f"{self.file}{where}: {self.sentence}"
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object with the documented keys of `--json`."""
@@ -98,12 +97,15 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried
     )
     # of what is wrong for certain no hint says more
     wrong = {remark.keys for remark in remarks if not remark.hint}
-    cells = cells_of(component.declaration)
+    privacy = privacy_of(component.declaration, component.store(project.storage))
     return [
         Mistake(
             file=path,
             line=document.line_of(remark.keys),
-            sentence=cells.text(remark.sentence),
+            # a mistake in the declaration repeats it; what else is remarked comes from the source, and may quote it
+            sentence=privacy.text(remark.sentence, f"{'.'.join(map(str, remark.keys))}: look at the source")
+            if remark.hint or remark.of_source
+            else remark.sentence,
             hint=remark.hint,
             of_source=remark.of_source,
             hides_all=remark.hides_all,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from dataprep_assets.errors import DataprepError, SourceError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.small_cells import cells_of
+from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.orchestration.keys import TOGETHER, Context, asset_key, step_name
 
@@ -65,7 +65,7 @@ def _renewed(
         except DataprepError as error:
             outcome = Outcome(partition=partition, error=error)
         if outcome.error is not None:
-            told = cells_of(record.declaration).text(str(outcome.error))
+            told = privacy_of(record.declaration, request.store).error(outcome.error, "/".join(record.path))
             context.log.warning(f"{'/'.join(record.path)}: {partition}: {told}")
             return False
         if not outcome.reused:

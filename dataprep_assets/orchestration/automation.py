@@ -19,7 +19,6 @@ from dataprep_assets.orchestration.failure_sensor import failure_sensor
 from dataprep_assets.orchestration.freshness import fresh_check, freshness_sensor
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.source_sensor import source_schedule, source_sensor
-from dataprep_assets.sentences import safe
 
 
 def check_crons(automation: Automation, yaml_path: Path) -> None:
@@ -36,7 +35,7 @@ def check_crons(automation: Automation, yaml_path: Path) -> None:
             (document, *_) = read(yaml_path)
             line = document.line_of(["automation", key])
             raise ConfigError(
-                f"{yaml_path}:{safe(line)}: automation.{key}: {cron!r} is not a cron expression that ever comes due; "
+                f"{yaml_path}:{line}: automation.{key}: {cron!r} is not a cron expression that ever comes due; "
                 'it has minute, hour, day, month and weekday, such as "0 3 * * 1"'
             ) from error
 

@@ -256,4 +256,4 @@ def _judge_again(context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], 
             continue
         for found, finding in spec.proofs.examine(store, []):
             if found == _CHECK:
-                log_evaluation(context, check_evaluation(spec, name, finding))
+                log_evaluation(context, check_evaluation(spec, store, name, finding))

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import dagster as dg
 
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, raise_alone
 from dataprep_assets.graph.finding import Finding, accepted
-from dataprep_assets.graph.small_cells import cells_of
+from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.standing import failures, keep, known, oldest, present, unproven
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -41,9 +41,10 @@ def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(name="__".join([*key.path, "checks"]), specs=specs, can_subset=True)
     def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
         wanted = {check.name for check in context.selected_asset_check_keys}
+        store = spec.declaration.store(storage)
         for name, finding in findings_of_run(spec, storage, context.run).items():
             if name in wanted:
-                yield check_result(spec, name, finding)
+                yield check_result(spec, store, name, finding)
 
     return checks
 
@@ -96,6 +97,11 @@ def findings(
     except DataprepError as error:
         # what was found before the error stands
         found = _unreadable(spec, error) | found
+    except Exception as error:
+        if not spec.declaration.sensitive:
+            raise
+        told = privacy_of(spec.declaration, store).error(error, "/".join(spec.path))
+        raise_alone(dg.Failure(told, allow_retries=False))
     return found
 
 
@@ -127,41 +133,42 @@ def _built_in_vain(
                 "declaration, or delete that folder to have it built once more"
             )
             for name in failed.checks:
-                said = found[name].summary
-                # cut by a slice, which keeps the types of its numbers: `rstrip` gives a plain text
-                said = said[: len(said.rstrip(". "))] + f". {todo}"
-                yield name, replace(found[name], summary=said)
+                summary = f"{found[name].summary.rstrip('. ')}. {todo}"
+                yield name, replace(found[name], summary=summary)
 
 
-def check_result(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetCheckResult:
+def check_result(spec: ArtifactSpec, store: ArtifactStore | None, name: str, finding: Finding) -> dg.AssetCheckResult:
     """The result of an artifact's check.
 
     Args:
         spec: The artifact.
+        store: Where it is; None for a check of times, of which nothing is kept.
         name: The check's name.
         finding: What its proof found; a failure that the declaration accepts is shown as a warning with the reason.
     """
     if spec.blocks(name) is False and (why := spec.declaration.accept.get(name)) is not None:
         finding = accepted(finding, why)
+    finding = privacy_of(spec.declaration, store).finding(finding, f"{'/'.join(spec.path)}: {name}")
     metadata = rendered_entries(spec, finding.facts)
-    cells = cells_of(spec.declaration)
     if finding.table:
-        metadata["table"] = table([cells.row(row) for row in finding.table[:_MAX_ROWS]])
+        metadata["table"] = table(finding.table[:_MAX_ROWS])
     if finding.plot is not None:
         metadata["plot"] = rendered(finding.plot)
     return dg.AssetCheckResult(
         asset_key=asset_key(spec),
         check_name=name,
         passed=finding.passed,
-        description=_line(cells.text(finding.summary)),
+        description=_line(finding.summary),
         severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR,
         metadata=metadata,
     )
 
 
-def check_evaluation(spec: ArtifactSpec, name: str, finding: Finding) -> dg.AssetCheckEvaluation:
+def check_evaluation(
+    spec: ArtifactSpec, store: ArtifactStore | None, name: str, finding: Finding
+) -> dg.AssetCheckEvaluation:
     """As `check_result`, but as an event, for checks that are evaluated outside of a check step."""
-    result = check_result(spec, name, finding)
+    result = check_result(spec, store, name, finding)
     return dg.AssetCheckEvaluation(
         asset_key=asset_key(spec),
         check_name=name,

@@ -82,7 +82,7 @@ def fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefiniti
     )
     def fresh(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         finding = kept_fresh(_when(_last_made(context.instance, [key]).get(key)), time.time(), window)
-        return check_result(spec, FRESH, finding)
+        return check_result(spec, None, FRESH, finding)
 
     return fresh
 
@@ -116,7 +116,7 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
             if not _stands(said.get(key), made.get(key), findings[key].passed)
             and not just_made(_when(made.get(key)), time.time())
         ]
-        events = [check_evaluation(by_key[key], FRESH, findings[key]) for key in anew]
+        events = [check_evaluation(by_key[key], None, FRESH, findings[key]) for key in anew]
         stale = [key.to_user_string() for key in keys if not findings[key].passed]
         sentence = f"{len(keys) - len(stale)} of {len(keys)} products are fresh" + "".join(
             f"; {s} is not" for s in stale

@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 
 import dagster as dg
 
-from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, raise_alone
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.graph.small_cells import cells_of
+from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.graph.standing import failures
 from dataprep_assets.graph.verdicts import WHOLE, failed_in, folder_of, read_record
@@ -36,7 +36,7 @@ from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.orchestration.plans import made_of
 from dataprep_assets.orchestration.progress import sinks_of
 from dataprep_assets.orchestration.versions import version_tags
-from dataprep_assets.sentences import safe, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 _FAILURES_SHOWN = 20
 
@@ -71,14 +71,15 @@ class Making:
         _refuse_failed_inputs(spec, self._store, slots)
         tags, failed, reused = version_tags(spec, context.instance), dict[str, Exception](), list[bool]()
         partitions = [slot for slot in slots if slot is not None]
-        workers, cells = worker_count(spec.declaration.workers), cells_of(spec.declaration)
+        workers, privacy = worker_count(spec.declaration.workers), privacy_of(spec.declaration, self._store)
 
         def warn(sentence: str) -> None:
-            context.log.warning(cells.text(sentence))
+            told = privacy.text(sentence, f"{'/'.join(spec.path)}: a warning")
+            context.log.warning(told)
             if self._tell is not None:
-                self._tell(cells.text(sentence))
+                self._tell(told)
 
-        progress = Progress(workers=workers, sinks=sinks_of(context, spec), shown=cells.count)
+        progress = Progress(workers=workers, sinks=sinks_of(context, spec), amounts=not privacy.closed)
         request = BuildRequest(
             store=self._trusting_what_passed(slots, damaged),
             partitions=partitions,
@@ -93,7 +94,8 @@ class Making:
                     raise outcome.error
                 if outcome.error is not None:
                     failed[outcome.partition] = outcome.error
-                    context.log.error(f"{outcome.partition}: {_error_text(spec, outcome.error)}")
+                    why = _error_text(spec, self._store, outcome.error, outcome.partition)
+                    context.log.error(f"{outcome.partition}: {why}")
                     continue
                 reused.append(outcome.reused)
                 slot = None if spec.partitions is None else outcome.partition
@@ -102,19 +104,21 @@ class Making:
         finally:
             progress.close()
         if failed:
-            raise _failure(spec, failed, len(reused))
+            raise _failure(spec, self._store, failed, len(reused))
         self.register_plans()
         if spec.partitions is not None:
             new = sum(not there for there in reused)
-            made = sentence(safe_number_of(len(reused), spec.noun))
-            context.log.info(f"{made}: {new:,} built, {len(reused) - new:,} reused")
+            made = count_of(len(reused), spec.noun)
+            line = f"{made}: {new:,} built, {len(reused) - new:,} reused"
+            context.log.info(privacy.text(line, f"{'/'.join(spec.path)}: built"))
 
     def prove(self, slots: Sequence[str | None]) -> list[dg.AssetCheckEvaluation]:
         """The evaluations of its checks."""
         spec = self._spec
         if spec.proofs is None:
             return []
-        return [check_evaluation(spec, name, finding) for name, finding in findings(spec, self._store, slots).items()]
+        found = findings(spec, self._store, slots)
+        return [check_evaluation(spec, self._store, name, finding) for name, finding in found.items()]
 
     def register_plans(self) -> None:
         """Register the dynamic partitions that the artifact plans."""
@@ -213,26 +217,33 @@ def _failed_of_another(source: OtherDataset, store: ArtifactStore) -> set[str]:
 @contextmanager
 def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
     """Turn errors of a step into its dg.Failure: a refusal says what to do, so there is no stack, and no retry, which
-    would meet the same."""
+    would meet the same. Of a sensitive dataset a bug becomes one as well: what it raises may quote the data."""
     try:
         yield
     except DataprepError as error:
-        raise dg.Failure(_error_text(spec, error), metadata=_misconfigured([error]), allow_retries=False) from None
+        told = _error_text(spec, store, error, "/".join(spec.path))
+        raise dg.Failure(told, metadata=_misconfigured([error]), allow_retries=False) from None
     except OSError as error:
-        if spec.declaration.sensitive:
-            error.filename = None  # it may be named after a patient
-        raise dg.Failure(str(refused(error, store.root)), allow_retries=False) from None
+        told = _error_text(spec, store, refused(error, store.root), "/".join(spec.path))
+        raise dg.Failure(told, allow_retries=False) from None
+    except dg.Failure:
+        raise
+    except Exception as error:
+        if not spec.declaration.sensitive:
+            raise
+        told = _error_text(spec, store, error, "/".join(spec.path))
+        raise_alone(dg.Failure(told, allow_retries=False))
 
 
-def _error_text(spec: ArtifactSpec, error: Exception) -> str:
-    """The text of an error for the UI: for a missing artifact also what makes it; without small counts."""
-    text = str(error)
+def _error_text(spec: ArtifactSpec, store: ArtifactStore, error: Exception, where: str) -> str:
+    """The text of an error for the UI: for a missing artifact also what makes it."""
+    more = ""
     if isinstance(error, MissingArtifactError):
         others = [source.dataset for source in spec.inputs if isinstance(source, OtherDataset)]
         jobs = " and ".join(map(job_name, dict.fromkeys(others))) or job_name(spec.declaration.dataset)
         made = "make" if " and " in jobs else "makes"
-        text += f". The job{'s' if made == 'make' else ''} {jobs} {made} all that is missing, in order"
-    return cells_of(spec.declaration).text(text)
+        more = f". The job{'s' if made == 'make' else ''} {jobs} {made} all that is missing, in order"
+    return privacy_of(spec.declaration, store).error(error, where, more)
 
 
 def _misconfigured(errors: Iterable[Exception]) -> dict[str, bool]:
@@ -240,17 +251,18 @@ def _misconfigured(errors: Iterable[Exception]) -> dict[str, bool]:
     return {MISCONFIGURED: True} if all(isinstance(error, ConfigError) for error in errors) else {}
 
 
-def _failure(spec: ArtifactSpec, failed: Mapping[str, Exception], done: int) -> dg.Failure:
-    noun = spec.noun
-    shown = {partition: _error_text(spec, error) for partition, error in sorted(failed.items())[:_FAILURES_SHOWN]}
-    if len(failed) > _FAILURES_SHOWN:
+def _failure(spec: ArtifactSpec, store: ArtifactStore, failed: Mapping[str, Exception], done: int) -> dg.Failure:
+    noun, first = spec.noun, sorted(failed.items())[:_FAILURES_SHOWN]
+    shown = {partition: _error_text(spec, store, error, partition) for partition, error in first}
+    counted = f"{len(failed):,} of {count_of(len(failed) + done, noun)} failed; "
+    if spec.declaration.sensitive:
+        counted = "failed; "
+    elif len(failed) > _FAILURES_SHOWN:
         shown[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
     return dg.Failure(
-        description=sentence(
-            f"{safe(len(failed), ',')} of {safe_number_of(len(failed) + done, noun)} failed; "
-            + ("the others are finished and kept. " if done else "")
-            + " | ".join(f"{partition}: {error}" for partition, error in shown.items())
-        ),
+        description=counted
+        + ("the others are finished and kept. " if done else "")
+        + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
         metadata={
             f"failed_{noun}s": dg.MetadataValue.table(
                 [dg.TableRecord({noun: partition, "error": error}) for partition, error in shown.items()]

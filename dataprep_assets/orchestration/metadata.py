@@ -9,9 +9,9 @@ from typing import Any
 
 import dagster as dg
 
+from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.proof_level import counted_again
 from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
-from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -87,8 +87,8 @@ def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reus
 
 
 def rendered_entries(spec: ArtifactSpec, shown: Mapping[str, Shown]) -> dict[str, dg.MetadataValue]:
-    """Metadata of an artifact as the UI shows it; without small counts if the dataset is sensitive."""
-    return {name: rendered(value) for name, value in cells_of(spec.declaration).entries(shown).items()}
+    """Metadata of an artifact as the UI shows it."""
+    return {name: rendered(value) for name, value in privacy_of(spec.declaration).entries(shown).items()}
 
 
 def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, Shown]:

@@ -18,8 +18,8 @@ import dagster as dg
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.card import DATA_CARD, CardFacts
+from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.shown import Markdown, Shown, Table
-from dataprep_assets.graph.small_cells import cells_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.standing import NotPassed, oldest, results
 from dataprep_assets.graph.status import never_built, stale
@@ -121,7 +121,7 @@ def _state(
     last_build: dg.RunRecord | None,
     freshness: str | None,
 ) -> DatasetState:
-    cells = cells_of(specs[0].declaration)
+    privacy = privacy_of(specs[0].declaration, store)
     try:
         is_new = never_built(specs, store)
         late = [] if is_new else list(stale(specs, store, verification="size"))
@@ -134,16 +134,16 @@ def _state(
         proven = [] if is_new else [at for spec in specs if (at := _oldest(spec, store)) is not None]
         card = {} if is_new else _card(specs, store)
     except DataprepError as error:
-        why = cells.text(str(error))
+        why = privacy.error(error)
         return DatasetState(dataset=name, state="unknown", why=why, last_build=last_build, freshness=freshness)
     return DatasetState(
         dataset=name,
         state="never run" if is_new else f"{len(late):,} to build" if late else "up to date",
         to_build=len(late),
-        why=cells.text(str(late[0])) if late else "",
+        why=privacy.text(str(late[0]), late[0].name) if late else "",
         passed=sum(result is None for result in found.values()),
         not_passed={
-            key: NotPassed(cells.text(result.sentence), result.blocks)
+            key: NotPassed(result.sentence and privacy.text(result.sentence, "failed"), result.blocks)
             for key, result in found.items()
             if result is not None
         },
@@ -166,7 +166,7 @@ def _card(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> dict[str, str]
     receipt = store.receipt(declaration.artifact(DATA_CARD))
     if receipt is None:
         return {}
-    facts, count = CardFacts.of(receipt), cells_of(declaration).count
+    facts, count = CardFacts.of(receipt), privacy_of(declaration).count
     return {name: count(getattr(facts, name)) for name in ("documents", "tokens", "dropped")}
 
 

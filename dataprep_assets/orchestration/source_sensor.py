@@ -5,13 +5,14 @@ one asks again. A tick fetches and writes no data: `graph.source_watch` says how
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.automation import Automation
 from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.source_watch import Look, SourceWatch, look
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.dataset_runs import in_progress
@@ -138,6 +139,7 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
         storage: Where its plan is.
         seen: Identity of the source at the last successful look.
     """
+    privacy = privacy_of(declaration, declaration.store(storage))
     try:
         with private_files(declaration.sensitive):
             found = within(LONGEST_LOOK_SECONDS, lambda: look(watch, declaration.store(storage), seen))
@@ -146,21 +148,14 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
             sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s; it is asked again. Where it "
             "always takes that long, use `automation.schedule`"
         )
-    except DataprepError as error:
-        return _Asked(sentence=f"the source cannot be asked: {_told(declaration, error)}; it is asked again")
     except Exception as error:
         # what a tick raises is recorded with its stack, in words that may name a source file
-        if not declaration.sensitive:
+        if not (declaration.sensitive or isinstance(error, DataprepError)):
             raise
-        return _Asked(sentence=f"the source cannot be asked: {_told(declaration, error)}; it is asked again")
+        told = privacy.error(error, "the source cannot be asked").rstrip(".")
+        return _Asked(sentence=f"the source cannot be asked: {told}; it is asked again")
     if found.change:
+        found = replace(found, change=privacy.text(found.change, "the source changed"))
         return _Asked(sentence=found.change, look=found)
     same = "nothing changed since the last look" if found.identity == seen else "the source is as it was planned"
     return _Asked(sentence=same, look=found)
-
-
-def _told(declaration: DatasetDeclaration, error: Exception) -> str:
-    """The text of an error for a tick; only its class if the dataset is sensitive: the text may name a source file."""
-    if not declaration.sensitive:
-        return str(error).rstrip(".")
-    return f"{type(error).__name__}, whose words may name a file; `dataprep status {declaration.dataset}` has them"

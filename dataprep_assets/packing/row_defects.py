@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.packing.rows import COLUMNS, TARGETS, PackedRows
-from dataprep_assets.sentences import safe, sentence
 
 Mask = NDArray[np.bool_]
 
@@ -34,7 +33,7 @@ class RowDefect:
     def __str__(self) -> str:
         if self.row is None:
             return f"column {self.column}: {self.why}"
-        return sentence(f"row {safe(self.row)}, column {self.column}, position {safe(self.position)}: {self.why}")
+        return f"row {self.row}, column {self.column}, position {self.position}: {self.why}"
 
 
 def find_row_defects(

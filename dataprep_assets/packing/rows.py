@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.packing.bins import LARGEST_CAPACITY, Bins, Int64, Segments
-from dataprep_assets.sentences import safe
 
 COLUMNS = ("inputs", "inputs_segmentation", "inputs_position", "targets_segmentation", "targets_position")
 """The stored columns, in the order in which they are stored."""
@@ -114,9 +113,7 @@ class _Layout:
         used = ends[offsets[1:]] - ends[offsets[:-1]]
         if (used > row_length).any():
             row = int((used > row_length).argmax())
-            raise FormatError(
-                f"row {safe(row)} has {used[row]} tokens, the row length is {row_length}; pack for that length"
-            )
+            raise FormatError(f"row {row} has {used[row]} tokens, the row length is {row_length}; pack for that length")
         self._shape = (used.size, row_length)
         # behind the last segment of each row its padding, a piece of 0 positions where the row is full
         self._pieces = np.insert(lengths, offsets[1:], row_length - used)
@@ -169,7 +166,7 @@ def _checked_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
     # compared, not subtracted: a difference of uint64 wraps
     falls = np.flatnonzero(offsets[1:] < offsets[:-1])
     if falls.size:
-        raise FormatError(f"document {safe(falls[0])} ends before it starts; document offsets must not fall")
+        raise FormatError(f"document {falls[0]} ends before it starts; document offsets must not fall")
     if int(offsets[-1]) > tokens.size:
         raise FormatError(f"the last document ends at token {offsets[-1]}, there are {tokens.size} tokens")
     return offsets.astype(np.int64)
@@ -187,7 +184,7 @@ def _checked_segments(content: Bins | Segments, lengths: Int64) -> Segments:
         at = int(wrong.argmax())
         item = int(segments.items[at])
         raise FormatError(
-            f"a bin holds tokens {segments.starts[at]} to {segments.stops[at]} of document {safe(item)}, which has "
+            f"a bin holds tokens {segments.starts[at]} to {segments.stops[at]} of document {item}, which has "
             f"{lengths[item]} tokens; a segment has at least one token of its document"
         )
     empty = np.flatnonzero(np.diff(segments.offsets) == 0)

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.packing.bins import LARGEST_CAPACITY, Int64
-from dataprep_assets.sentences import safe
 
 Rule = Literal["repeat_header", "header_once", "truncate"]
 
@@ -125,7 +124,7 @@ def _refuse(headers: Int64, bodies: Int64, rule: SplitRule) -> None:
     if wrong.size:
         at = int(wrong[0])
         raise FormatError(
-            f"document {safe(at)} (and {wrong.size - 1} more): a header of {headers[at]} tokens in rows of "
+            f"document {at} (and {wrong.size - 1} more): a header of {headers[at]} tokens in rows of "
             f"{rule.row_length} leaves room for {_room(headers, rule)[at]} of its {bodies[at]} body tokens, with an "
             f"overlap of {rule.overlap}; shorten the header, lengthen the rows, or drop the document"
         )
@@ -153,7 +152,7 @@ def _checked(header_lengths: NDArray[Any], body_lengths: NDArray[Any]) -> tuple[
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise FormatError(f"{name} lengths are {array.ndim}-d {array.dtype}; pass a 1-d array of integers")
         if array.size and array.min() < 0:
-            raise FormatError(f"document {safe(int(array.argmin()))} has a {name} of {array.min()} tokens")
+            raise FormatError(f"document {int(array.argmin())} has a {name} of {array.min()} tokens")
         found.append(array.astype(np.int64))
     headers, bodies = found
     if headers.size != bodies.size:

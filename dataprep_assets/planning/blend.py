@@ -19,7 +19,6 @@ from fractions import Fraction
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.manifest import natural_key
-from dataprep_assets.sentences import safe
 
 SPLITS = ("train", "valid", "test")
 """The keys of a per-split `blend.json`, in order."""
@@ -36,9 +35,7 @@ def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[i
     Raises ConfigError for more shards than files, or fewer than one.
     """
     if not 1 <= shards <= len(files):
-        raise ConfigError(
-            f"num_shards: {safe(shards)} shards of {safe(len(files))} files: cut the files by rows instead"
-        )
+        raise ConfigError(f"num_shards: {shards} shards of {len(files)} files: cut the files by rows instead")
     order = sorted(range(len(files)), key=lambda i: (-files[i][1], files[i][0]))
     groups: list[list[int]] = [[] for _ in range(shards)]
     if not any(size for _, size in files):
@@ -62,9 +59,7 @@ def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
     Raises ConfigError for more files than shards, or no files.
     """
     if not 1 <= len(files) <= shards:
-        raise ConfigError(
-            f"num_shards: {safe(len(files))} files cannot be cut into {safe(shards)} shards of at most one file each"
-        )
+        raise ConfigError(f"num_shards: {len(files)} files cannot be cut into {shards} shards of at most one file each")
     shares = [1] * len(files)
     # exact, because rounding could part shares that are equal, or make equal what differs
     heap = [(Fraction(-size), 1, path, index) for index, (path, size) in enumerate(files)]
@@ -99,7 +94,7 @@ def held_out(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed
     """
     if valid + test >= len(shards):
         raise ConfigError(
-            f"held_out: {dataset} has {safe(len(shards))} shards with data; {safe(valid)} for valid and {safe(test)} "
+            f"held_out: {dataset} has {len(shards)} shards with data; {valid} for valid and {test} "
             "for test leave none to train on. Raise `num_shards` or hold out fewer"
         )
     shuffled = list(shards)

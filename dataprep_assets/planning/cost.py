@@ -299,11 +299,8 @@ def _parts(sizes: Iterable[int]) -> int:
     return sum(max(1, -(-size // RANGE_BYTES)) for size in sizes)  # an empty file is a request, too
 
 
-def table(dataset: str, found: Cost, machine: Machine, tokens: str | None = None) -> str:
-    """The cost `found` as text: a heading with `dataset` and `machine`, a line for each split, then the sums.
-
-    `tokens` is how their number is shown, where not all of it may be.
-    """
+def table(dataset: str, found: Cost, machine: Machine) -> str:
+    """The cost `found` as text: a heading with `dataset` and `machine`, a line for each split, then the sums."""
     released = any(split.npy_shards for split in found.splits)
     rows = [["split", "files", "shards", *(["npy shards"] if released else []), "runs", "source"]]
     splits = list(found.splits)
@@ -337,7 +334,7 @@ def table(dataset: str, found: Cost, machine: Machine, tokens: str | None = None
             *lines,
             "",
             f"transfer       {shown_time(found.transfer)}",
-            f"tokenizing     {shown_time(found.tokenizing)}   {tokens or f'about {found.tokens:,}'} tokens",
+            f"tokenizing     {shown_time(found.tokenizing)}   about {found.tokens:,} tokens",
             f"orchestration  {shown_time(found.orchestration)}   {found.orchestration_share:.1%} of the whole",
             f"expected       {shown_time(found.seconds)}",
             "",

@@ -23,7 +23,6 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.planning.globs import one_of, require_named, taken_by
 from dataprep_assets.planning.inputs import INPUTS
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.files import while_unchanged
 from dataprep_assets.stores.keys import why_not_a_name
 
@@ -227,7 +226,7 @@ def build_manifest(
         )
     if not taken:
         raise ConfigError(
-            f"include: {', '.join(include)} matches none of the source's {safe(len(seen), ',')} files"
+            f"include: {', '.join(include)} matches none of the source's files"
             + (f", for example {', '.join(sorted(seen, key=natural_key)[:3])}. Correct it" if seen else "")
         )
     for key, globs in {"include": include, **{f"splits.{name}": globs for name, globs in splits.items()}}.items():
@@ -236,7 +235,7 @@ def build_manifest(
     for name, members in by_split.items():
         if not members:
             raise ConfigError(
-                f"splits.{name}: {', '.join(splits[name])} matches none of the {safe(taken, ',')} files that `include` "
+                f"splits.{name}: {', '.join(splits[name])} matches none of the files that `include` "
                 f"takes, for example {', '.join(sorted(filter(wanted, seen), key=natural_key)[:3])}. Correct it"
             )
     entries: list[ManifestEntry] = []
@@ -327,7 +326,7 @@ def written_otherwise(directory: Path, entries: Sequence[ManifestEntry]) -> str:
     with open(directory / MANIFEST, "rb") as file:
         for number, entry in enumerate(entries, 1):
             if file.readline() != entry.line + b"\n":
-                return sentence(f"line {safe(number)} is written otherwise")
+                return f"line {number} is written otherwise"
         return "it has more than its lines" if file.read(1) else ""
 
 
@@ -365,5 +364,5 @@ def _read(path: str) -> list[ManifestEntry]:
                         raise ValueError(f"{name!r} is not a path inside a source: {why}")
                 entries.append(entry)
             except (ValueError, TypeError, RecursionError) as error:
-                raise FormatError(f"{path}: line {safe(number)}: {error}") from error
+                raise FormatError(f"{path}: line {number}: {error}") from error
     return entries

@@ -5,7 +5,6 @@ Entry points: `changes_of`, `told_revisions`.
 
 from collections.abc import Iterator
 
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.serving.mixture import PLACES
 from dataprep_assets.serving.training_schedule import Source, TrainingSchedule
 
@@ -59,8 +58,6 @@ def told_revisions(schedule: TrainingSchedule) -> list[str]:
     """A line for each revision: its number, its first step, what it changed."""
     # nothing of it counts people, so all of it is shown
     return [
-        sentence(
-            safe(f"revision {number} from step {revision.first_step:,}: {'; '.join(changes_of(schedule, number))}")
-        )
+        f"revision {number} from step {revision.first_step:,}: {'; '.join(changes_of(schedule, number))}"
         for number, revision in enumerate(schedule.revisions)
     ]

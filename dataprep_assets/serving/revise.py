@@ -245,11 +245,10 @@ def _require_unmoved(
         if here is None or here.content != then.content:
             gone.update(_within(documents(then.content), here.removed if here else ((0, then.tokens),)))
     for shard in shards if gone else ():
-        if moved := gone.intersection(_within(documents(shard.content), _new_ranges(old.get(shard.name), shard))):
+        if gone.intersection(_within(documents(shard.content), _new_ranges(old.get(shard.name), shard))):
             raise ConfigError(
-                f"source {source}: shard {shard.name} has documents that the source had at another place before: "
-                f"{len(moved)}, the first has the id {min(moved)[0]:016x}. They would be read again. Give the source "
-                "another `name` to begin it again, or put them back where they were"
+                f"source {source}: shard {shard.name} has documents that the source had at another place before. They "
+                "would be read again. Give the source another `name` to begin it again, or put them back"
             )
 
 

@@ -15,7 +15,6 @@ from typing import Protocol, Self
 from dataprep_assets.errors import SourceError, together
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources import saved_datasets
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, unlisted
@@ -115,10 +114,8 @@ def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> 
             continue
         if size != entry.size_bytes:
             wrong.append(
-                sentence(
-                    f"{entry.relpath}: {safe(size)} bytes, the manifest says {entry.size_bytes}. Materialize "
-                    "`manifest` again if the source was meant to change"
-                )
+                f"{entry.relpath}: {size} bytes, the manifest says {entry.size_bytes}. Materialize "
+                "`manifest` again if the source was meant to change"
             )
     if wrong:
         raise together([SourceError(one) for one in wrong])

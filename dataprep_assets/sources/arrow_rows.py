@@ -12,7 +12,6 @@ from typing import Any
 
 from dataprep_assets.bounds import at
 from dataprep_assets.errors import CorruptSourceError, out_of_memory
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.contents import no_table
 from dataprep_assets.sources.input_format import MOST_ROWS, InputFile, InputFormat, RowBlock
@@ -106,7 +105,7 @@ class ArrowRows(ReadThrough[BlockReader]):
                 yield batch, row
                 row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
-            raise out_of_memory(sentence(f"{self._file.label}, near row {safe(row)}")) from None
+            raise out_of_memory(f"{self._file.label}, near row {row}") from None
         except (pa.ArrowException, OSError, EOFError) as error:
             is_of_polars = of_file and not by_footer and row == 1  # or it is damaged
             raise self._unreadable(row, str(error), _OF_POLARS if is_of_polars else "") from error
@@ -120,7 +119,9 @@ class ArrowRows(ReadThrough[BlockReader]):
         if (kind := no_table(self._file.path, ".arrow")) is not None and self._under.compression is None:
             return CorruptSourceError(f"{self._file.label}: {kind}")
         return CorruptSourceError(
-            f"{self._file.label}: Arrow cannot be read near row {safe(row)}: {why}. {unless}Fetch the file again"
+            f"{self._file.label}: Arrow cannot be read near row {row}: {why}. {unless}Fetch the file again",
+            file=self._file.label,
+            row=row,
         )
 
 

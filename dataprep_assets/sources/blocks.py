@@ -16,7 +16,6 @@ from typing import Any, BinaryIO
 
 from dataprep_assets.bounds import alive
 from dataprep_assets.errors import ConfigError, CorruptSourceError
-from dataprep_assets.sentences import safe
 from dataprep_assets.sources.contents import EMPTY, HEAD, compression_of, encoding_of, foreign, pointer
 
 _READ = 256 << 10
@@ -91,7 +90,7 @@ class BlockReader:
         with open(self.path, "rb", buffering=0) as file:
             head = file.read(HEAD)
         if (kind := pointer(head)) is not None:
-            raise CorruptSourceError(f"{self.label}: {kind}")
+            raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
         self.compression = compression_of(head, self.compression)
         return self._plain() if self.compression is None else self._decompressed()
 
@@ -109,9 +108,11 @@ class BlockReader:
     def _too_wide(self) -> CorruptSourceError:
         command = "zstd --long=27" if self.compression == "zstd" else "xz -6"
         return CorruptSourceError(
-            f"{self.label}: a {self.compression} frame that ends after byte {safe(self.bytes_read - 1)} needs a window "
-            f"of more than {safe(window_bytes(), ',')} bytes of memory. Compress it again with `{command}`; or, if you "
-            f"trust it and every worker has the memory, set {WINDOW}={1 << 31}"
+            f"{self.label}: a {self.compression} frame that ends after byte {self.bytes_read - 1} needs a window "
+            f"of more than {window_bytes():,} bytes of memory. Compress it again with `{command}`; or, if you "
+            f"trust it and every worker has the memory, set {WINDOW}={1 << 31}",
+            file=self.label,
+            byte=self.bytes_read,
         )
 
     def _decompressed(self) -> Iterator[bytes]:
@@ -124,16 +125,20 @@ class BlockReader:
                 if "too much memory" in str(error) or "usage limit" in str(error):
                     raise self._too_wide() from None
                 raise CorruptSourceError(
-                    f"{self.label}: {self.compression} data is damaged in the {safe(self._step)} bytes from byte "
-                    f"{safe(self.bytes_read - self._step)}: {error}. Fetch the file again and compare its sha256 with "
-                    "the source's"
+                    f"{self.label}: {self.compression} data is damaged in the {self._step} bytes from byte "
+                    f"{self.bytes_read - self._step}: {error}. Fetch the file again and compare its sha256 with "
+                    "the source's",
+                    file=self.label,
+                    byte=self.bytes_read,
                 ) from error
         if self.bytes_read == 0:
-            raise CorruptSourceError(f"{self.label}: {EMPTY}")
+            raise CorruptSourceError(f"{self.label}: {EMPTY}", file=self.label)
         if not whole:
             raise CorruptSourceError(
-                f"{self.label}: truncated: the file ends at byte {safe(self.bytes_read)}, inside a {self.compression} "
-                "frame. Fetch it again: what was read so far would pass for a shorter file"
+                f"{self.label}: truncated: the file ends at byte {self.bytes_read}, inside a {self.compression} "
+                "frame. Fetch it again: what was read so far would pass for a shorter file",
+                file=self.label,
+                byte=self.bytes_read,
             )
 
     def _frames(self, file: BinaryIO) -> Generator[bytes, None, bool]:
@@ -198,7 +203,7 @@ class TextReader(BlockReader):
             blocks = self._decoded(encoding, first, blocks)
             first = next(blocks, b"")
         if (kind := foreign(first)) is not None:
-            raise CorruptSourceError(f"{self.label}: {kind}")
+            raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
         if first:
             yield first
         del first  # not kept while the others are made
@@ -211,8 +216,10 @@ class TextReader(BlockReader):
                 text = decoder.decode(data, final=not data)
             except UnicodeDecodeError as error:
                 raise CorruptSourceError(
-                    f"{self.label}: is not {encoding.upper()} near byte {safe(byte + error.start)} of its content, "
-                    "although it begins with its byte order mark. Fetch the file again, or convert it to UTF-8"
+                    f"{self.label}: is not {encoding.upper()} near byte {byte + error.start} of its content, "
+                    "although it begins with its byte order mark. Fetch the file again, or convert it to UTF-8",
+                    file=self.label,
+                    byte=byte + error.start,
                 ) from None
             if text:
                 yield text.encode()

@@ -21,7 +21,6 @@ import orjson
 from dataprep_assets.bounds import at, is_close
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.blocks import TextReader
 from dataprep_assets.sources.json_elements import Elements, without_mark
 from dataprep_assets.sources.json_values import parse
@@ -199,10 +198,8 @@ class CohortReader:
             return BadRecord(row, byte, "invalid_utf8")
         if self._format == "jsonl":
             return BadRecord(row, byte, "bad_json")
-        broken = sentence(
-            f"{self._label}: record {safe(row)} at byte {safe(byte)} is not JSON; correct the file or fetch it again"
-        )
-        raise CorruptSourceError(broken) from None
+        broken = f"{self._label}: record {row} at byte {byte} is not JSON; correct the file or fetch it again"
+        raise CorruptSourceError(broken, file=self._label, row=row, byte=byte) from None
 
 
 def _lines(blocks: Iterator[bytes], largest: int) -> Iterator[tuple[int, bytes | None]]:

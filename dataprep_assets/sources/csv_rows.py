@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from dataprep_assets.errors import CorruptSourceError, DataprepError
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.blocks import BlockReader, TextReader
 from dataprep_assets.sources.first_rows import first_bad, other_delimiter
 from dataprep_assets.sources.input_format import Found, InputFile, InputFormat, RowByRow, RowReader
@@ -54,9 +53,12 @@ class _Lines:
         self.size += len(line or b"") + 1
         if line is None or self.size > self._most:
             raise CorruptSourceError(
-                f"{self._file.label}: row {safe(self.row)}, byte {safe(self.byte)}: has more than "
-                f"{safe(self._most, ',')} bytes, or a quote in it is not closed: nobody can tell where it ends. "
-                "Correct it, or raise `bad_records: {max_record_bytes: …}`"
+                f"{self._file.label}: row {self.row}, byte {self.byte}: has more than "
+                f"{self._most:,} bytes, or a quote in it is not closed: nobody can tell where it ends. "
+                "Correct it, or raise `bad_records: {max_record_bytes: …}`",
+                file=self._file.label,
+                row=self.row,
+                byte=self.byte,
             )
         self.delimiters.append(line.count(self._delimiter))
         try:
@@ -108,7 +110,10 @@ class CsvRows(RowByRow):
                     told = "a quote is not closed before the end of the file. Close it, or fetch the file again"
                     told += self._advice
                     raise CorruptSourceError(
-                        f"{file.label}: row {safe(row)}, byte {safe(lines.byte)}: {told}"
+                        f"{file.label}: row {row}, byte {lines.byte}: {told}",
+                        file=file.label,
+                        row=row,
+                        byte=lines.byte,
                     ) from None
             if not row:
                 if fields or why:
@@ -143,9 +148,12 @@ class CsvRows(RowByRow):
             return
         if self._file.format == "tsv":
             raise CorruptSourceError(
-                f"{self._file.label}: row {safe(lines.row)}, byte {safe(lines.byte)}: a quoted value goes over "
-                f"{safe(len(lines.delimiters), ',')} lines that each look like a row. Set `csv_quotes: false` if a "
-                "quote is a character in this file, `true` if values are quoted. Or write it as JSON lines"
+                f"{self._file.label}: row {lines.row}, byte {lines.byte}: a quoted value goes over "
+                f"{len(lines.delimiters):,} lines that each look like a row. Set `csv_quotes: false` if a "
+                "quote is a character in this file, `true` if values are quoted. Or write it as JSON lines",
+                file=self._file.label,
+                row=lines.row,
+                byte=lines.byte,
             )
         # of CSV, where line ends in values are common: a text with as many commas in each line looks like this, too
         if columns > 1 and self.merged is None:
@@ -156,7 +164,8 @@ class CsvRows(RowByRow):
             why = why or "it has a name twice"
             raise CorruptSourceError(
                 f"{self._file.label}: its first line is no header: {why}. It must have the names of the fields, each "
-                "once"
+                "once",
+                file=self._file.label,
             )
         return names
 
@@ -168,8 +177,8 @@ def merged_rows(reader: RowReader, label: str) -> str:
     if not isinstance(reader, CsvRows) or reader.merged is None:
         return ""
     row, byte = reader.merged
-    return sentence(
-        f"csv_quotes: {label}: row {safe(row)}, byte {safe(byte)}: its lines all look like rows. Set `false` if a "
+    return (
+        f"csv_quotes: {label}: row {row}, byte {byte}: its lines all look like rows. Set `false` if a "
         "quote is a character there, `true` if not"
     )
 

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.sentences import safe
 
 
 def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None:
@@ -22,7 +21,7 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
     free = shutil.disk_usage(folder).free
     if free < wanted:
         raise SourceError(
-            f"not enough room in {path}: {safe(needed_bytes)} bytes are to be fetched, {wanted} are wanted free "
-            f"({headroom:.0%} headroom), {free} are. Free {safe(wanted - free)} bytes, choose a larger disk "
+            f"not enough room in {path}: {needed_bytes} bytes are to be fetched, {wanted} are wanted free "
+            f"({headroom:.0%} headroom), {free} are. Free {wanted - free} bytes, choose a larger disk "
             "(cache_dir or HF_HUB_CACHE), or fetch fewer files. Nothing was fetched"
         )

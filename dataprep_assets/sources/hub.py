@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from dataprep_assets.errors import ConfigError, SourceError, TransferError
-from dataprep_assets.sentences import typed
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.sources.hub_cache import (
     COMMIT,
@@ -130,7 +129,7 @@ class HubRepo:
             return soon.run(ask, label=label)
         except TransferError as error:
             raise TransferError(
-                f"{typed(error)}. Is {self.hub_url} reachable from here? HF_ENDPOINT names another hub; `source: "
+                f"{error}. Is {self.hub_url} reachable from here? HF_ENDPOINT names another hub; `source: "
                 f"{{kind: hf_cache}}` reads what this machine has"
             ) from error
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.keys import why_not_a_name
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -155,7 +154,7 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
     if dangling:
         shown = ", ".join(sorted(dangling)[:5]) + (", ..." if len(dangling) > 5 else "")
         raise SourceError(
-            f"{safe(len(dangling))} file(s) of {snapshot} have lost their blob: {shown}. Mirror the revision again"
+            f"{len(dangling)} file(s) of {snapshot} have lost their blob: {shown}. Mirror the revision again"
         )
     return sorted(files, key=lambda file: file.relpath)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from dataprep_assets.errors import SourceError, raise_alone
-from dataprep_assets.sentences import safe
 from dataprep_assets.sources.hub_cache import HubFile
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs, without_queries
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, parse_retry_after
@@ -61,9 +60,7 @@ class RemoteFile:
         if found.etag is not None and found.etag != self.file.etag:
             raise SourceError(f"{self.label}: the hub serves object {found.etag}, the file list says {self.file.etag}")
         if found.size is not None and found.size != self.file.size:
-            raise SourceError(
-                f"{self.label}: the hub serves {safe(found.size)} bytes, the file list says {self.file.size}"
-            )
+            raise SourceError(f"{self.label}: the hub serves {found.size} bytes, the file list says {self.file.size}")
         self.location = found.location
 
     def read_range(self, start: int, end: int) -> Iterator[bytes]:

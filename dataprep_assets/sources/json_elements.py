@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 
 from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.contents import BOM
 
 _WHITE = b" \t\r\n"
@@ -59,14 +58,12 @@ class Elements:
             yield from self._feed(data)
             self._byte += len(data)
         if not self._closed:
-            began = (
-                sentence(f"in record {safe(self._rows + 1)}, which begins at byte {safe(self._element)}")
-                if self._depth
-                else "at once"
-            )
+            began = f"in record {self._rows + 1}, which begins at byte {self._element}" if self._depth else "at once"
             raise CorruptSourceError(
-                f"{self._label}: the file ends {typed(began)}: byte {safe(self._byte)} is its end, not that of the "
-                f"{self._what}. It was cut, or a quote or bracket is missing; fetch it again"
+                f"{self._label}: the file ends {began}: byte {self._byte} is its end, not that of the "
+                f"{self._what}. It was cut, or a quote or bracket is missing; fetch it again",
+                file=self._label,
+                byte=self._byte,
             )
 
     def _feed(self, data: bytes) -> Iterator[tuple[int, bytes | None]]:
@@ -109,8 +106,9 @@ class Elements:
             return blank
         if data[blank] != self._opening:
             raise CorruptSourceError(
-                f"{self._label}: byte {safe(self._byte + blank)} does not begin a JSON {self._what}; correct "
-                "cohorts.format"
+                f"{self._label}: byte {self._byte + blank} does not begin a JSON {self._what}; correct cohorts.format",
+                file=self._label,
+                byte=self._byte + blank,
             )
         self._depth = 1
         self._element = self._byte + blank + 1
@@ -166,6 +164,8 @@ class Elements:
 
     def _broken(self, byte: int) -> CorruptSourceError:
         return CorruptSourceError(
-            f"{self._label}: byte {safe(byte)}, after {self._rows} records, is not what a JSON {self._what} has there; "
-            "correct the file or fetch it again"
+            f"{self._label}: byte {byte}, after {self._rows} records, is not what a JSON {self._what} has there; "
+            "correct the file or fetch it again",
+            file=self._label,
+            byte=byte,
         )

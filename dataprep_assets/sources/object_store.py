@@ -38,7 +38,6 @@ from typing import Any
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.access import Listing
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stores import ranged
@@ -251,10 +250,8 @@ class _Fetcher:
         if (info.version, info.bytes) != (entry.etag, entry.size_bytes):
             raise _changed(
                 label,
-                sentence(
-                    f"the store has {safe(info.bytes)} bytes of version {info.version}, the manifest says "
-                    f"{entry.size_bytes} of {entry.etag}"
-                ),
+                f"the store has {info.bytes} bytes of version {info.version}, the manifest says "
+                f"{entry.size_bytes} of {entry.etag}",
             )
         return info
 
@@ -305,7 +302,7 @@ class _Fetcher:
 
 def _changed(label: str, difference: str) -> SourceError:
     return SourceError(
-        f"{label}: the object changed since the manifest was made ({typed(difference)}). Materialize `manifest` again "
+        f"{label}: the object changed since the manifest was made ({difference}). Materialize `manifest` again "
         "if that was meant; otherwise restore the object"
     )
 

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.sentences import safe
 
 BATCH_BYTES = 64 << 20
 """Most bytes of a decoded batch of rows, or of half of one where pages differ much (`_Column.bytes`)."""
@@ -66,7 +65,7 @@ def rows_at_once(
             found.append(_Column.of(file, chunk, max(1, of_group.num_rows), width))
     if (least := sum(column.bytes(1) for column in found)) > PAGE_BYTES:
         raise FormatError(
-            f"one row takes pages of {safe(len(found), ',')} columns with {safe(least, ',.0f')} bytes; {PAGE_BYTES:,} "
+            f"one row takes pages of {len(found):,} columns with {least:,.0f} bytes; {PAGE_BYTES:,} "
             "are the most that is decoded at once. Write the file with smaller pages"
         )
     if sum(column.bytes(most) for column in found) <= BATCH_BYTES:
@@ -98,8 +97,8 @@ class _Column:
         for page in pages:
             if max(page.bytes, page.values * width) > PAGE_BYTES:
                 raise FormatError(
-                    f"a page of column {chunk.path_in_schema} has {page.values:,} values in {safe(page.bytes, ',')} "
-                    f"bytes; {safe(PAGE_BYTES, ',')} bytes are the most that is decoded at once. Write the file with "
+                    f"a page of column {chunk.path_in_schema} has {page.values:,} values in {page.bytes:,} "
+                    f"bytes; {PAGE_BYTES:,} bytes are the most that is decoded at once. Write the file with "
                     "smaller pages"
                 )
         is_flat = chunk.num_values == rows
@@ -145,7 +144,7 @@ def _pages(file: int, chunk: Any) -> Iterator[_Page]:
         # Fields of PageHeader: the page's type, its uncompressed and its compressed size.
         kind, decoded, stored = (header.get(field, 0) for field in (1, 2, 3))
         if not all(isinstance(value, int) and value >= 0 for value in (kind, decoded, stored)):
-            raise FormatError(f"the page header at byte {safe(at)} is damaged")
+            raise FormatError(f"the page header at byte {at} is damaged")
         # 7 is the header of a dictionary page. In each of these headers the first field is the number of values.
         counts = header.get(_DATA_PAGES.get(kind, 7), {})
         values = counts.get(1, 0) if isinstance(counts, dict) else 0
@@ -163,7 +162,7 @@ def _header(file: int, at: int, end: int) -> tuple[dict[int, Any], int]:
             return _Struct(data).read()
         except IndexError:
             if len(data) < length:
-                raise FormatError(f"the page header at byte {safe(at)} is damaged") from None
+                raise FormatError(f"the page header at byte {at} is damaged") from None
             length *= 16  # statistics contain whole values
 
 

@@ -19,9 +19,8 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import orjson
 
 from dataprep_assets.bounds import MOST_VALUES, at, has_too_many_values, is_close
-from dataprep_assets.errors import CorruptSourceError, FormatError, out_of_memory
+from dataprep_assets.errors import CorruptSourceError, FormatError, RowPosition, out_of_memory
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.contents import BOM, no_table
 from dataprep_assets.sources.json_values import fault
 from dataprep_assets.sources.parquet_pages import rows_at_once
@@ -49,6 +48,11 @@ class BadRecord:
     def __str__(self) -> str:
         """The reason in words: `bad_json (a lone surrogate)`."""
         return f"{self.reason} ({self.fault})" if self.fault else self.reason
+
+    @property
+    def position(self) -> RowPosition:
+        """Where it is in its file."""
+        return RowPosition(row=self.row, byte=self.byte) if self.byte >= 0 else RowPosition(row=self.row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +292,7 @@ class ParquetBlocks(ABC, Generic[B]):
                             first += part.num_rows
                     row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
-            raise out_of_memory(sentence(f"{self._label}, near row {safe(row)}")) from None
+            raise out_of_memory(f"{self._label}, near row {row}") from None
         except (
             pa.ArrowException,
             OSError,
@@ -332,7 +336,9 @@ class ParquetBlocks(ABC, Generic[B]):
             if (kind := no_table(self._path, ".parquet")) is not None:
                 return CorruptSourceError(f"{self._label}: {kind}")
         return CorruptSourceError(
-            f"{self._label}: Parquet cannot be read near row {safe(row)}: {error}. Fetch the file again"
+            f"{self._label}: Parquet cannot be read near row {row}: {error}. Fetch the file again",
+            file=self._label,
+            row=row,
         )
 
 

@@ -18,7 +18,6 @@ import orjson
 
 from dataprep_assets.bounds import MOST_PARSED, at, is_close
 from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.sentences import safe
 from dataprep_assets.sources.blocks import TextReader
 from dataprep_assets.sources.contents import BOM, is_array
 from dataprep_assets.sources.input_format import (
@@ -194,8 +193,11 @@ class JsonRows(ReadThrough[TextReader]):
             return parse(raw)
         except orjson.JSONDecodeError as error:
             raise CorruptSourceError(
-                f"{self._label}: begins like a JSON array and is not one: element {safe(number)}, at byte "
-                f"{safe(byte)}, is not JSON: {error.msg}. Correct it, or write one object a line"
+                f"{self._label}: begins like a JSON array and is not one: element {number}, at byte "
+                f"{byte}, is not JSON: {error.msg}. Correct it, or write one object a line",
+                file=self._label,
+                row=number,
+                byte=byte,
             ) from error
 
 
@@ -287,9 +289,11 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
             block.bad.append(BadRecord(number, -1, "invalid_utf8"))
         except (ValueError, OverflowError, LookupError) as error:  # whose message can have the value
             raise CorruptSourceError(
-                f"{file.label}: row {safe(number)} has a value that Python has not ({type(error).__name__}): a date "
+                f"{file.label}: row {number} has a value that Python has not ({type(error).__name__}): a date "
                 "beyond the year 9999, a time in an unknown zone, or two fields of one name. Correct it, or write it "
-                "as a text"
+                "as a text",
+                file=file.label,
+                row=number,
             ) from None
     return block
 

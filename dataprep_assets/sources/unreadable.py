@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from dataprep_assets.errors import BadRecordError, SourceError
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.blocks import TextReader
 from dataprep_assets.sources.contents import Kind, shape
 from dataprep_assets.sources.row_files import BadRecord
@@ -19,8 +18,8 @@ _TABLES = ("parquet", "arrow")
 
 def place_of(bad: BadRecord, asked: str = "") -> str:
     """Where a bad record is and why it is one, in a sentence; `asked` names the key of a field that it lacks."""
-    byte = sentence(f", byte {safe(bad.byte)}") if bad.byte >= 0 else ""  # -1 where the format has no positions
-    return sentence(f"row {safe(bad.row)}{typed(byte)}: {bad}{asked}")
+    byte = f", byte {bad.byte}" if bad.byte >= 0 else ""  # -1 where the format has no positions
+    return f"row {bad.row}{byte}: {bad}{asked}"
 
 
 def shape_of(path: Path, format: str, compression: str | None) -> Kind | None:
@@ -48,4 +47,4 @@ def unreadable(
     kind = shape_of(path, format, compression)
     told = f"; {kind}" if kind is not None else ". Correct the file, or take it out of the source"
     none = "no row of it can be read" if whole else "none of its first rows can be read"
-    return BadRecordError(f"{label}: {none}. The first is {typed(first)}{told}")
+    return BadRecordError(f"{label}: {none}. The first is {first}{told}", file=label)

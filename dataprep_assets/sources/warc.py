@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.blocks import TextReader
 from dataprep_assets.sources.input_format import Found, InputFormat, RowByRow
 from dataprep_assets.sources.row_files import TOO_LARGE, BadRecord
@@ -66,24 +65,24 @@ class WarcRows(RowByRow):
             for number, record in enumerate(records, 1):
                 yield self._row(number, record)
         except (OSError, ValueError) as error:
-            raise self._corrupt(sentence(f"cannot be read after record {safe(number)}: {error}")) from error
+            raise self._corrupt(f"cannot be read after record {number}: {error}") from error
 
     def _row(self, number: int, record: Any) -> Found:
         byte, headers, most = record.stream_pos, record.headers, self._file.max_record_bytes
         declared = headers.get("Content-Length") or ""
         # without one, or with a wrong one, the next record would begin somewhere else
         if not (declared.isascii() and declared.isdigit()):
-            raise self._corrupt(sentence(f"row {safe(number)}, byte {safe(byte)}: has no valid Content-Length"))
+            raise self._corrupt(f"row {number}, byte {byte}: has no valid Content-Length")
         size, kind = int(declared), headers.get("WARC-Type")
         if record.content_length != size:  # fastwarc looks for this one name as the standard spells it
             raise self._corrupt(
-                sentence(f"row {safe(number)}, byte {safe(byte)}: spells a header otherwise than Content-Length"),
+                f"row {number}, byte {byte}: spells a header otherwise than Content-Length",
                 "Write it so",
             )
         data = b"" if size > most else record.reader.read()
         # consume() skips what was not read, and says how much there was: less than declared if the file was cut.
         if record.consume() + len(data) != size:
-            raise self._corrupt(sentence(f"row {safe(number)}, byte {safe(byte)}: the file ends inside of it"))
+            raise self._corrupt(f"row {number}, byte {byte}: the file ends inside of it")
         row: dict[str, Any] | BadRecord | None
         if kind not in (*_TEXTS, *_PAGES):
             row = None
@@ -104,7 +103,7 @@ class WarcRows(RowByRow):
         return sum(1 for _ in self._found())
 
     def _corrupt(self, why: str, remedy: str = "Fetch the file again") -> CorruptSourceError:
-        return CorruptSourceError(f"{self._file.label}: WARC: {typed(why)}. {remedy}")
+        return CorruptSourceError(f"{self._file.label}: WARC: {why}. {remedy}")
 
 
 FORMAT = InputFormat(rows=WarcRows, needs="fastwarc", extra="dataprep-assets[warc]")

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.graph.finding import REBUILD, Finding, Row, judged, verdict
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 BLOCK = 1 << 20
@@ -56,16 +55,14 @@ def eye_test(
         document = int(np.searchsorted(ends, np.uint64(offset), side="right"))
         shown = {k: v for k, v in row.items() if k != "text" or not sensitive}
         rows.append({"offset": offset, "document": document, **shown})
-        place = sentence(f"{tokens_path.name}: window at token offset {safe(offset)} (document {safe(document)})")
-        foreign += [sentence(f"{typed(place)}: {why}") for why in _foreign(window, bundle.vocab_size)]
+        place = f"{tokens_path.name}: window at token offset {offset} (document {document})"
+        foreign += [f"{place}: {why}" for why in _foreign(window, bundle.vocab_size)]
         unlikely = list(_unlikely(window, row))
-        odd += [sentence(f"{typed(place)}: {why}") for why in unlikely]
+        odd += [f"{place}: {why}" for why in unlikely]
         odd_windows += bool(unlikely)
     if hole := _hole(tokens):
         first, length = hole
-        odd.append(
-            sentence(f"{tokens_path.name}: {length} times id 0 in a row from token offset {safe(first)}, as in a hole")
-        )
+        odd.append(f"{tokens_path.name}: {length} times id 0 in a row from token offset {first}, as in a hole")
     return verdict(
         foreign + odd,
         f"{len(rows)} windows of {len(tokens)} tokens decode to plausible text.",
@@ -121,16 +118,14 @@ def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
     """Why a window does not look like text; some real documents do not either."""
     # in a shorter window too few ids repeat to tell text from noise
     if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
-        yield sentence(
-            f"{safe(row['bits_per_token'])} bits per token: noise over the vocabulary has {row['noise_bits']}"
-        )
+        yield f"{row['bits_per_token']} bits per token: noise over the vocabulary has {row['noise_bits']}"
     if row["printable"] < 0.7:
         yield f"only {row['printable']:.0%} of the decoded characters are printable"
     if row["longest_run"] >= LONGEST_RUN:
         yield f"one id {row['longest_run']} times in a row"
     if len(window) >= WINDOW // 4:
         if row["bits_per_token"] < 3.0:
-            yield sentence(f"{safe(row['bits_per_token'])} bits per token: text has 6 to 11")
+            yield f"{row['bits_per_token']} bits per token: text has 6 to 11"
         # of ids of 32 bits that are read as 16, every second one is a high half, mostly 0
         halves = (window[::2], window[1::2])
         low, high = sorted(np.unique(half, return_counts=True)[1].max() / len(half) for half in halves)

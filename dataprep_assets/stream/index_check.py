@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import Documents
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 
@@ -39,14 +38,8 @@ class IndexCheck:
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         expected = documents.rows[:count]
         if len(wrong := np.flatnonzero(self.rows.rows(file, first, first + count) != expected)):
-            yield sentence(
-                f"{label}: row {safe(expected[wrong[0]])}: {ROWS} has another row for document "
-                f"{safe(first + int(wrong[0]))}"
-            )
+            yield (f"{label}: row {expected[wrong[0]]}: {ROWS} has another row for document {first + int(wrong[0])}")
         if documents.ids is None or self.stored is None:
             return
         if len(wrong := np.flatnonzero(self.stored[first : first + count] != documents.ids[:count])):
-            yield sentence(
-                f"{label}: row {safe(expected[wrong[0]])}: {IDS} has another id for document "
-                f"{safe(first + int(wrong[0]))}"
-            )
+            yield (f"{label}: row {expected[wrong[0]]}: {IDS} has another id for document {first + int(wrong[0])}")

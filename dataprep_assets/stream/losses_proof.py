@@ -11,7 +11,7 @@ from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, 
 from dataprep_assets.graph.proof_level import Level, at_level
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import number_of, safe, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 
 LOSSES_PROOF = Proof(
@@ -42,17 +42,14 @@ def losses_within_limit(receipt: Receipt, limit: float) -> Finding:
         ("dropped_characters", "dropped character", ledger.dropped_characters, ledger.text_characters),
     )
     defects = [
-        sentence(
-            f"{name_of(receipt)}: {number_of(count, noun)} of {total} ({count / total:.1%})"
-            f"{typed(_worst(receipt, name))}"
-        )
+        (f"{name_of(receipt)}: {count_of(count, noun)} of {total} ({count / total:.1%}){_worst(receipt, name)}")
         for name, noun, count, total in kinds
         if count > limit * total
     ]
     return verdict(
         defects,
-        f"{number_of(ledger.unknown_tokens, 'unknown token')} and "
-        f"{number_of(ledger.dropped_characters, 'dropped character')}, at most {safe(f'{limit:.2%}')} of the text.",
+        f"{count_of(ledger.unknown_tokens, 'unknown token')} and "
+        f"{count_of(ledger.dropped_characters, 'dropped character')}, at most {f'{limit:.2%}'} of the text.",
         "Use a tokenizer for this language, or raise `tokenizer.max_loss`",
         facts={name: count for name, _, count, _ in kinds},
         warning=True,
@@ -64,4 +61,4 @@ def _worst(receipt: Receipt, name: str) -> str:
     lines: list[Mapping[str, Any]] = sorted(
         (line for line in receipt.sources if line.get(name)), key=lambda line: -int(line[name])
     )
-    return sentence(f", most in {first_of([line['file'] for line in lines], _WORST)}") if lines else ""
+    return f", most in {first_of([line['file'] for line in lines], _WORST)}" if lines else ""

@@ -22,7 +22,6 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import RunWriter
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.records import Block
 from dataprep_assets.sources.unreadable import ADVICE, place_of
@@ -161,7 +160,7 @@ class _Counting:
             self._encoder.encode,
             documents.texts,
             self._encoder.bundle.name,
-            lambda at: sentence(f"{self._part.label}: row {safe(int(documents.rows[at]))}"),
+            lambda at: f"{self._part.label}: row {int(documents.rows[at])}",
         )
         # before documents are cut: the reference encodes whole texts
         self._recheck_sample(documents, ids, offsets)
@@ -182,7 +181,9 @@ class _Counting:
         for bad in block.bad:
             self._first_bad = self._first_bad or place_of(bad, self._plan.fields.asked(bad.reason))
             if self._plan.bad_records == "fail":
-                raise BadRecordError(f"{self._part.label}: {typed(self._first_bad)}. {ADVICE}")
+                raise BadRecordError(
+                    f"{self._part.label}: {self._first_bad}. {ADVICE}", file=self._part.label, **bad.position
+                )
             self._dropped[bad.reason] += 1
             self.quarantine.append((bad.row, bad.byte, bad.reason))
         self._rows += len(block.texts) + len(block.bad)

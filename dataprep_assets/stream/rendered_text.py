@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.sentences import number_of, safe, sentence
+from dataprep_assets.plural import count_of
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _MANY = 0.5
@@ -20,8 +20,8 @@ def literal_lines(ledger: Ledger, special_tokens: str) -> Iterator[str]:
     """A line for the end of a run, if documents hold special tokens; `special_tokens` says how those were read."""
     if ledger.special_literals:
         read = "stay plain text" if special_tokens == "text" else "have the ids of these"
-        yield sentence(
-            f"special tokens in texts: {number_of(ledger.special_literals, 'document')} of {ledger.documents:,} hold "
+        yield (
+            f"special tokens in texts: {count_of(ledger.special_literals, 'document')} of {ledger.documents:,} hold "
             f"some, which {read} (`special_tokens: {special_tokens}`)"
         )
 
@@ -41,8 +41,8 @@ def rendered_remarks(
         return
     seen = list(texts)
     if (held := bundle.special_literals.count(seen)) and held >= _MANY * len(seen):
-        told = sentence(
-            f"{'.'.join(map(str, keys))}: {held} of the first {number_of(len(seen), 'text')} hold special tokens of "
-            f"{safe(bundle.name)}, which stay plain text. Set it to match if a template wrote them"
+        told = (
+            f"{'.'.join(map(str, keys))}: {held} of the first {count_of(len(seen), 'text')} hold special tokens of "
+            f"{bundle.name}, which stay plain text. Set it to match if a template wrote them"
         )
         yield Remark(keys=keys, sentence=told, hint=True)

@@ -20,7 +20,7 @@ from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -82,9 +82,8 @@ def _left(directory: Path, receipt: Receipt, plan: StreamPlan, held: Sequence[in
     rows = document_rows(directory, receipt)
     for document in list(held)[:3]:
         file, row = rows.locate(int(document))
-        yield sentence(
-            f"{name}: {receipt.sources[file]['file']}: row {safe(row)} is retracted and is document {safe(document)} "
-            "of the shard"
+        yield (
+            f"{name}: {receipt.sources[file]['file']}: row {row} is retracted and is document {document} of the shard"
         )
     if len(held) > 3:
         yield f"{name}: {len(held) - 3} more retracted documents"
@@ -120,9 +119,9 @@ def _copies(
                 break
         if document is not None:
             file, other = rows.locate(document)
-            told = sentence(
-                f"{name}: the tokens of {file_name}: row {safe(row)}, which is retracted, are in {TOKENS}, in "
-                f"document {safe(document)}, {receipt.sources[file]['file']}: row {safe(other)}"
+            told = (
+                f"{name}: the tokens of {file_name}: row {row}, which is retracted, are in {TOKENS}, in "
+                f"document {document}, {receipt.sources[file]['file']}: row {other}"
             )
             yield told, is_whole
 
@@ -175,7 +174,7 @@ def made_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint
     """
     return verdict(
         _holding(shards, listed, whole),
-        f"No document of its {safe_number_of(len(shards), 'shard')} is on the list of {number_of(len(listed), 'id')}."
+        f"No document of its {count_of(len(shards), 'shard')} is on the list of {count_of(len(listed), 'id')}."
         if len(listed)
         else _NONE_LISTED,
         "Materialize token_bins, then combined_bins",

@@ -21,7 +21,6 @@ from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, SAMP
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.stream.index_check import IndexCheck
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, document_rows
@@ -73,7 +72,7 @@ def certificate_valid(receipt: Receipt, bundle: TokenizerBundle, special_tokens:
         defects.append(f"{name}: the certificate is void: {void}")
     if (used := receipt.inputs.get("tokenizer")) != bundle.digest:
         defects.append(f"{name}: was encoded with tokenizer {used}, {bundle.name} is {bundle.digest}")
-    defects += [sentence(f"{name}: {typed(d)}") for d in _uncovered(receipt, ledger, certificate)]
+    defects += [f"{name}: {d}" for d in _uncovered(receipt, ledger, certificate)]
     warning = not defects and drift is not None
     if warning:
         defects.append(f"{name}: the certificate does not cover what is installed here: {drift}")
@@ -176,8 +175,8 @@ def round_trip(
         defects += _differences(reading, part, layout, fields, index, selection, quarantined.get(label, []))
     every = "every document" if samples is None else f"{compared} documents"
     return verdict(
-        (f"{name_of(receipt)}: {typed(d)}" for d in defects),
-        f"{every} of {safe(len(chosen))} source files, encoded again, {'is' if samples is None else 'are'} as stored.",
+        (f"{name_of(receipt)}: {d}" for d in defects),
+        f"{every} of {len(chosen)} source files, encoded again, {'is' if samples is None else 'are'} as stored.",
         f"Source or shard changed since it was built: verify `snapshot`. {REBUILD}",
         facts={
             "documents_compared": compared,
@@ -260,7 +259,7 @@ class _Layout:
     def difference(self, document: int, expected: NDArray[np.int64]) -> str | None:
         """How the stored document differs from what it should be; None when it does not."""
         if document >= len(self.ends):
-            return sentence(f"would be document {safe(document)}, the shard has {len(self.ends)}")
+            return f"would be document {document}, the shard has {len(self.ends)}"
         start = int(self.ends[document - 1]) if document else 0
         stored = self.tokens[start : int(self.ends[document])]
         if np.array_equal(stored, expected):
@@ -268,9 +267,9 @@ class _Layout:
         shared = min(len(stored), len(expected))
         apart = np.flatnonzero(stored[:shared] != expected[:shared])
         at = int(apart[0]) if len(apart) else shared
-        return sentence(
-            f"document {safe(document)} has {len(stored)} stored tokens, the reference gives {len(expected)}; they "
-            f"part at token offset {safe(start + at)}"
+        return (
+            f"document {document} has {len(stored)} stored tokens, the reference gives {len(expected)}; they "
+            f"part at token offset {start + at}"
         )
 
 
@@ -304,7 +303,7 @@ def _differences(
             for at, ids in zip(here.tolist(), expected, strict=True):
                 if done + at not in told and (why := layout.difference(first + done + at, ids)):
                     told.add(done + at)
-                    yield sentence(f"{part.label}: row {safe(documents.rows[at])}: {typed(why)}")
+                    yield f"{part.label}: row {documents.rows[at]}: {why}"
         yield from index.differences(documents, reading.file, first + done, part.label)
         done += len(documents.texts)
     if done != reading.line["documents"]:
@@ -341,9 +340,7 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("it is written otherwise")
             except (ValueError, KeyError, TypeError) as error:
-                raise FormatError(
-                    f"{path}: line {safe(number)} is not a quarantined row: {error}. {REBUILD}"
-                ) from error
+                raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. {REBUILD}") from error
     return found
 
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.graph.finding import REBUILD, SHOWN, Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
 from dataprep_assets.stream.token_stream import StreamPlan
 
@@ -63,7 +62,7 @@ def boundaries_match(
     todo = "The text holds its own specials: render it without them, or use `special_tokens: text`"
     from_text = not seen.defects and ledger.special_literals > 0 and facts.special_tokens == "match"
     return verdict(
-        [f"{name_of(receipt)}: {typed(d)}" for d in seen.defects + seen.doubled],
+        [f"{name_of(receipt)}: {d}" for d in seen.defects + seen.doubled],
         f"{len(ends)} documents begin and end as configured (separator {separator}, BOS {bos}); "
         f"{ledger.literal_separators} more separators come from text.",
         todo if from_text else rebuild,
@@ -124,10 +123,8 @@ class _Boundaries:
         if len(where):
             index = int(where[0])
             self.defects.append(
-                sentence(
-                    f"document {safe(first + index)} (from token offset {safe(int(starts[index]))}) {what}; "
-                    f"{len(where)} documents of {first} to {first + len(wrong) - 1} are like it"
-                )
+                f"document {first + index} (from token offset {int(starts[index])}) {what}; "
+                f"{len(where)} documents of {first} to {first + len(wrong) - 1} are like it"
             )
 
     def read_tokens(self) -> None:
@@ -166,9 +163,7 @@ class _Boundaries:
         for offset in offsets[: SHOWN - len(self.doubled)].tolist():
             document = int(np.searchsorted(self._ends, np.uint64(offset), side="right"))
             self.doubled.append(
-                sentence(
-                    f"doubled {kind} (id {token}) at token offsets {offset - 1} and {offset}, document {safe(document)}"
-                )
+                f"doubled {kind} (id {token}) at token offsets {offset - 1} and {offset}, document {document}"
             )
 
 

@@ -11,7 +11,7 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.integrity.digest import canonical_json, sha256_file
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 
 FILES = "files.jsonl"
@@ -32,8 +32,8 @@ def read_files(directory: Path) -> list[dict[str, Any]]:
                 line = json_of(text)
                 lines.append({**line, "relpath": str(line["relpath"]), "sha256": str(line["sha256"])})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        where = sentence(f"{path}: line {safe(len(lines) + 1)}")
-        raise FormatError(f"{typed(where)}: not that of a snapshot: {error}. Materialize `snapshot` again") from error
+        where = f"{path}: line {len(lines) + 1}"
+        raise FormatError(f"{where}: not that of a snapshot: {error}. Materialize `snapshot` again") from error
     return lines
 
 
@@ -55,7 +55,7 @@ def digests_match(
     present = [path for label, path in paths.items() if label in expected and path.is_file()]
     return verdict(
         [*others, *_differing(expected, paths, digests)],
-        f"{safe_number_of(len(expected), 'file')}: SHA-256 as listed.",
+        f"{count_of(len(expected), 'file')}: SHA-256 as listed.",
         "Fetch these files again: materialize `snapshot` of their shard",
         facts={"files": len(expected), "bytes": sum(path.stat().st_size for path in present)},
     )
@@ -90,11 +90,9 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
     needed = expected_more_bytes + int(expected_more_bytes * headroom)
     short = needed - usage.free
     return verdict(
-        [f"{path}: {safe(needed)} bytes are needed ({headroom:.0%} headroom), {usage.free} are free"]
-        if short > 0
-        else [],
-        f"{safe(usage.free)} bytes are free, {needed} are needed.",
-        f"Free {safe(short)} bytes, choose a larger disk, or materialize fewer shards",
+        [f"{path}: {needed} bytes are needed ({headroom:.0%} headroom), {usage.free} are free"] if short > 0 else [],
+        f"{usage.free} bytes are free, {needed} are needed.",
+        f"Free {short} bytes, choose a larger disk, or materialize fewer shards",
         facts={
             "used_bytes": usage.used,
             "free_bytes": usage.free,

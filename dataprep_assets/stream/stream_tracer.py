@@ -17,7 +17,6 @@ from dataprep_assets.graph.trace import Question, SourceBytes, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.handle import ArtifactHandle
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import QUARANTINE, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -74,7 +73,7 @@ class StreamTracer(Tracer):
                 self._locates.append(spec.places(store, receipts))
             except DataprepError as error:
                 # noted, not raised: the document is found in the other artifacts all the same
-                notes.append(sentence(f"{'/'.join(spec.path)} is not traced: {typed(error)}"))
+                notes.append(f"{'/'.join(spec.path)} is not traced: {error}")
         self.notes = tuple(notes)
 
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
@@ -173,7 +172,7 @@ class StreamTracer(Tracer):
     def _absence(self, question: Question) -> str:
         if question.file is not None:
             assert question.row is not None
-            absent = sentence(f"trace: row {safe(question.row)} of {question.file} is not a document: it")
+            absent = f"trace: row {question.row} of {question.file} is not a document: it"
             refusal = self._refusal(question.file, question.row)
             for shard in self.index.holders(question.file):
                 held = quarantined(shard.handle, question.file, question.row)
@@ -181,13 +180,13 @@ class StreamTracer(Tracer):
                 if held is not None and (refusal is None or held["reason"] not in refusal):
                     refusal = f"was dropped as {held['reason']}"
             if refusal is not None:
-                return sentence(f"{typed(absent)} {typed(refusal)}")
-            return sentence(f"{typed(absent)} is blank, was filtered or retracted, or lies beyond the file's end")
+                return f"{absent} {refusal}"
+            return f"{absent} is blank, was filtered or retracted, or lies beyond the file's end"
         what = "this text" if question.text is not None else "this id" if question.id is not None else question.way
         absent = f"trace: no document of {self._declaration.dataset} has {what}"
         value, ids = question.text if question.text is not None else question.id, self._ids()
         gone = None if value is None or ids is None else self._refusal_of(hash_id(value, ids.key))
-        return absent if gone is None else sentence(f"{typed(absent)}: {typed(gone)}")
+        return absent if gone is None else f"{absent}: {gone}"
 
     def _traced(self, shard: IndexedShard, document: int, shown: bool) -> Trace:
         span = self.index.span(shard, document)
@@ -248,7 +247,7 @@ def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[I
     found = store.receipts(artifacts)
     if missing := [str(a.partition) for a, receipt in zip(artifacts, found, strict=True) if receipt is None]:
         raise MissingArtifactError(
-            f"trace: {safe(len(missing))} of {safe(len(artifacts))} shards of {artifacts[0].dataset} are not there, "
+            f"trace: {len(missing)} of {len(artifacts)} shards of {artifacts[0].dataset} are not there, "
             f"the first is {missing[0]}. Run the dataset first"
         )
     return [IndexedShard(store, a, receipt) for a, receipt in zip(artifacts, found, strict=True) if receipt is not None]

@@ -21,7 +21,6 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stream.eye_test import eye_test
 from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
 from dataprep_assets.stream.retraction_proofs import no_retracted_document
@@ -156,10 +155,8 @@ def size_matches(directory: Path, receipt: Receipt, declared: str | None = None)
         defects.append(f"{name_of(receipt)}: its ids are {dtype}, those of its recipe are {declared}")
     if size != expected:
         defects.append(
-            sentence(
-                f"{name_of(receipt)}: {TOKENS} has {safe(size)} bytes, but {ledger.tokens} {dtype} tokens are "
-                f"{expected}: it is wrong from byte {safe(min(size, expected))} on, at the latest"
-            )
+            f"{name_of(receipt)}: {TOKENS} has {size} bytes, but {ledger.tokens} {dtype} tokens are "
+            f"{expected}: it is wrong from byte {min(size, expected)} on, at the latest"
         )
     # not rounded: of a file that was cut the fraction shows
     documents = (directory / ENDS).stat().st_size / 8
@@ -171,7 +168,7 @@ def size_matches(directory: Path, receipt: Receipt, declared: str | None = None)
         defects.append(str(error))
     return verdict(
         defects,
-        f"{safe(size)} bytes are {ledger.tokens} {dtype} tokens in {ledger.documents} documents.",
+        f"{size} bytes are {ledger.tokens} {dtype} tokens in {ledger.documents} documents.",
         REBUILD,
         facts={"bytes": size, "tokens": ledger.tokens, "documents": ledger.documents},
     )
@@ -200,10 +197,8 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
     defects = []
     if first is not None:
         defects.append(
-            sentence(
-                f"{name_of(receipt)}: id {first[1]} at token offset {safe(first[0])} of {TOKENS} is not below "
-                f"{vocab_size}; {outside} ids are not"
-            )
+            f"{name_of(receipt)}: id {first[1]} at token offset {first[0]} of {TOKENS} is not below "
+            f"{vocab_size}; {outside} ids are not"
         )
     if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.dtype_for_vocab(vocab_size)).itemsize:
         defects.append(f"{name_of(receipt)}: {dtype} cannot hold a vocabulary of {vocab_size}; larger ids have wrapped")

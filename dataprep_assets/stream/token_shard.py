@@ -30,7 +30,6 @@ from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.disk_room import writing
 from dataprep_assets.integrity.ledger import LOSSES, Ledger
 from dataprep_assets.integrity.receipt import Receipt, now, record_files, versions
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.files import boot_id
 from dataprep_assets.stream.part_encoder import encode_part
 from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
@@ -368,8 +367,11 @@ def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart
             reason = str(found.bad[0])  # which says more than was counted
         raise BadRecordError(
             f"{shard.artifact}: {dropped} of {ledger.rows_in} rows would be dropped {dict(ledger.dropped)}, more than "
-            f"the budget of {shard.budget:.4%}. The first is {file.label}, row {safe(row)}, byte {safe(byte)}: "
-            f"{reason}; the worst file is {worst[0]} with {worst[1]}. Correct the source, or raise `bad_records.budget`"
+            f"the budget of {shard.budget:.4%}. The first is {file.label}, row {row}, byte {byte}: "
+            f"{reason}; the worst file is {worst[0]} with {worst[1]}. Correct the source, or raise "
+            "`bad_records.budget`",
+            file=file.label,
+            row=row,
         )
 
 

@@ -21,7 +21,6 @@ from dataprep_assets.errors import BadRecordError, TokenizerError
 from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sentences import sentence, typed
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.first_rows import FirstRows
 from dataprep_assets.sources.input_format import AS_NAMED, Reading, RowReader
@@ -227,7 +226,7 @@ def refusal_of(part: SourcePart, found: FirstRows, *, policy: str, fields: Recor
         return ""
     place = place_of(found.bad, "" if fields is None else fields.asked(found.bad.reason))
     if found.has_good:
-        return sentence(f"{part.label}: {typed(place)}. {ADVICE}")
+        return f"{part.label}: {place}. {ADVICE}"
     return str(unreadable(part.path, part.format, part.compression, part.label, place, whole=found.whole))
 
 

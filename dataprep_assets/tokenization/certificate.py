@@ -18,7 +18,6 @@ from pydantic import NonNegativeInt
 
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.sentences import safe
 from dataprep_assets.tokenization import reference as library
 from dataprep_assets.tokenization.adversarial import SET, adversarial_documents
 from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
@@ -109,7 +108,7 @@ class Certificate:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Certificate":
         """The inverse of `to_json`."""
-        return cls(**(value | {"refused": tuple(value["refused"])}))
+        return cls(**value | {"refused": tuple(value["refused"])})
 
 
 def refuses_all(refused: Iterable[str]) -> bool:
@@ -376,7 +375,7 @@ class CertifiedEncoder:
         if not np.array_equal(self.reference.encode([text])[0], ids):
             kind = document_class(text, self.bundle.special_literals)
             raise CertificateError(
-                f"{safe(where)}: {self.certificate.engine} {self.certificate.engine_version} differs from the "
+                f"{where}: {self.certificate.engine} {self.certificate.engine_version} differs from the "
                 f"reference on this document (class {kind}). Declare `tokenizer.refuse: [{kind}]` and materialize "
                 "`engine_certificate` again, or set `tokenizer.engine: tokenizers`"
             )

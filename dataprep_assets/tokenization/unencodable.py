@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.sentences import typed
 from dataprep_assets.tokenization.library_errors import EncodingError
 
 _T = TypeVar("_T")
@@ -36,7 +35,7 @@ def encode_or_name(
                 encode([document])
             except EncodingError as error:
                 raise TokenizerError(
-                    f"{typed(where(index))}: the tokenizer {tokenizer} cannot encode this document: {error}. "
+                    f"{where(index)}: the tokenizer {tokenizer} cannot encode this document: {error}. "
                     "Correct the document, or use another tokenizer"
                 ) from None
         raise

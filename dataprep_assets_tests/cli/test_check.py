@@ -93,7 +93,9 @@ def test_every_mistake_of_every_declaration_is_told_with_its_line(project: Path)
     (empty,) = lines(project, "empty", told)
     assert empty.startswith("14: splits.val: valid/** matches none of the ")
     (short,) = lines(project, "short", told)
-    assert short.startswith("24: val: 1 tokens are less than one sample of 512, and StreamingDataset opens no dataset")
+    assert short.startswith(
+        "24: val: its tokens are less than one sample of 512, and StreamingDataset opens no dataset"
+    )
     assert lines(project, "enough", told) == []
     assert len(lines(project, "wrong", told)) >= 2
     assert "did you mean `splits`" in told

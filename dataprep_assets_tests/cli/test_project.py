@@ -3,25 +3,29 @@
 from itertools import permutations
 from pathlib import Path
 
+import pytest
+
 from dataprep_assets.cli import project
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.sentences import number_of, sentence
+from dataprep_assets.graph.privacy import OPEN
+from dataprep_assets.resources import StorageResource
 
 
-class Listing(DatasetDeclaration):
-    """A dataset with a retraction list."""
-
-    retractions: Path
-
-
-def test_a_command_with_several_datasets_shows_what_all_of_them_allow(tmp_path: Path) -> None:
-    (listing := tmp_path / "retracted.jsonl").write_text("{}\n")
-    short = Listing(dataset="short_list", sensitive=True, retractions=listing)
-    others = DatasetDeclaration(dataset="no_list", sensitive=True), DatasetDeclaration(dataset="public")
-    for loaded in permutations((short, *others)):
+def test_a_command_with_several_datasets_shows_what_all_of_them_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project, "storage", lambda: StorageResource(root=str(tmp_path)))
+    declared = [
+        DatasetDeclaration(dataset="ward", sensitive=True, small_cell=20),
+        DatasetDeclaration(dataset="clinic", sensitive=True),
+        DatasetDeclaration(dataset="public"),
+    ]
+    for loaded in permutations(declared):
         with project.one_command():
+            assert project.privacy() == OPEN
             for declaration in loaded:
                 project._running[-1].take(declaration)
-            assert project.shown(sentence(f"{number_of(2059, 'note')} of {number_of(3, 'patient')}")) == (
-                "about 2,000 notes of < 11 patients"
-            )
+            assert project.privacy().count(15) == "< 20"
+            assert "3 patients" not in project.privacy().text("3 patients", "built")
+    kept = "".join(path.read_text() for path in tmp_path.rglob("texts.log"))
+    assert kept.count("3 patients") == 6

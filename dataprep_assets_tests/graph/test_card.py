@@ -207,8 +207,8 @@ def test_the_card_of_a_sensitive_dataset_holds_counts_alone(tmp_path: Path) -> N
     for name, data in texts.items():
         for secret in (PATIENT, "hf://datasets/a/b", "a.txt", *digests):
             assert secret.encode() not in data, (name, secret)
-    assert "| letters | 2 letters | 2 | " in texts[PAGE].decode()
-    assert "12 rows in" in texts[PAGE].decode()
+    assert "| letters | < 11 letters | < 11 | " in texts[PAGE].decode()
+    assert "rows in" not in texts[PAGE].decode()
     assert CardFacts.of(receipt).described_files == 0
     assert [node["@type"] for node in json.loads(texts[croissant.NAME])["distribution"]] == ["cr:FileSet"]
     made.write(ledger=Ledger(rows_in=1, documents=1, tokens=1))

@@ -11,7 +11,7 @@ import zstandard
 
 from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceFile, lock_bytes, lock_dataset, parse_lock
 from dataprep_assets.graph.lock_difference import LockDifference, difference
-from dataprep_assets.graph.small_cells import SmallCells
+from dataprep_assets.graph.privacy import Privacy
 from dataprep_assets.integrity.receipt import Content
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 
@@ -156,7 +156,7 @@ def test_of_sensitive_data_no_count_and_no_two_tell_how_many_were_added(corpus: 
     add_document(corpus.data / VAL, "one more document")
     corpus.run()
     found = compared(lock, lock_dataset(corpus.specs(), corpus.store))
-    cells = SmallCells(11, rounded=True)
+    cells = Privacy(closed=True, dataset="d")
     text = "\n".join(found.lines(cells))
     assert f"changed  {VAL}: +< 11 documents\n" in text, "and not how many tokens these have"
     assert "(+< 11 −0)" in text

@@ -1,7 +1,9 @@
 """The table of losses: small counts, what would give them away, and the width of a terminal."""
 
 from dataprep_assets.graph.losses import WIDTH, Loss, LossTable
-from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells
+from dataprep_assets.graph.privacy import OPEN, Privacy
+
+CLOSED = Privacy(closed=True, dataset="d")
 
 
 def loss(reason: str, count: int, of: int = 1000, **more: object) -> Loss:
@@ -10,7 +12,7 @@ def loss(reason: str, count: int, of: int = 1000, **more: object) -> Loss:
 
 def test_beside_a_small_count_no_other_count_total_share_or_file_is_shown() -> None:
     small, large = loss("empty", 3, files={"2010-01": 3}), loss("bad_json", 300, files={"2010-01": 200, "2010-02": 100})
-    table = LossTable([small, large], SmallCells(11))
+    table = LossTable([small, large], CLOSED)
     shown = {one["reason"]: (one["count"], one["of"], one["files"]) for one in table.to_json()}
     assert shown == {
         "bad_json": ("withheld", "withheld", {"2010-01": "withheld", "2010-02": "withheld"}),
@@ -22,14 +24,14 @@ def test_beside_a_small_count_no_other_count_total_share_or_file_is_shown() -> N
 
 
 def test_few_that_are_left_are_not_told_by_the_total() -> None:
-    table = LossTable([loss("bad_json", 995)], SmallCells(11))
+    table = LossTable([loss("bad_json", 995)], CLOSED)
     assert table.headline == "lost: notes dropped"
     assert table.to_json()[0]["of"] == "withheld"
 
 
-def test_a_part_of_which_nothing_was_lost_counts_in_the_sum_and_files_are_no_secret_number() -> None:
+def test_a_part_of_which_nothing_was_lost_counts_in_the_sum() -> None:
     whole = loss("", 0, of=500, part="val")
-    table = LossTable([whole, loss("bad_json", 100), loss("no_split", 1, of=3, unit="file", part="")], SmallCells(11))
+    table = LossTable([whole, loss("bad_json", 100), loss("no_split", 1, of=3, unit="file", part="")], OPEN)
     assert table.headline == "lost: 100 of 1,500 notes dropped, 1 of 3 files dropped"
     assert [one["reason"] for one in table.to_json()] == ["no_split", "bad_json"]
 
@@ -37,7 +39,7 @@ def test_a_part_of_which_nothing_was_lost_counts_in_the_sum_and_files_are_no_sec
 def test_every_line_fits_a_terminal_and_the_end_of_a_run_is_short() -> None:
     files = {f"f/file-{number:03}.jsonl": 10 for number in range(30)}
     losses = [loss(f"reason_{number}", 300, files=files, kind="rule", unit="row") for number in range(14)]
-    table = LossTable(losses, SHOW_ALL)
+    table = LossTable(losses, OPEN)
     end = list(table.lines(10, "dataprep show pages"))
     assert len(end) == 12
     assert end[-1] == "  and 4 more: dataprep show pages"

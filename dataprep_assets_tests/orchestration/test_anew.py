@@ -72,7 +72,7 @@ def test_a_file_that_was_cut_when_it_was_listed_is_listed_anew(made: Project) ->
     assert bins_alone(made)
 
 
-def test_of_a_sensitive_dataset_a_record_that_fails_again_is_logged_without_small_counts(tmp_path: Path) -> None:
+def test_of_a_sensitive_dataset_a_record_that_fails_again_is_logged_by_its_class(tmp_path: Path) -> None:
     def refused(_: BuildRequest) -> Iterator[Outcome]:
         yield Outcome(partition="n-0", error=SourceError("cohort: 3 patients are not there"))
 
@@ -84,4 +84,4 @@ def test_of_a_sensitive_dataset_a_record_that_fails_again_is_logged_without_smal
     context: Any = SimpleNamespace(run=run, log=SimpleNamespace(warning=logged.append))
     request = BuildRequest(store=LocalArtifacts(tmp_path), partitions=["n-0"])
     assert list(built(context, replace(notices, inputs=(record,), build=refused), request, lambda *_: None))
-    assert logged == ["notices/snapshot: n-0: cohort: < 11 patients are not there"]
+    assert logged == ["notices/snapshot: n-0: SourceError. Run `dataprep show --private notices`"]

@@ -27,7 +27,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NoticeBoard]:
             for made in KEYS if number == 0 else (key,):
                 ensure_notice(board.declaration, board.store, made)
             for name, finding in findings(notices, board.store, [key], again=True).items():
-                board.instance.report_runless_asset_event(check_evaluation(notices, name, finding))
+                board.instance.report_runless_asset_event(check_evaluation(notices, board.store, name, finding))
         yield board
 
 
@@ -71,7 +71,7 @@ def test_a_description_has_an_end(board: NoticeBoard) -> None:
     """The UI shows the whole of it in a line of the history; the table has the rest."""
     rows = tuple({"what": f"defect {number}"} for number in range(10_000))
     finding = Finding(passed=False, summary="All of it is wrong, " * 10_000, table=rows)
-    result = check_result(board.specs[0], "has_words", finding)
+    result = check_result(board.specs[0], board.store, "has_words", finding)
     assert result.description is not None
     assert LONGEST_DESCRIPTION - 3 < len(result.description) <= LONGEST_DESCRIPTION
     assert result.description.endswith("…")

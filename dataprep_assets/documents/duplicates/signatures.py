@@ -36,7 +36,6 @@ from dataprep_assets.documents.duplicates.words import (
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.flat_bins import mapped
-from dataprep_assets.sentences import safe
 from dataprep_assets.stores.files import create
 from dataprep_assets.tokenization.document_ids import hash_texts
 
@@ -274,7 +273,7 @@ class SignedShard:
         path = self.directory / name
         if (size := path.stat().st_size) != count * dtype.itemsize:
             raise FormatError(
-                f"{path}: {safe(size)} bytes, not the {count * dtype.itemsize} of {self.rows:,} rows. Materialize "
+                f"{path}: {size} bytes, not the {count * dtype.itemsize} of {self.rows:,} rows. Materialize "
                 "`signatures` again"
             )
         return mapped(path, dtype, count)

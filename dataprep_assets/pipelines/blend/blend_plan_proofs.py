@@ -10,7 +10,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_blend_plan, plan_key
 from dataprep_assets.pipelines.blend.planner import plan_blend
-from dataprep_assets.sentences import safe, sentence
 
 _REPLAN = "Materialize `blend_plan` again"
 
@@ -24,7 +23,7 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
     cut = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
     return verdict(
         (defect for unit in plan.units for defect in _uncovered(unit, max_rows)),
-        f"{safe(sum(len(u.entries) for u in plan.units))} files are in {safe(sum(len(u.shards) for u in plan.units))} "
+        f"{sum(len(u.entries) for u in plan.units)} files are in {sum(len(u.shards) for u in plan.units)} "
         "shards, each row once.",
         _REPLAN,
         facts={"datasets": len(plan.units), "shards": sum(len(u.shards) for u in plan.units), "row_ranges": cut},
@@ -52,7 +51,7 @@ def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
             if reached is None or first < reached:
                 yield f"{unit.name}: rows of {entry.relpath} from {first} on are in two shards"
             elif first > reached and max_rows is None:
-                yield sentence(f"{unit.name}: rows {reached} to {first - 1} of {entry.relpath} are in no shard")
+                yield f"{unit.name}: rows {reached} to {first - 1} of {entry.relpath} are in no shard"
             reached = stop
         if ranges and reached is not None and max_rows is None:
             yield f"{unit.name}: rows of {entry.relpath} from {reached} on are in no shard"
@@ -79,7 +78,7 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Itera
         defects += others
     return verdict(
         defects,
-        f"The plan {frozen.run_hash} of {safe(len(frozen.units))} datasets is what it would be now.",
+        f"The plan {frozen.run_hash} of {len(frozen.units)} datasets is what it would be now.",
         f"Sources or settings changed. {_REPLAN} if that was meant",
         facts={"run_hash": frozen.run_hash, "datasets": len(frozen.units)},
     )

@@ -35,7 +35,6 @@ from dataprep_assets.pipelines.blend.plan import (
 from dataprep_assets.pipelines.blend.preview import SourcePreview, preview_blend, sample_size, sampled_paths
 from dataprep_assets.pipelines.blend.sft.sampled_tokens import row_refusal
 from dataprep_assets.pipelines.blend.share_plot import plotted
-from dataprep_assets.sentences import safe
 from dataprep_assets.stream.snapshot_files import disk_headroom
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 4, "rl": 2}
@@ -134,7 +133,7 @@ def _facts(plan: BlendPlan, found: Sequence[SourcePreview], faults: Mapping[str,
         bytes_to_fetch=sum(source.bytes_to_fetch for source in found),
         disk_bytes=sum(source.disk_bytes for source in found),
         # a field that is not set is not written: receipts without faults stay as they were before there were any
-        **({"faults": dict(faults)} if faults else {}),
+        **{"faults": dict(faults)} if faults else {},
     )
 
 
@@ -245,7 +244,7 @@ def nothing_rounds_to_zero(preview: Receipt, others: Iterable[str] = ()) -> Find
     ]
     return verdict(
         [*told, *others],
-        f"Each of {safe(len(sources))} datasets is at least one sample.",
+        f"Each of {len(sources)} datasets is at least one sample.",
         _FAULT_ADVICE if faults else "Raise its weight, or `train_tokens`, or set its weight to 0",
         facts={"datasets": len(sources), "rounded_to_zero": len(zero)},
         table=[_shown(source) for source in sources],

@@ -23,7 +23,6 @@ from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.stream import blend_ids
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.stream.stream_tracer import StreamTracer, quarantined, traced_shards
 from dataprep_assets.stream.tokenizer import load_bundle
 
@@ -148,12 +147,12 @@ class ChatTracer(Tracer):
         return [self._traced(*each, shown=decode and not self._blend.sensitive) for each in found]
 
     def _absence(self, file: str, row: int, shards: Sequence[_PackedShard]) -> str:
-        absent = sentence(f"trace: row {safe(row)} of {file} is in no packed row")
+        absent = f"trace: row {row} of {file} is in no packed row"
         held = next((one for shard in shards if (one := quarantined(shard.handle, file, row)) is not None), None)
         if held is None:
-            return sentence(f"{typed(absent)}: there is no such row, or the weights left it out")
+            return f"{absent}: there is no such row, or the weights left it out"
         at = "" if held.get("message") is None else f" for its message {held['message']}"
-        return sentence(f"{typed(absent)}: it was dropped as {held['reason']}{at}")
+        return f"{absent}: it was dropped as {held['reason']}{at}"
 
     def _chosen(self, question: Question) -> list[_PackedShard]:
         if question.shard is not None:
@@ -170,9 +169,7 @@ class ChatTracer(Tracer):
     def _of_packed_row(self, partition: str | None, row: int) -> list[tuple[_PackedShard, str, int]]:
         shard = self._shard(partition)
         if not 0 <= row < shard.rows:
-            raise NotFoundError(
-                f"trace: no packed row {safe(row)} in {partition}, which has {shard.rows}, counted from 0"
-            )
+            raise NotFoundError(f"trace: no packed row {row} in {partition}, which has {shard.rows}, counted from 0")
         # several turns of a conversation may be in one row: it is told once
         sources = dict.fromkeys(shard.source(sequence) for sequence in shard.sequences(row))
         return [(shard, file, number) for file, number in sources]

@@ -22,7 +22,6 @@ from dataprep_assets.graph.declared_reading import ReadingDeclaration
 from dataprep_assets.graph.remark import refused
 from dataprep_assets.paths import expanded
 from dataprep_assets.planning.blend import SPLITS
-from dataprep_assets.sentences import safe
 from dataprep_assets.sources.contents import BOM, no_text
 
 _MARK = "_"
@@ -151,7 +150,7 @@ class DataBlend(_Noted):
             # before it is read: a file of data named by mistake would be parsed into memory whole
             if (size := path.stat().st_size) > _MOST_BYTES:
                 raise ConfigError(
-                    f"blend: {path}: not the JSON of a blend: {safe(size, ',')} bytes, and a list of datasets has at "
+                    f"blend: {path}: not the JSON of a blend: {size:,} bytes, and a list of datasets has at "
                     f"most {_MOST_BYTES:,}"
                 )
             if (kind := no_text(path)) is not None:
@@ -162,15 +161,14 @@ class DataBlend(_Noted):
             raise ConfigError(f"blend: {path}: cannot be read: {error.strerror or error}") from error
         except json.JSONDecodeError as error:
             why = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
-            raise ConfigError(f"blend: {path}:{safe(error.lineno)}: not the JSON of a blend: {safe(why)}") from error
+            raise ConfigError(f"blend: {path}:{error.lineno}: not the JSON of a blend: {why}") from error
         # not UTF-8, a key twice, NaN or nested too deeply; after JSONDecodeError, which is a ValueError, too
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not the JSON of a blend: {error}") from error
         many = max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
         if many > _MOST_DATASETS:  # each that is wrong would be told
             raise ConfigError(
-                f"blend: {path}: not the JSON of a blend: a list of {many:,}; {safe(_MOST_DATASETS, ',')} datasets "
-                "are the most"
+                f"blend: {path}: not the JSON of a blend: a list of {many:,}; {_MOST_DATASETS:,} datasets are the most"
             )
         try:
             return cls.model_validate(value).located(path.parent)

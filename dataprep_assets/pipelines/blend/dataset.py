@@ -30,7 +30,7 @@ from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.sft.packed_sft import turns_lines
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.planning.cost import Machine
-from dataprep_assets.sentences import safe, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
 from dataprep_assets.stream.rendered_text import literal_lines
 
@@ -78,13 +78,11 @@ class Blend(Dataset):
         lines = [f"{'dataset':<28}{'split':<8}{'shards':>8}{'rows':>12}{'tokens':>16}{'requested':>11}{'realised':>10}"]
         for row in facts.realised:
             lines.append(
-                sentence(
-                    f"{row.name:<28}{row.split:<8}{safe(row.shards, '>8,')}{row.rows:>12,}{row.tokens:>16,}"
-                    f"{row.requested:>11.4f}{row.realised:>10.4f}"
-                )
+                f"{row.name:<28}{row.split:<8}{row.shards:>8,}{row.rows:>12,}{row.tokens:>16,}"
+                f"{row.requested:>11.4f}{row.realised:>10.4f}"
             )
         name, empty = SHARDS[blend.stage].name, len(facts.empty)
-        shards = sentence(f"{safe_number_of(len(plan.partitions), 'shard')} in {name}, {safe(empty, ',')} empty")
+        shards = f"{count_of(len(plan.partitions), 'shard')} in {name}, {empty:,} empty"
         lines.append(shards + f"; run {plan.run_hash}")
         made = store.receipts([blend.artifact(name, partition) for partition in plan.partitions])
         receipts = [receipt for receipt in made if receipt is not None]
@@ -96,7 +94,7 @@ class Blend(Dataset):
             lines += literal_lines(
                 total, blend.pretrain_options.special_tokens if blend.stage == "pretrain" else "text"
             )
-        return [*lines, *(sentence(f"for the trainer: {safe(line)}") for line in run_lines(receipt))]
+        return [*lines, *(f"for the trainer: {line}" for line in run_lines(receipt))]
 
 
 def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:

@@ -17,7 +17,6 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.losses import by_file
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.first_rows import ROWS, first_rows, other_delimiter
 from dataprep_assets.sources.input_format import Reading
 from dataprep_assets.sources.rows import read_rows
@@ -98,15 +97,13 @@ def all_refused(
             if reason is None:
                 return None
             where = "a file" if blend.sensitive else path.name
-            first = first or sentence(f"{where}, row {safe(number)}: {reason}")
+            first = first or f"{where}, row {number}: {reason}"
             # a reason may name the message at fault, which differs from row to row
             files.setdefault(reason.partition(" (")[0], Counter())[path.name] += 1
     if not files:
         return None
     counted = ", ".join(files) if blend.sensitive else by_file(files)
-    return sentence(
-        f"dataset {dataset.name}: no row that was read can be used: {typed(counted)}. The first is {typed(first)}"
-    )
+    return f"dataset {dataset.name}: no row that was read can be used: {counted}. The first is {first}"
 
 
 def _refusals(
@@ -157,7 +154,7 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
     first = max(reasons, key=lambda reason: reasons[reason].total())
     advice = f" ({ADVICE[first]})" if first in ADVICE else ""
     counted = ", ".join(reasons) if blend.sensitive else by_file(reasons)
-    return sentence(f"{begun} can be used: {typed(counted)}{advice}{told}")
+    return f"{begun} can be used: {counted}{advice}{told}"
 
 
 def of_no_use(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:

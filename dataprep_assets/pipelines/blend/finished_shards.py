@@ -17,7 +17,6 @@ from dataprep_assets.integrity.receipt import FileRecord, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.losses import nothing_left, rows_of
 from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, from_file_on
-from dataprep_assets.sentences import safe, sentence
 
 _SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
 _PREFIX = {"pretrain": "tokens"}
@@ -111,10 +110,7 @@ def finished_shards(
 
 def _named(blend: BlendDeclaration, partitions: Sequence[str], total: int, what: str) -> str:
     shown = ", ".join(partitions[:_NAMED]) + (", …" if len(partitions) > _NAMED else "")
-    return sentence(
-        f"{blend.dataset}: {safe(len(partitions))} of {safe(total)} shards {what}: {shown}. Materialize these "
-        "partitions first"
-    )
+    return f"{blend.dataset}: {len(partitions)} of {total} shards {what}: {shown}. Materialize these partitions first"
 
 
 def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRecord:

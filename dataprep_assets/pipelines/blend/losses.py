@@ -11,7 +11,7 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY
-from dataprep_assets.sentences import joined, number_of, safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.stream_losses import stream_losses, tokenizer_losses
 from dataprep_assets.tokenization.chat.messages import FILTERED
 
@@ -36,12 +36,12 @@ def by_file(files: Mapping[str, Mapping[str, int]]) -> str:
     for reason, counts in sorted(files.items(), key=lambda pair: (-sum(pair[1].values()), pair[0])):
         ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
         if len(ranked) == 1:
-            told.append(sentence(f"{ranked[0][1]:,} {reason} in {safe(ranked[0][0])}"))
+            told.append(f"{ranked[0][1]:,} {reason} in {ranked[0][0]}")
             continue
-        places = joined(", ", (sentence(f"{safe(file)} {count:,}") for file, count in ranked[:_FILES]))
-        more = sentence(f" and {safe_number_of(len(ranked) - _FILES, 'more file')}") if len(ranked) > _FILES else ""
-        told.append(sentence(f"{sum(counts.values()):,} {reason} ({typed(places)}{typed(more)})"))
-    return joined(", ", told)
+        places = ", ".join((f"{file} {count:,}" for file, count in ranked[:_FILES]))
+        more = f" and {count_of(len(ranked) - _FILES, 'more file')}" if len(ranked) > _FILES else ""
+        told.append(f"{sum(counts.values()):,} {reason} ({places}{more})")
+    return ", ".join(told)
 
 
 def shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
@@ -121,8 +121,8 @@ def nothing_left(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
         cut = f"{longer}: raise the one, or let the other be `truncate`"
     if blend.sensitive:
         return f"none of its rows was kept: {', '.join({**ledger.dropped, **dropped})}. Correct its source{cut}"
-    return sentence(
-        f"none of its {number_of(ledger.rows_in, 'row')} was kept: {typed(by_file(files_of(receipts)))}. Correct its "
+    return (
+        f"none of its {count_of(ledger.rows_in, 'row')} was kept: {by_file(files_of(receipts))}. Correct its "
         f"source or its fields{cut}; or set its weight to 0"
     )
 

@@ -16,7 +16,6 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sentences import safe
 from dataprep_assets.sources.row_files import RowRange
 
 VERSION = 2
@@ -125,7 +124,7 @@ def plan_from_json(value: dict[str, Any], where: str) -> BlendPlan:
     try:
         if value["version"] != VERSION:
             raise FormatError(
-                f"{where}: version {safe(value['version'])}, expected {safe(VERSION)}. Materialize `blend_plan` again"
+                f"{where}: version {value['version']}, expected {VERSION}. Materialize `blend_plan` again"
             )
         return BlendPlan(run_hash=value["run_hash"], units=tuple(_unit_from_json(unit) for unit in value["datasets"]))
     except (KeyError, TypeError, IndexError, ValueError) as error:

@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.blend.sft.declared_template import declared_templ
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sentences import safe, safe_number_of
+from dataprep_assets.plural import count_of
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.input_format import Reading
 from dataprep_assets.sources.row_files import RowRange
@@ -102,8 +102,8 @@ def _refuse_held_out(held: HeldOut, units: Sequence[PlannedUnit]) -> None:
             )
         if held.valid + held.test >= len(unit.chosen):
             raise ConfigError(
-                f"held_out: {unit.name} has {safe_number_of(len(unit.chosen), 'shard')}; {safe(held.valid)} for valid "
-                f"and {safe(held.test)} for test leave none to train on. Raise `num_shards`, or hold out fewer"
+                f"held_out: {unit.name} has {count_of(len(unit.chosen), 'shard')}; {held.valid} for valid "
+                f"and {held.test} for test leave none to train on. Raise `num_shards`, or hold out fewer"
             )
 
 

@@ -28,7 +28,7 @@ from dataprep_assets.pipelines.blend.sft.template_remarks import template_remark
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_dtype
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import file_format, natural_key
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.csv_rows import merged_rows
 from dataprep_assets.sources.first_rows import first_bad, first_rows, sample_of
@@ -153,7 +153,7 @@ def _left_out_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tupl
     """Remarks on data files that are left out."""
     for why, names in left_out_data(open_place(dataset, blend.sources), dataset).items():
         shown = "" if blend.sensitive else f", for example {names[0]}"
-        told = sentence(f"{dataset.name}.path: {safe_number_of(len(names), 'file')} left out{shown}: {why}")
+        told = f"{dataset.name}.path: {count_of(len(names), 'file')} left out{shown}: {why}"
         yield Remark(keys=keys, sentence=told, hint=True)
 
 

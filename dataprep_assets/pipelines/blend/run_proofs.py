@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.blend.discovery import open_place
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.plan import BlendPlan, partition_key
 from dataprep_assets.pipelines.blend.runs import RunFacts
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.sources.rows import count_rows
 
 _REPLAN = "Materialize `blend_plan` again"
@@ -35,20 +35,15 @@ def shards_complete(store: ArtifactStore, plan: BlendPlan, shards: Sequence[Shar
     stale = [p for p, r in receipts.items() if r is not None and r.key != by_partition[p].key]
     empty = [p for p, r in receipts.items() if r is not None and not ledger_of(r).documents]
     defects = (
-        [
-            sentence(
-                f"{safe(len(missing))} of {safe(len(plan.partitions))} shards are missing or failed: "
-                f"{first_of(missing)}"
-            )
-        ]
+        [(f"{len(missing)} of {len(plan.partitions)} shards are missing or failed: {first_of(missing)}")]
         if missing
         else []
     )
     if stale:
-        defects.append(sentence(f"{safe(len(stale))} shards were made of other inputs or settings: {first_of(stale)}"))
+        defects.append(f"{len(stale)} shards were made of other inputs or settings: {first_of(stale)}")
     return verdict(
         defects,
-        f"{safe_number_of(len(plan.partitions), 'shard')} complete, {safe(len(empty))} empty.",
+        f"{count_of(len(plan.partitions), 'shard')} complete, {len(empty)} empty.",
         "Materialize these partitions",
         facts={"shards": len(plan.partitions), "missing": len(missing), "stale": len(stale), "empty": len(empty)},
     )
@@ -103,7 +98,7 @@ def rows_read_once(
         ]
     return verdict(
         defects,
-        f"{safe_number_of(counted, 'file')} cut by rows, read once, row by row.",
+        f"{count_of(counted, 'file')} cut by rows, read once, row by row.",
         f"The file changed, or a shard is of another plan. {_REPLAN}, then the shards",
         facts={"files_counted": counted},
     )
@@ -115,7 +110,7 @@ def run_intact(directory: Path, receipt: Receipt, plan: BlendPlan, others: Itera
 
     `directory` is the run's, `receipt` its receipt, `plan` the committed plan, `others` are defects found elsewhere.
     """
-    found = [sentence(f"{name_of(receipt)}: {typed(defect)}") for defect in damage(directory, receipt, "full")]
+    found = [f"{name_of(receipt)}: {defect}" for defect in damage(directory, receipt, "full")]
     found += others
     run_hash = RunFacts.of(receipt).run_hash
     if {receipt.partition, run_hash} != {plan.run_hash}:
@@ -126,8 +121,7 @@ def run_intact(directory: Path, receipt: Receipt, plan: BlendPlan, others: Itera
             found.append(f"{name_of(receipt)}: {folder.relative_to(directory)} belongs to no dataset of the plan")
     return verdict(
         found,
-        f"{safe_number_of(len(receipt.files), 'file')}, {safe(receipt.total_bytes)} bytes, with the digests of the "
-        "receipt.",
+        f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt.",
         _REFINALIZE,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )
@@ -162,7 +156,7 @@ def splits_disjoint(receipt: Receipt, plan: BlendPlan, shared: Callable[[], Sequ
     warning = not defects
     return verdict(
         defects or shared(),
-        f"{safe_number_of(len(homes), 'shard')} of {safe_number_of(len(used), 'split')}: nothing in common.",
+        f"{count_of(len(homes), 'shard')} of {count_of(len(used), 'split')}: nothing in common.",
         "Remove duplicates from the sources, or keep them in one split"
         if warning
         else "Give each split sources of its own, or use `held_out`",

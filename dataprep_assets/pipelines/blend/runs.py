@@ -34,7 +34,6 @@ from dataprep_assets.pipelines.blend.planner import stage_identity
 from dataprep_assets.pipelines.blend.realised import Realised, realised, used_shards
 from dataprep_assets.pipelines.blend.run_layout import RunLayout, says_the_same, write_datasets
 from dataprep_assets.pipelines.blend.trainer_entry import write_entry
-from dataprep_assets.sentences import safe, sentence
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 2, "rl": 3}
 """The version of the layout of a run, by stage."""
@@ -179,7 +178,7 @@ def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator
             if digests.get(name) != wanted.sha256:
                 yield f"{directory / name}: is not the {wanted.path} of its shard {shard}"
         elif name not in digests or not _is_joined_of(directory / name, parts):
-            yield sentence(f"{directory / name}: is not the files of its {safe(len(parts))} shards in one")
+            yield f"{directory / name}: is not the files of its {len(parts)} shards in one"
 
 
 def _is_joined_of(path: Path, parts: Sequence[Part]) -> bool:

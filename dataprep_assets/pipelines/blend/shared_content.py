@@ -21,7 +21,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import Stage
 from dataprep_assets.pipelines.blend.rl.rl_jsonl_proofs import lines_of
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
-from dataprep_assets.sentences import number_of, sentence
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
 
 Hashes = NDArray[np.uint64]
@@ -47,7 +47,7 @@ def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Recei
             if shared:
                 noun = _NOUNS[stage]
                 share = f"{shared / held[other].size:.1%} of those of {other}"
-                found.append(sentence(f"{number_of(shared, noun)} of {other} ({share}) are the same in {split}"))
+                found.append(f"{count_of(shared, noun)} of {other} ({share}) are the same in {split}")
     return found
 
 

@@ -16,7 +16,6 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit
 from dataprep_assets.pipelines.blend.planner import refound, relisted
 from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.planning.blend import outlook, requested_shares
-from dataprep_assets.sentences import safe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +62,7 @@ def blend_sources_unchanged(blend: BlendDeclaration, facts: RunFacts, plan: Blen
     told = "" if not unasked else f" {len(unasked)} could not be asked: {unasked[0].unit.name}."
     return verdict(
         (_sentence(blend, row) for row in rows if row["changed_files"]),
-        f"The sources of {safe(len(sources) - len(unasked))} datasets are those of the plan {plan.run_hash}.{told}",
+        f"The sources of {len(sources) - len(unasked)} datasets are those of the plan {plan.run_hash}.{told}",
         "Run the blend again to read what is there now, and see whether its weights are still the wanted ones; or pin "
         "the sources",
         facts={"datasets": len(sources), "not_asked": len(unasked)},

@@ -11,7 +11,7 @@ from dataprep_assets.pipelines.blend.finished_shards import suffixes
 from dataprep_assets.pipelines.blend.run_layout import json_object
 from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.blend.trainer_entry import BLEND, MANIFEST, SHARDS, manifest_key, split_file
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 _REFINALIZE = "Materialize the run again"
 
@@ -27,9 +27,8 @@ def entry_lists_every_shard(blend: BlendDeclaration, directory: Path, receipt: R
     empty = len(facts.empty)
     readers = {"pretrain": _blend_json_defects, "sft": _split_folder_defects, "rl": _rl_manifest_defects}
     return verdict(
-        (f"{name_of(receipt)}: {typed(defect)}" for defect in readers[blend.stage](blend, directory, facts)),
-        f"{safe_number_of(sum(used.values()), 'shard')} of {safe_number_of(len(used), 'split')}, each listed once; "
-        f"{safe(empty)} empty.",
+        (f"{name_of(receipt)}: {defect}" for defect in readers[blend.stage](blend, directory, facts)),
+        f"{count_of(sum(used.values()), 'shard')} of {count_of(len(used), 'split')}, each listed once; {empty} empty.",
         _REFINALIZE,
         facts={**{f"listed_{split}": count for split, count in used.items()}, "empty": empty},
     )
@@ -71,9 +70,8 @@ def _blend_json_defects(blend: BlendDeclaration, directory: Path, facts: RunFact
         listed = sorted(prefix.removeprefix(root) for prefix in prefixes)
         if listed != (wanted := _stems(facts, split, folders)):
             odd = sorted({*listed} ^ {*wanted})
-            yield sentence(
-                f"{BLEND}: {split} lists {safe(len(listed))} shards, {safe(len(wanted))} are used; they differ in "
-                f"{first_of(odd)}"
+            yield (
+                f"{BLEND}: {split} lists {len(listed)} shards, {len(wanted)} are used; they differ in {first_of(odd)}"
             )
 
 
@@ -87,7 +85,7 @@ def _split_folder_defects(blend: BlendDeclaration, directory: Path, facts: RunFa
             at, _, rest = path.stem.partition("__")
             name, _, shard = rest.rpartition("__shard_")
             if int(at) != position:
-                yield sentence(f"splits/{split}: {path.name} is at position {safe(position)}")
+                yield f"splits/{split}: {path.name} is at position {position}"
             found.append(f"datasets/{name}/{folders.get(name, '?')}/shard_{shard}")
             # A symbolic link may lead out of the run, and dangle once it is moved; the run was laid out with hard links
             # or copies. The size is enough here: `run_intact` compares digests.
@@ -95,7 +93,7 @@ def _split_folder_defects(blend: BlendDeclaration, directory: Path, facts: RunFa
             if path.is_symlink() or not target.is_file() or path.stat().st_size != target.stat().st_size:
                 yield f"splits/{split}: {path.name} is not the shard that it names"
         if sorted(found) != _stems(facts, split, folders):
-            yield sentence(f"splits/{split}: its {safe(len(found))} files are not the shards that are used")
+            yield f"splits/{split}: its {len(found)} files are not the shards that are used"
 
 
 def _rl_manifest_defects(blend: BlendDeclaration, directory: Path, facts: RunFacts) -> Iterator[str]:
@@ -117,7 +115,7 @@ def _rl_manifest_defects(blend: BlendDeclaration, directory: Path, facts: RunFac
         parts = [directory / path.removeprefix(f"{facts.root}/") for path in listed.get(key, [])]
         sizes = [path.stat().st_size for path in (file, *parts) if path.is_file()]
         if len(sizes) != 1 + len(parts) or sizes[0] != sum(sizes[1:]):
-            yield sentence(f"{file.name}: it is not the {safe(len(parts))} files of {SHARDS} in one")
+            yield f"{file.name}: it is not the {len(parts)} files of {SHARDS} in one"
 
 
 def _rl_list_defects(blend: BlendDeclaration, directory: Path, facts: RunFacts) -> Iterator[str]:
@@ -135,7 +133,7 @@ def _rl_list_defects(blend: BlendDeclaration, directory: Path, facts: RunFacts) 
             for _ in range(repeats[split, PurePosixPath(stem).parts[1]])
         ]
         if sorted(path.removeprefix(root) for path in listed) != wanted:
-            yield sentence(f"{SHARDS}: {split} lists {safe(len(listed))} files, expected {safe(len(wanted))}")
+            yield f"{SHARDS}: {split} lists {len(listed)} files, expected {len(wanted)}"
         for path in dict.fromkeys(listed):
             if not (directory / path.removeprefix(root)).is_file():
                 yield f"{SHARDS}: {path}: listed, but missing"

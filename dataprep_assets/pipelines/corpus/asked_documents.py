@@ -27,7 +27,6 @@ from dataprep_assets.pipelines.corpus.selection_budget import over_budget
 from dataprep_assets.pipelines.corpus.selection_counts import Counted, folded
 from dataprep_assets.pipelines.corpus.tagged_shard import TAGS
 from dataprep_assets.planning import shard_plan
-from dataprep_assets.sentences import safe, sentence, typed
 
 _EXAMPLES = 10
 
@@ -87,7 +86,7 @@ class CorpusDocuments(AskedDocuments):
             sources={source: documents for source, (documents, _) in counted.sources.items()},
             rules=[_drops_of(name, drops, counted, examples[name]) for name, drops in told.items()],
             untagged=untagged,
-            over_budget=[sentence(f"{typed(told)}") for of_split in over for _, told in of_split],
+            over_budget=[f"{told}" for of_split in over for _, told in of_split],
         )
 
     def rows(
@@ -121,7 +120,7 @@ class CorpusDocuments(AskedDocuments):
                 here = piece.filter(pc.and_(pc.equal(piece["id"], f"{hashed:016x}"), pc.invert(piece["kept"])))
                 if here.num_rows:
                     row = here.to_pylist()[0]
-                    return sentence(f"row {safe(row['row'])} of {row['file']} {self._told(row)}")
+                    return f"row {row['row']} of {row['file']} {self._told(row)}"
         return None
 
     def why_not(self, file: str, row: int) -> str | None:

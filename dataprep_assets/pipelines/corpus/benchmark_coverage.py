@@ -12,7 +12,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.tagged_shard import TAGS, TagsFacts
-from dataprep_assets.sentences import joined, safe, sentence, typed
 
 _FIRST = 1000
 """Items that `dataprep check` looks at."""
@@ -23,24 +22,21 @@ def not_looked_for(coverage: Mapping[str, Coverage]) -> Iterator[str]:
     for name, one in coverage.items():
         every = one.items + one.empty
         if every > one.looked_for:
-            yield sentence(
-                f"{name}: {safe(every - one.looked_for, ',')} of {safe(every, ',')} items are not looked for "
-                f"({typed(_reasons(one))})"
-            )
+            yield (f"{name}: {every - one.looked_for:,} of {every:,} items are not looked for ({_reasons(one)})")
 
 
 def _reasons(coverage: Coverage) -> str:
     reasons = {"too short": coverage.short, "only common phrases": coverage.common, "empty": coverage.empty}
-    return joined(", ", (sentence(f"{safe(count, ',')} {reason}") for reason, count in reasons.items() if count))
+    return ", ".join((f"{count:,} {reason}" for reason, count in reasons.items() if count))
 
 
 def uncovered(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
     """A sentence for each set of which less than this share of the items is looked for."""
     for name, one in coverage.items():
         if one.share < floor:
-            yield sentence(
-                f"decontaminate.sets.{name}: {safe(f'{one.share:.0%}')} of its {safe(one.items, ',')} items are looked "
-                f"for, not {safe(f'{floor:.0%}')} ({typed(_reasons(one))})"
+            yield (
+                f"decontaminate.sets.{name}: {f'{one.share:.0%}'} of its {one.items:,} items are looked "
+                f"for, not {f'{floor:.0%}'} ({_reasons(one)})"
             )
 
 
@@ -60,7 +56,7 @@ def recorded_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
 def coverage_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
     """A line for each set of which some items are not looked for."""
     for told in not_looked_for(recorded_coverage(corpus, store)):
-        yield sentence(f"benchmark {typed(told)}")
+        yield f"benchmark {told}"
 
 
 def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Iterator[Remark]:
@@ -82,8 +78,8 @@ def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Ite
         if every < _FIRST and corpus.decontaminate.action != "tag" and coverage.share < floor:
             for told in uncovered({one.name: coverage}, floor):
                 todo = "Lower `min_words`, declare other `fields`, or lower `coverage`"
-                yield Remark(keys=keys, sentence=sentence(f"{typed(told)}. {todo}"))
+                yield Remark(keys=keys, sentence=f"{told}. {todo}")
             continue
         for told in not_looked_for({one.name: coverage}):
             whose = "" if every < _FIRST else ", of the first that were examined"
-            yield Remark(keys=keys, sentence=sentence(f"decontaminate.sets.{typed(told)}{whose}"), hint=True)
+            yield Remark(keys=keys, sentence=f"decontaminate.sets.{told}{whose}", hint=True)

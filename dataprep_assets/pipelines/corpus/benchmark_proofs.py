@@ -17,7 +17,6 @@ from dataprep_assets.pipelines.corpus.benchmark_coverage import not_looked_for, 
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
-from dataprep_assets.sentences import safe, sentence, typed
 
 NO_BENCHMARK = Proof(
     "no_benchmark",
@@ -55,9 +54,9 @@ def no_benchmark(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Se
     notes = list(not_looked_for(benchmarks.coverage))
     return verdict(
         defects,
-        f"No kept document contains one of {safe(sum(one.looked_for for one in every), ',')} items of "
-        f"{safe(len(asked.sets), ',')} benchmarks; planted ones are found in {safe(len(found))} forms."
-        + "".join(f" {typed(note)}." for note in notes),
+        f"No kept document contains one of {sum(one.looked_for for one in every):,} items of "
+        f"{len(asked.sets):,} benchmarks; planted ones are found in {len(found)} forms."
+        + "".join(f" {note}." for note in notes),
         todo,
         facts={
             "left": kept.left,
@@ -130,8 +129,8 @@ class _Kept:
             return
         self.left += 1
         if self.left <= SHOWN:
-            where = "a document" if self._corpus.sensitive else sentence(f"{row['file']}: row {safe(row['row'])}")
-            yield sentence(f"{typed(where)} contains {share:.0%} of {row[BENCHMARK]}")
+            where = "a document" if self._corpus.sensitive else f"{row['file']}: row {row['row']}"
+            yield f"{where} contains {share:.0%} of {row[BENCHMARK]}"
 
 
 def _planted(benchmarks: Benchmarks, containment: float) -> dict[str, float]:

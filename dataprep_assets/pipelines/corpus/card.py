@@ -13,7 +13,7 @@ from dataprep_assets.graph.card_contents import (
     Receipts,
 )
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.small_cells import cells_of
+from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
@@ -73,7 +73,7 @@ def card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[Car
     if (declared := corpus.duplicates) is None:
         return
     (receipt,) = (every[0] for spec, every in receipts.items() if spec.name == DUPLICATES)
-    facts, count = DuplicatesFacts.of(receipt), cells_of(corpus).count
+    facts, count = DuplicatesFacts.of(receipt), privacy_of(corpus).count
     gone = sum(facts.removed.values())
     text = f"Of {count(facts.documents)} documents {count(gone)} went, because one that is kept is like them. "
     if declared.kind == "exact":

@@ -44,7 +44,6 @@ from dataprep_assets.pipelines.corpus.order_proofs import shuffle_quality, sourc
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
 from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
 from dataprep_assets.planning.shard_plan import split_of
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stream.eye_test import eye_test
 from dataprep_assets.stream.retraction_proofs import made_without
 from dataprep_assets.stream.snapshot_files import disk_headroom
@@ -84,7 +83,7 @@ def shard_receipts(
     if missing:
         shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{corpus.dataset}/{split}: {safe(len(missing))} of {safe(len(shards))} shards are not there: {shown}. "
+            f"{corpus.dataset}/{split}: {len(missing)} of {len(shards)} shards are not there: {shown}. "
             "Materialize these partitions of token_bins first"
         )
     for shard, receipt in found:
@@ -176,8 +175,8 @@ def build_combined_bins(
         wanted = ledger.tokens * flat_bins.token_dtype(meta_values["dtype"]).itemsize
         if tokens.record.bytes != wanted:
             raise IntegrityError(
-                f"{corpus.dataset}/combined_bins/{split}: {safe(tokens.record.bytes)} bytes for {ledger.tokens} "
-                f"{meta_values['dtype']} tokens, which are {safe(wanted)} bytes. Materialize token_bins again"
+                f"{corpus.dataset}/combined_bins/{split}: {tokens.record.bytes} bytes for {ledger.tokens} "
+                f"{meta_values['dtype']} tokens, which are {wanted} bytes. Materialize token_bins again"
             )
         return Written(
             inputs={str(r.partition): r.content for _, r in shards},
@@ -354,7 +353,7 @@ def _examine(
 
     def source_at(token: int) -> str:
         file, row = index().source(*index().by_token(split, None, token))
-        return sentence(f"{file}: row {safe(row)}")
+        return f"{file}: row {row}"
 
     yield "equals_shards", equals_shards(directory, receipt, shards, split=split)
     yield "totals_match", wrong_totals(receipt, shards)

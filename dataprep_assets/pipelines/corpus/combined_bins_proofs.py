@@ -17,7 +17,7 @@ from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, 
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -40,12 +40,7 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
     size, expected = path.stat().st_size, sum(r.file(TOKENS).bytes for _, r in shards)
     defects = []
     if size != expected:
-        defects.append(
-            sentence(
-                f"{path.name}: has {safe(size)} bytes, there are {expected} in its "
-                f"{safe_number_of(len(shards), 'shard')}"
-            )
-        )
+        defects.append(f"{path.name}: has {size} bytes, there are {expected} in its {count_of(len(shards), 'shard')}")
     ranges, whole = _range_digests(path, [r.file(TOKENS).bytes for _, r in shards])
     start = 0
     for (shard, of_shard), digest in zip(shards, ranges, strict=True):
@@ -54,7 +49,7 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
             where = _first_difference(path, start, shard / TOKENS, record.bytes)
             stop = start + record.bytes
             shown = f"bytes {start} to {stop}"
-            defects.append(sentence(f"{path.name}: {safe(shown)} are not shard {name_of(of_shard)}: {typed(where)}"))
+            defects.append(f"{path.name}: {shown} are not shard {name_of(of_shard)}: {where}")
         start += record.bytes
     if whole != claimed:
         defects.append(f"{path.name}: sha256 {whole}, the receipt of {name_of(receipt)} says {claimed}")
@@ -63,7 +58,7 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
         defects += _differing_ends(directory / ENDS, shards)
     return verdict(
         defects,
-        f"{path.name} is its {safe_number_of(len(shards), 'shard')}, {safe(size)} bytes, in order.",
+        f"{path.name} is its {count_of(len(shards), 'shard')}, {size} bytes, in order.",
         _REBUILD,
         facts={"bytes": size, "shards": len(shards), "shard_bytes": expected},
     )
@@ -100,7 +95,7 @@ def _first_difference(path: Path, start: int, shard: Path, size: int) -> str:
             apart = np.flatnonzero(np.frombuffer(ours, np.uint8, shared) != np.frombuffer(theirs, np.uint8, shared))
             if len(apart) or len(ours) != len(theirs) or not shared:
                 at = done + (int(apart[0]) if len(apart) else shared)
-                return sentence(f"they part at byte {safe(start + at)}, byte {safe(at)} of the shard")
+                return f"they part at byte {start + at}, byte {at} of the shard"
             done += shared
     return "they are equal, so the shard itself is not what its receipt says: verify the shard"
 
@@ -116,9 +111,7 @@ def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
             if not np.array_equal(held, expected):
                 apart = np.flatnonzero(held != expected[: len(held)])
                 at = document + (int(apart[0]) if len(apart) else len(held))
-                yield sentence(
-                    f"{path.name}: differs from shard {name_of(receipt)} at document {safe(at)} (byte {safe(at * 8)})"
-                )
+                yield f"{path.name}: differs from shard {name_of(receipt)} at document {at} (byte {at * 8})"
                 return
             document += len(expected)
         offset += ledger_of(receipt).tokens
@@ -132,17 +125,17 @@ def wrong_totals(receipt: Receipt, shards: Shards) -> Finding:
     held = ledger_of(receipt).of_documents.to_json()
     wrong = []
     if receipt.facts.get("shards", len(shards)) != len(shards):
-        wrong.append(sentence(f"{name_of(receipt)}: its facts count {safe(receipt.facts['shards'])} shards"))
+        wrong.append(f"{name_of(receipt)}: its facts count {receipt.facts['shards']} shards")
     summed = Ledger.total(ledger_of(r) for _, r in shards).of_documents.to_json()
     wrong += [
-        sentence(f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {safe(len(shards))} shards sum to {v}")
+        f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {len(shards)} shards sum to {v}"
         for k, v in summed.items()
         if _counts(held[k]) != _counts(v)
     ]
     return verdict(
         wrong,
-        f"The ledger is the sum of {safe_number_of(len(shards), 'shard')}: "
-        f"{number_of(summed['documents'], 'document')}, {number_of(summed['tokens'], 'token')}.",
+        f"The ledger is the sum of {count_of(len(shards), 'shard')}: "
+        f"{count_of(summed['documents'], 'document')}, {count_of(summed['tokens'], 'token')}.",
         _REBUILD,
         facts={
             "shards": len(shards),
@@ -195,12 +188,10 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
     wanted = [e for e in entries if e.split == split]
     missing = [e.relpath for e in wanted if e.relpath not in seen]
     if missing:
-        defects.insert(
-            0, sentence(f"{split}: {safe(len(missing))} of {safe(len(wanted))} files are missing: {first_of(missing)}")
-        )
+        defects.insert(0, f"{split}: {len(missing)} of {len(wanted)} files are missing: {first_of(missing)}")
     return verdict(
         defects,
-        f"{split} holds its {safe_number_of(len(wanted), 'file')} once each, in manifest order, and no other.",
+        f"{split} holds its {count_of(len(wanted), 'file')} once each, in manifest order, and no other.",
         "Materialize the shards that these files belong to, then `combined_bins`",
         facts={"files": len(seen), "files_in_manifest": len(wanted), "missing": len(missing)},
     )

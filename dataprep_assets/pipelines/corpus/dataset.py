@@ -38,7 +38,6 @@ from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
 from dataprep_assets.pipelines.corpus.trial import tried
 from dataprep_assets.pipelines.corpus.view import trainer_lines, view_spec
 from dataprep_assets.planning.cost import Machine
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
 from dataprep_assets.stream.rendered_text import literal_lines
 from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
@@ -99,18 +98,16 @@ class Corpus(Dataset):
             files = sum(e.split == split for e in manifest.entries)
             if len(shards) < len(every):
                 there = f"{files:>8,}{len(shards):>8,} of {len(every):,}"
-                lines.append(sentence(f"{split:<8}{safe(there)} are there"))
+                lines.append(f"{split:<8}{there} are there")
                 continue
             size = sum(shard.file(TOKENS).bytes for shard in shards)
             lines.append(
-                sentence(
-                    f"{split:<8}{safe(files, '>8,')}{safe(len(shards), '>8,')}{total.documents:>12,}{total.tokens:>16,}"
-                    f"{total.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
-                )
+                f"{split:<8}{files:>8,}{len(shards):>8,}{total.documents:>12,}{total.tokens:>16,}"
+                f"{total.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
             )
         lines += [engine_line(corpus, store), *coverage_lines(corpus, store)]
         lines += literal_lines(Ledger.total(every_split), corpus.document.special_tokens)
-        return [*lines, *(sentence(f"for the trainer: {safe(line)}") for line in trainer_lines(corpus, store))]
+        return [*lines, *(f"for the trainer: {line}" for line in trainer_lines(corpus, store))]
 
 
 def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:

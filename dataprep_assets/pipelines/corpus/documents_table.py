@@ -40,7 +40,6 @@ from dataprep_assets.pipelines.corpus.removed_duplicates import removed_rows
 from dataprep_assets.pipelines.corpus.selection import ruled_out_of
 from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
-from dataprep_assets.sentences import typed
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TokenBinsFacts, document_rows
 
 if TYPE_CHECKING:
@@ -365,7 +364,7 @@ def _sums_equal_ledger(
     if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
         defects.append("its receipt counts other rows than the table has")
     return verdict(
-        (f"{name_of(receipt)}: {typed(defect)}" for defect in defects),
+        (f"{name_of(receipt)}: {defect}" for defect in defects),
         f"{sums.rows:,} rows are {sums.kept:,} documents and {sums.rows - sums.kept:,} drops, as in the ledger of "
         "the token bins, file by file.",
         "The tags were made of other rows than the stream, or one of them is damaged: delete the shards of tags and "

@@ -57,7 +57,7 @@ from dataprep_assets.pipelines.corpus.row_names import RowNames
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning import shard_plan
-from dataprep_assets.sentences import number_of, sentence
+from dataprep_assets.plural import count_of
 
 VERSION = 4
 ACROSS = "across.parquet"
@@ -188,7 +188,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     back = change_of(corpus, store, before, compared[0]).back if compared else 0
     if back:
         # without a verb, which would tell whether it is one
-        request.warn(sentence(f"{artifact}: back, because the representative is gone: {number_of(back, 'document')}"))
+        request.warn(f"{artifact}: back, because the representative is gone: {count_of(back, 'document')}")
     outcome = Outcome.of(receipt, reused)
     yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
 
@@ -234,7 +234,7 @@ def _write(
             candidates=kept.candidates,
             compared=len(kept.compared.pairs),
             across=len(kept.across),
-            **({"against": _by_other(found, kept)} if declared.against else {}),
+            **{"against": _by_other(found, kept)} if declared.against else {},
         ),
     )
 

@@ -21,7 +21,7 @@ from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept_file, removed_rows
 from dataprep_assets.pipelines.corpus.row_names import RowNames
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
-from dataprep_assets.sentences import number_of, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 _REBUILD = "Delete the artifact's directory and materialize it again"
 _INTACT = Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.")
@@ -67,8 +67,8 @@ def _verified(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
     if total != len(found.nodes) or facts.documents != int(np.count_nonzero(taken)):
         defects.append("its receipt counts other documents than its files")
     return verdict(
-        (f"{corpus.artifact(DUPLICATES)}: {typed(one)}" for one in defects),
-        f"{number_of(total, 'document')} of {facts.documents:,} go, each verified against the one that stands for it.",
+        (f"{corpus.artifact(DUPLICATES)}: {one}" for one in defects),
+        f"{count_of(total, 'document')} of {facts.documents:,} go, each verified against the one that stands for it.",
         _REBUILD,
         facts={"documents": facts.documents, "removed": total, "equal": facts.equal},
     )
@@ -97,7 +97,7 @@ class _Removed:
         documents = self.joined.documents
         stands = self._numbers()
         if len(stray := self.nodes[~documents.taken[self.nodes]]):
-            yield sentence(f"{number_of(len(stray), 'row')} go that a rule drops, or that hold no text")
+            yield f"{count_of(len(stray), 'row')} go that a rule drops, or that hold no text"
         digests = documents.digests(self.nodes)[:, :2], documents.digests(stands)[:, :2]
         equal = (digests[0] == digests[1]).all(axis=1).tolist()
         told = zip(self.nodes.tolist(), stands.tolist(), self._names, self._similar, equal, strict=True)
@@ -203,7 +203,7 @@ def _disjoint(corpus: CorpusDeclaration, store: ArtifactStore) -> Finding:
     ]
     return verdict(
         defects,
-        f"No kept document of one of {safe_number_of(len(corpus.splits), 'split')} is like one of another.",
+        f"No kept document of one of {count_of(len(corpus.splits), 'split')} is like one of another.",
         "Take them out of a split, or declare `duplicates.across_splits: drop`, which drops them from the split that "
         "is declared first",
         facts={"pairs": len(pairs)},

@@ -40,7 +40,6 @@ from dataprep_assets.planning.manifest import (
     written_otherwise,
 )
 from dataprep_assets.planning.shard_plan import ShardSizing
-from dataprep_assets.sentences import sentence, typed
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.source import is_mirrored, open_source, upstream_of
 
@@ -220,7 +219,7 @@ def _commit(
                 shards=counts,
                 source_bytes=sum(e.size_bytes for e in planned.entries),
                 **facts_of_no_split(planned.no_split),
-                **({"files_left_out": planned.left_out} if planned.left_out else {}),
+                **{"files_left_out": planned.left_out} if planned.left_out else {},
             ),
         )
 
@@ -387,7 +386,7 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
         yield f"{where}: its summary is not that of what it lists"
     folder = store.local(corpus.artifact(MANIFEST))
     if other := written_otherwise(folder, entries):
-        yield sentence(f"{where}: of its lines {typed(other)}")
+        yield f"{where}: of its lines {other}"
     if (folder / shard_plan.SHARD_PLAN).read_bytes() != shard_plan.plan_bytes(manifest.plan):
         yield f"{where}: {shard_plan.SHARD_PLAN} is written otherwise"
     listed = listing_digest(entries)

@@ -12,7 +12,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.planning.cost import Rates, density_of, shown_bytes, shown_time
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
-from dataprep_assets.sentences import joined, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 _FILES_SHOWN = 50
@@ -62,7 +62,7 @@ class ManifestChanges:
             )
         )
         moved = [f"the revision moved from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
-        return joined("; ", filter(None, [*moved, counted]))
+        return "; ".join(filter(None, [*moved, counted]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,15 +172,15 @@ def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: Manifest
     built = len(changes.new_shards) + len(changes.edited_shards)
     lines = []
     if built:
-        made = sentence(f"- `snapshot` and `token_bins` of {safe_number_of(built, 'shard')}, of all others nothing: ")
+        made = f"- `snapshot` and `token_bins` of {count_of(built, 'shard')}, of all others nothing: "
         lines.append(made + str(amounts))
     if corpus.combines:
-        views = sentence(f", then {safe_number_of(len(corpus.views), 'view')}" if corpus.views else "")
+        views = f", then {count_of(len(corpus.views), 'view')}" if corpus.views else ""
         lines.append(f"- `combined_bins` of {', '.join(splits)}" + views)
     else:
         lines.append(f"- whatever is made of {', '.join(splits)}")
     if changes.gone_shards:
-        gone = sentence(f"- {safe_number_of(len(changes.gone_shards), 'shard')}: there until ")
+        gone = f"- {count_of(len(changes.gone_shards), 'shard')}: there until "
         lines.append(gone + f"`dataprep prune {corpus.dataset} --yes`")
     lines.append(f"- `dataprep status {corpus.dataset}` has the whole list, with sizes and times")
-    return joined("\n", lines)
+    return "\n".join(lines)

@@ -14,7 +14,7 @@ from dataprep_assets.graph.finding import Finding, first_of, judged, verdict
 from dataprep_assets.planning.globs import glob_pattern, taken_by
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.planning.shard_plan import split_of
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 _AGAIN = "Materialize `manifest` again if the source was meant to change"
 
@@ -46,10 +46,10 @@ def count_matches(
         (repeated, "in the manifest more than once"),
     ):
         if paths:
-            defects.append(sentence(f"{safe_number_of(len(paths), 'file')} {what}: {first_of(paths)}"))
+            defects.append(f"{count_of(len(paths), 'file')} {what}: {first_of(paths)}")
     return verdict(
         defects + changed,
-        f"The manifest lists what the source has: {safe_number_of(len(entries), 'file')}, with its sizes and digests.",
+        f"The manifest lists what the source has: {count_of(len(entries), 'file')}, with its sizes and digests.",
         _AGAIN,
         facts={
             "files": len(entries),
@@ -68,7 +68,7 @@ def _changed(known: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[Sourc
             continue
         file, split = fresh[path]
         if entry.size_bytes != file.size_bytes:
-            yield sentence(f"{path}: the manifest says {safe(entry.size_bytes)} bytes, the source {file.size_bytes}")
+            yield f"{path}: the manifest says {entry.size_bytes} bytes, the source {file.size_bytes}"
         elif entry.sha256 and file.sha256 and entry.sha256 != file.sha256:
             yield f"{path}: the manifest says sha256 {entry.sha256}, the source {file.sha256}"
         # compared only without a digest: a source with digests may change its etags
@@ -93,16 +93,14 @@ def entries_resolve(
             if not path.is_file():
                 defects.append(f"{entry.relpath}: {path} is not a file")
             elif size != entry.size_bytes:
-                defects.append(
-                    sentence(f"{entry.relpath}: {path} has {safe(size)} bytes, the manifest says {entry.size_bytes}")
-                )
+                defects.append(f"{entry.relpath}: {path} has {size} bytes, the manifest says {entry.size_bytes}")
         except OSError as error:
             defects.append(f"{entry.relpath}: {error.filename}: {error.strerror or error}")
         except DataprepError as error:
-            defects.append(sentence(f"{entry.relpath}: {typed(error)}"))
+            defects.append(f"{entry.relpath}: {error}")
     return verdict(
         defects,
-        f"{safe(len(drawn), ',')} of {safe_number_of(len(entries), 'file')}, drawn at random: there, with their sizes.",
+        f"{len(drawn):,} of {count_of(len(entries), 'file')}, drawn at random: there, with their sizes.",
         "Materialize `snapshot` again, or restore the files",
         facts={"sampled": len(drawn), "files": len(entries)},
     )
@@ -116,8 +114,7 @@ def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range], oth
     """
     return verdict(
         [*_uncovered(entries, plan), *others],
-        f"{safe_number_of(len(entries), 'file')} of the manifest, in {safe_number_of(len(plan), 'shard')}: each once, "
-        "in order.",
+        f"{count_of(len(entries), 'file')} of the manifest, in {count_of(len(plan), 'shard')}: each once, in order.",
         "Materialize `manifest` again: it freezes a new plan",
         facts={"shards": len(plan), "files": len(entries)},
     )
@@ -126,9 +123,7 @@ def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range], oth
 def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> Iterator[str]:
     for position, entry in enumerate(entries):
         if entry.ordinal != position:
-            yield sentence(
-                f"{entry.relpath}: is line {safe(position + 1)} of the manifest, but has ordinal {entry.ordinal}"
-            )
+            yield f"{entry.relpath}: is line {position + 1} of the manifest, but has ordinal {entry.ordinal}"
             # the first is told: what follows it is shifted, too
             break
     expected = 0
@@ -143,8 +138,8 @@ def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> I
             yield f"shard {key}: ordinals {ordinals.start} to {expected - 1} are in an earlier shard already"
         foreign = [e.relpath for e in entries[ordinals.start : ordinals.stop] if e.split != split_of(key)]
         if foreign:
-            yield sentence(f"shard {key}: {safe(len(foreign))} files are of another split: {first_of(foreign)}")
+            yield f"shard {key}: {len(foreign)} files are of another split: {first_of(foreign)}"
         # after an overlap the furthest end counts: what is covered already is no gap
         expected = max(expected, ordinals.stop)
     if expected != len(entries):
-        yield sentence(f"the plan ends at ordinal {expected}, the manifest has {safe(len(entries))} files")
+        yield f"the plan ends at ordinal {expected}, the manifest has {len(entries)} files"

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.graph.finding import SHOWN, Finding, Row, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sentences import safe, sentence
 
 _REBUILD = "Materialize `combined_bins` of this split again"
 
@@ -27,10 +26,8 @@ def shuffle_quality(receipts: Sequence[Receipt]) -> Finding:
         for field in ("documents", "tokens"):
             if (total := sum(line[field] for line in receipt.sources)) != getattr(ledger, field):
                 defects.append(
-                    sentence(
-                        f"{name_of(receipt)}: {field} of its {safe(len(receipt.sources))} files sum to {total}, the "
-                        f"ledger has {getattr(ledger, field)}"
-                    )
+                    f"{name_of(receipt)}: {field} of its {len(receipt.sources)} files sum to {total}, the "
+                    f"ledger has {getattr(ledger, field)}"
                 )
     return _order_report(defects, [line for receipt in receipts for line in receipt.sources])
 

@@ -36,7 +36,7 @@ from dataprep_assets.planning.manifest import (
     included,
     natural_key,
 )
-from dataprep_assets.sentences import safe, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.contents import no_table
 from dataprep_assets.sources.csv_rows import merged_rows
@@ -127,14 +127,12 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         return
     if caches := included(listing.left_out, corpus.include):
         shown = "" if corpus.sensitive else f", for example {', '.join(caches[:_SHOWN])}"
-        told = sentence(
-            f"include: {safe_number_of(len(caches), 'Arrow file')} left out{shown}: caches of `datasets` beside data"
-        )
+        told = f"include: {count_of(len(caches), 'Arrow file')} left out{shown}: caches of `datasets` beside data"
         yield Remark(keys=("include",), sentence=told, hint=True)
     if hidden := hidden_files(files, include=corpus.include, splits=corpus.splits):
         shown = "" if corpus.sensitive else f", for example {', '.join(hidden[:_SHOWN])}"
-        told = sentence(
-            f"include: {safe_number_of(len(hidden), 'file')} left out{shown}: names begin with `_` or `.`. Name them "
+        told = (
+            f"include: {count_of(len(hidden), 'file')} left out{shown}: names begin with `_` or `.`. Name them "
             "in `include` if they are data"
         )
         yield Remark(keys=("include",), sentence=told, hint=True)
@@ -145,9 +143,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         names = [] if corpus.sensitive else left[:_SHOWN]
         yield Remark(
             keys=("splits",),
-            sentence=sentence(
-                f"splits: {safe(len(left), ',')} of {safe(len(files), ',')} files are in no split and are left out"
-            )
+            sentence=f"splits: {len(left):,} of {len(files):,} files are in no split and are left out"
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
         )
@@ -212,7 +208,7 @@ def _linked_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry])
     for pairs, why in ((twice, "read twice by links"), (_copies(source, once), "with the bytes of another")):
         if pairs:
             shown = "" if corpus.sensitive else f", for example {pairs[0][0]} is {pairs[0][1]}"
-            told = sentence(f"include: {safe_number_of(len(pairs), 'file')} {why}{shown}. Leave one name of each out")
+            told = f"include: {count_of(len(pairs), 'file')} {why}{shown}. Leave one name of each out"
             yield Remark(keys=("include",), sentence=told, hint=True)
 
 
@@ -266,8 +262,8 @@ def _field_remarks(
                 paths = [source.path(entry) for entry in members if entry.format == name]
                 rows[name] = list(first_rows(paths, corpus.reading))
         if rows and not any(rows.values()):
-            empty = sentence(
-                f"splits.{split}: no record is in its {safe_number_of(len(members), 'file')}; give it one that has "
+            empty = (
+                f"splits.{split}: no record is in its {count_of(len(members), 'file')}; give it one that has "
                 "some, or leave it out"
             )
             yield Remark(keys=("splits", split), sentence=empty)

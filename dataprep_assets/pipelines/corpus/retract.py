@@ -32,7 +32,6 @@ from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifes
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
 from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sentences import safe
 from dataprep_assets.stream.source import open_source
 from dataprep_assets.stream.stream_index import IndexedShard
 from dataprep_assets.stream.token_shard import TOKEN_BINS
@@ -127,7 +126,7 @@ def _given(path: Path, number: int, line: bytes) -> Given:
     except ValueError:
         pass
     raise ConfigError(
-        f'--ids {path}: line {safe(number)}: give an id, 16 hex digits of a hash, file:row, or one of {{"id": …}}, '
+        f'--ids {path}: line {number}: give an id, 16 hex digits of a hash, file:row, or one of {{"id": …}}, '
         '{"hash": …}, {"file": …, "row": …}'
     )
 
@@ -141,7 +140,7 @@ def _plain(path: Path, number: int, text: str) -> Given:
         return Given(line=number, text=text, file=file, row=int(row))
     if colon and _is_data_file(file) and "://" not in file:
         raise ConfigError(
-            f"--ids {path}: line {safe(number)}: what follows the name of a file is not the number of a row, which "
+            f"--ids {path}: line {number}: what follows the name of a file is not the number of a row, which "
             "counts "
             'from 1. Give file:row; an id that looks like this, as {"id": …}'
         )
@@ -265,7 +264,7 @@ def _hash(
     if ids.id_field is None:
         what = "" if corpus.sensitive else f" ({one.id!r})"
         raise ConfigError(
-            f"line {safe(one.line)}{what}: {corpus.dataset} declares no `document.id_field`, so its documents have no "
+            f"line {one.line}{what}: {corpus.dataset} declares no `document.id_field`, so its documents have no "
             "ids of their own. Give file:row, or the 16 hex digits of the hash of a text"
         )
     return id_of(one.id or "", ids)

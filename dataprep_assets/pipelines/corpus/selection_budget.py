@@ -27,7 +27,7 @@ from dataprep_assets.pipelines.corpus.selection_counts import (
     source_rows,
     totals_of,
 )
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 _NEARLY_ALL = 0.95
 """The share of a source of which a rule without a budget is warned of: no published filter drops as much of one."""
@@ -165,12 +165,12 @@ def _sources_over(
             lost.append((max(share for share, _, _ in shares), names, at, shares[at], by_rule))
     for _, names, at, (share, part, whole), by_rule in sorted(lost, key=lambda one: (-one[0], one[1])):
         worst = Counter({rule: one[at] for rule, one in by_rule.items()}).most_common(1)[0][0]
-        few = sentence(f"{safe_number_of(len(names), 'source')} of fewer than {safe(FEW)} documents each")
-        whose = sentence(f"the source {names[0]}") if len(names) == 1 else few
+        few = f"{count_of(len(names), 'source')} of fewer than {FEW} documents each"
+        whose = f"the source {names[0]}" if len(names) == 1 else few
         yield (
             names,
-            sentence(
-                f"of {typed(whose)} in {split} rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} "
+            (
+                f"of {whose} in {split} rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} "
                 f"({share:.2%}), most of them {worst}; `budget.per_source` allows {most:.2%}"
             ),
         )

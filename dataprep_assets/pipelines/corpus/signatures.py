@@ -33,7 +33,6 @@ from dataprep_assets.pipelines.corpus.signed_shard import (
 from dataprep_assets.pipelines.corpus.snapshot import readings
 from dataprep_assets.pipelines.corpus.source_parts import source_parts
 from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
-from dataprep_assets.sentences import safe, sentence, typed
 
 _SAMPLE = 32
 """Documents that are signed again: any difference shows in a few."""
@@ -123,7 +122,7 @@ def _signatures_repeat(shard: SignatureShard, receipt: Receipt) -> Finding:
     if {one.path for one in receipt.files} != set(FILES):
         defects.append(f"{name_of(receipt)}: has other files than {', '.join(FILES)}")
     elif (told := _other(shard, signed)) is not None:
-        defects.append(sentence(f"{name_of(receipt)}: {typed(told)}"))
+        defects.append(f"{name_of(receipt)}: {told}")
     return verdict(
         defects,
         f"{signed.documents:,} of {signed.rows:,} rows are signed; up to {_SAMPLE} have the same signature again.",
@@ -157,7 +156,7 @@ def _other(shard: SignatureShard, signed: SignedShard) -> str | None:
     digests[[not text for text in texts]] = 0
     wrong = np.flatnonzero((digests != signed.digests[at]).any(axis=1))
     if len(wrong):
-        return sentence(f"{label}: row {safe(sample.row(int(wrong[0])))} has another digest than its text")
+        return f"{label}: row {sample.row(int(wrong[0]))} has another digest than its text"
     return None
 
 

@@ -22,7 +22,6 @@ from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_nam
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.source_parts import PresentFiles
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.sources.line_range import MOST_BYTES, line_range, without_lines
 from dataprep_assets.sources.records import RecordFields
 from dataprep_assets.stream.stream_index import IndexedShard
@@ -65,9 +64,7 @@ class SourceRows:
             if found is None and entry.size_bytes <= MOST_BYTES:
                 return _CHANGED
             if found is None:
-                return SourceBytes(
-                    absent=sentence(f"no byte range: the row is not in the first {safe(MOST_BYTES >> 30)} GiB")
-                )
+                return SourceBytes(absent=f"no byte range: the row is not in the first {MOST_BYTES >> 30} GiB")
             return SourceBytes(start=found[0], stop=found[1]) if self._holds(path, found, hashed) else _CHANGED
         except OSError as error:
             return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")

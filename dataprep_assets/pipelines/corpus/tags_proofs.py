@@ -16,7 +16,6 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TaggedShard, TagsFacts, batches_of, file_of
-from dataprep_assets.sentences import safe, sentence, typed
 
 SHARD_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
@@ -55,8 +54,8 @@ def prove_tags(shard: TaggedShard) -> dict[str, Finding]:
 def _rows_complete(shard: TaggedShard, directory: Path, receipt: Receipt) -> Finding:
     facts = TagsFacts.of(receipt)
     return verdict(
-        (f"{name_of(receipt)}: {typed(defect)}" for defect in _row_defects(shard, directory, facts)),
-        f"{facts.rows:,} rows in {safe(len(shard.names))} files, {facts.bad:,} of them refused.",
+        (f"{name_of(receipt)}: {defect}" for defect in _row_defects(shard, directory, facts)),
+        f"{facts.rows:,} rows in {len(shard.names)} files, {facts.bad:,} of them refused.",
         REBUILD,
         facts={"rows": facts.rows, "refused": facts.bad},
     )
@@ -84,7 +83,7 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
             before = np.concatenate([[last[1] if at == last[0] else 0], numbers[:-1]])
             if at < last[0] or not (after := numbers > before).all():
                 row = numbers[0] if at < last[0] else numbers[np.argmin(after)]
-                yield sentence(f"{ROWS}: {file}, row {safe(row)} is not in the order of the source")
+                yield f"{ROWS}: {file}, row {row} is not in the order of the source"
                 return
             last = (at, int(numbers[-1]))
         rows, bad = rows + piece.num_rows, bad + piece.num_rows - piece["bad"].null_count
@@ -100,7 +99,7 @@ def _tags_repeat(shard: TaggedShard, directory: Path, receipt: Receipt) -> Findi
     except (DataprepError, OSError) as error:
         return Finding(passed=False, warning=True, summary=str(error), facts={"unreadable": 1})
     return verdict(
-        (f"{name_of(receipt)}: {typed(defect)}" for defect in defects),
+        (f"{name_of(receipt)}: {defect}" for defect in defects),
         f"Up to {_SAMPLE} documents have the stored values of {len(taggers)} taggers when they are tagged again.",
         "A tagger whose values depend on time, chance or the other documents of its batch makes a dataset that nobody "
         "can make again: give it a seed, or look at each document alone",
@@ -123,8 +122,8 @@ def _repeated(shard: TaggedShard, directory: Path, receipt: Receipt, taggers: li
         for name, values in made.items():
             for at, value in enumerate(values):
                 if value != stored[at][name]:
-                    yield sentence(
-                        f"{part.label}: row {safe(sample.row(at))}: tagger {tagger.name!r} gave another {name} "
+                    yield (
+                        f"{part.label}: row {sample.row(at)}: tagger {tagger.name!r} gave another {name} "
                         "when it was asked again"
                     )
                     break
@@ -143,7 +142,7 @@ def _stored(directory: Path, tagger: BatchTagger, label: str, sample: DocumentBa
         if len(found) == len(wanted):
             break
     if missing := [row for row, at in wanted.items() if at not in found]:
-        raise FormatError(f"{directory / ROWS}: {label}, row {safe(missing[0])} is not in it. {REBUILD}")
+        raise FormatError(f"{directory / ROWS}: {label}, row {missing[0]} is not in it. {REBUILD}")
     return [found[at] for at in range(len(wanted))]
 
 

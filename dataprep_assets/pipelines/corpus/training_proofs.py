@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.graph.finding import Finding, judged, verdict
-from dataprep_assets.sentences import safe, sentence, typed
 
 _REBUILD = "Materialize `combined_bins` of this split again"
 
@@ -43,7 +42,7 @@ def alignment(
     count = int(ends[-1]) if len(ends) else 0
     if size != count * width:
         return verdict(
-            [f"{name}: {safe(size)} bytes, but its {len(ends)} documents end at byte {safe(count * width)} as {dtype}"],
+            [f"{name}: {size} bytes, but its {len(ends)} documents end at byte {count * width} as {dtype}"],
             "",
             f"The dtype is wrong or tokens are lost. {_REBUILD}",
             facts={"bytes": size, "tokens": count},
@@ -68,10 +67,7 @@ def alignment(
         boundaries += len(inside)
         mapped = tokens[start : start + length + 1]
         wrong = _misaligned(x, y, mapped, inside - start, separator_id, vocab_size, exact=exact)
-        defects += [
-            sentence(f"{name}: window at token offset {safe(start)} (document {safe(document)}): {typed(w)}")
-            for w in wrong
-        ]
+        defects += [f"{name}: window at token offset {start} (document {document}): {w}" for w in wrong]
     return verdict(
         defects,
         f"{len(documents)} windows are aligned: labels one token on, {boundaries} separators where documents end.",
@@ -98,16 +94,15 @@ def _misaligned(
     # the whole window: its first token, which is no label, and the labels
     seen = np.concatenate((x[:1], y))
     if len(wrong := np.flatnonzero(seen >= vocab_size)):
-        yield sentence(f"id {int(seen[wrong[0]])} at window position {safe(int(wrong[0]))} is not below {vocab_size}")
+        yield f"id {int(seen[wrong[0]])} at window position {int(wrong[0])} is not below {vocab_size}"
     if len(wrong := ends[seen[ends] != separator]):
-        yield sentence(
-            f"a document ends at window position {safe(int(wrong[0]))}, where id {int(seen[wrong[0]])} is not the "
-            "separator"
+        yield (
+            f"a document ends at window position {int(wrong[0])}, where id {int(seen[wrong[0]])} is not the separator"
         )
     if exact:
         extra = np.setdiff1d(np.flatnonzero(seen == separator), ends)
         if len(extra):
-            yield sentence(f"a separator at window position {safe(int(extra[0]))}, where no document ends")
+            yield f"a separator at window position {int(extra[0])}, where no document ends"
 
 
 _FEWEST_BLOCKS = 8
@@ -162,21 +157,14 @@ def sampler_dry_run(
         for row in np.flatnonzero(x.min(axis=1) == x.max(axis=1)).tolist():
             place = f"{tokens_path.name}: batch {number}"
             of = source_at(offsets[row])
-            constant.append(
-                sentence(
-                    f"{place}: all {block} tokens from token offset {safe(offsets[row])} are id {x[row, 0]}: "
-                    f"{typed(of)}"
-                )
-            )
+            constant.append(f"{place}: all {block} tokens from token offset {offsets[row]} are id {x[row, 0]}: {of}")
         # a batch with such an id is not counted: `counts` has no place for it
         wrong = np.argwhere(y >= vocab_size).tolist()
         if wrong:
             row, column = wrong[0]
             defects.append(
-                sentence(
-                    f"{tokens_path.name}: batch {number}: id {y[row, column]} at token offset "
-                    f"{safe(offsets[row] + 1 + column)} is not below {vocab_size}"
-                )
+                f"{tokens_path.name}: batch {number}: id {y[row, column]} at token offset "
+                f"{offsets[row] + 1 + column} is not below {vocab_size}"
             )
         # fitted on the first half of the batches, tried on the second
         elif number < batches // 2:

@@ -23,7 +23,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source_parts import present_part
 from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
 from dataprep_assets.planning.manifest import build_manifest
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 from dataprep_assets.stores.private import private_files
 from dataprep_assets.stream.source import is_mirrored, open_source
 
@@ -52,8 +52,8 @@ def tried(corpus: CorpusDeclaration) -> Iterator[Remark]:
         if isinstance(found, DataprepError):
             yield Remark(keys=keys, sentence=str(found))
         elif found is None:
-            told = sentence(
-                f"tag: {tagger.name}: took more than {safe_number_of(round(_SECONDS), 'second')} for the first "
+            told = (
+                f"tag: {tagger.name}: took more than {count_of(round(_SECONDS), 'second')} for the first "
                 "documents, and was ended"
             )
             yield Remark(keys=keys, sentence=told, hint=True)

@@ -15,7 +15,7 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest
-from dataprep_assets.sentences import joined, number_of, safe, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.stream_index import IndexedShard
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
@@ -41,10 +41,8 @@ def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactSt
     documents = sum(len(one.with_hashes(repeated)) for one in own)
     named = [*_named(others, repeated[:_SHOWN]), *_named(own, repeated[:_SHOWN])]
     rows: list[Row] = [{"file": file, "row": row} for _, file, row in sorted(named)]
-    shown = joined(", ", [sentence(f"{file}: row {safe(row)}") for _, file, row in sorted(named)[:_SHOWN]])
-    told = sentence(
-        f"{number_of(documents, 'document')} of {split} have an id that another document has, such as {typed(shown)}"
-    )
+    shown = ", ".join([f"{file}: row {row}" for _, file, row in sorted(named)[:_SHOWN]])
+    told = f"{count_of(documents, 'document')} of {split} have an id that another document has, such as {shown}"
     return verdict(
         [told] if len(repeated) else [],
         f"Each of the {sum(one.documents for one in own):,} documents of {split} has an id of its own.",

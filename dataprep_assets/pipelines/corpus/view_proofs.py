@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.corpus.corpus_view import (
     combined_splits,
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 PROOFS = (
     Proof("same_stream", "Its tokens are those of the combined bins, every one."),
@@ -52,18 +52,11 @@ def same_stream(
 
     Linked tokens are compared by digest; copied ones id by id, including document lengths if the view has any.
     """
-    defects = [
-        sentence(f"{name_of(receipt)}: {typed(d)}")
-        for d in (*damage(directory, receipt), *_other_claims(receipt, view, splits))
-    ]
+    defects = [f"{name_of(receipt)}: {d}" for d in (*damage(directory, receipt), *_other_claims(receipt, view, splits))]
     tokens = sum(s.token_count for s in splits)
     if view.linked is None:
         if not defects:  # files with other bytes than were committed need not be readable
-            defects += [
-                sentence(f"{name_of(receipt)}: {typed(d)}")
-                for s in splits
-                for d in _other_ids(directory, view, s, store)
-            ]
+            defects += [f"{name_of(receipt)}: {d}" for s in splits for d in _other_ids(directory, view, s, store)]
         how = "id for id"
     else:
         how = "byte for byte"
@@ -73,7 +66,7 @@ def same_stream(
                 defects.append(f"{name_of(receipt)}: {ours.path} is not the stream of combined_bins/{split.split}")
     return verdict(
         defects,
-        f"{safe_number_of(len(splits), 'split')}, {tokens} tokens, {how} the combined bins.",
+        f"{count_of(len(splits), 'split')}, {tokens} tokens, {how} the combined bins.",
         _REMEDY,
         facts={"tokens": tokens},
     )
@@ -110,10 +103,7 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
             # a format without documents gives no lengths: then no ends are compared
             held = token + np.cumsum(lengths)
             if not np.array_equal(held, ends[document : document + len(held)].astype(np.int64)):
-                yield sentence(
-                    f"{split.split}: documents from number {safe(document)} on do not end where those of "
-                    "combined_bins do"
-                )
+                yield (f"{split.split}: documents from number {document} on do not end where those of combined_bins do")
                 return
             token, document = token + len(ids), document + len(held)
     except DataprepError as error:
@@ -139,7 +129,7 @@ def layout_valid(directory: Path, receipt: Receipt, view: CorpusView, splits: Se
     """
     return verdict(
         _defects(directory, receipt, view, splits),
-        f"The {view.name} layout is valid for {safe_number_of(len(splits), 'split')}.",
+        f"The {view.name} layout is valid for {count_of(len(splits), 'split')}.",
         _REMEDY,
         facts={"files": len(receipt.files)},
     )
@@ -180,7 +170,7 @@ def no_retracted_document(
 
     return verdict(
         defects(),
-        f"No document of {safe_number_of(len(combined), 'split')} is on the list of {number_of(len(listed), 'id')}."
+        f"No document of {count_of(len(combined), 'split')} is on the list of {count_of(len(listed), 'id')}."
         if len(listed)
         else "No document of this dataset is retracted.",
         "Materialize token_bins, then combined_bins, then the view",

@@ -35,7 +35,7 @@ from dataprep_assets.pipelines.notes.sharded_cohort import (
     row_ledger,
     shard_names,
 )
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.tokenizer import load_bundle
 
 SHARD_PROOFS = (
@@ -118,13 +118,10 @@ class CohortShards:
                     size += sum(map(len, payloads))
                     stored = rows.block(at, at + len(payloads)).columns(rows.shape)
                     where = f"{name}, of the records from {records - len(payloads)} on"
-                    found.invalid += [sentence(f"{where}: {typed(d)}") for d in self._invalid(batch, rows.shape)]
-                    found.different += [sentence(f"{where}: {typed(d)}") for d in _differences(batch, stored)]
+                    found.invalid += [f"{where}: {d}" for d in self._invalid(batch, rows.shape)]
+                    found.different += [f"{where}: {d}" for d in _differences(batch, stored)]
             except FormatError as error:
-                said, folder = str(error), f"{self.directory}/"
-                at = said.find(folder)
-                # by slices, which keep the types of a sentence's numbers; `replace` would not
-                found.broken.append(said if at < 0 else said[:at] + said[at + len(folder) :])
+                found.broken.append(str(error).replace(f"{self.directory}/", "", 1))
             found.records.append(records)
             found.payload_bytes.append(size)
         # rows behind the last record were compared with nothing
@@ -167,7 +164,7 @@ def _decoded(payloads: list[bytes], columns: list[Column], before: int, most: in
     try:
         found = example.decode_rows(payloads, columns)
     except FormatError as error:
-        raise FormatError(f"of the records from {before} on, {typed(error)}") from None
+        raise FormatError(f"of the records from {before} on, {error}") from None
     return {name: _widened(values, most) for name, values in found.items()}
 
 
@@ -182,7 +179,7 @@ def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray
         if column.shape != stored[name].shape:
             yield f"column {name} has {len(column)} rows, {PACKED_COHORTS} {len(stored[name])}"
         elif (wrong := (column != stored[name]).any(axis=1)).any():
-            yield sentence(f"row {safe(int(wrong.argmax()))}, column {name}: not that of {PACKED_COHORTS}")
+            yield f"row {int(wrong.argmax())}, column {name}: not that of {PACKED_COHORTS}"
 
 
 def prove_cohort_shards(cohort: ShardedCohort) -> dict[str, Finding]:
@@ -223,20 +220,18 @@ def names_complete(shards: CohortShards) -> Finding:
     defects = [f"{where}: {name} is not in the receipt" for name in sorted(wanted - listed)]
     defects += [f"{where}: {name} is not a shard of this cohort" for name in sorted(listed - wanted)]
     defects += [f"{where}: {name} is not there" for name in sorted(wanted - there)]
-    return verdict(
-        defects, f"{safe_number_of(len(wanted), 'shard')}, all named.", _REBUILD, facts={"shards": len(wanted)}
-    )
+    return verdict(defects, f"{count_of(len(wanted), 'shard')}, all named.", _REBUILD, facts={"shards": len(wanted)})
 
 
 def _all(shards: CohortShards, kind: str) -> list[str]:
     where = name_of(shards.receipt)
-    return [sentence(f"{where}: {typed(d)}") for of in shards.counted.values() for d in getattr(of, kind)]
+    return [f"{where}: {d}" for of in shards.counted.values() for d in getattr(of, kind)]
 
 
 def _unread(shards: CohortShards) -> list[str]:
     """Shards that could not be read and so were not examined: no proof passes on half of the records."""
     broken = sum(len(of.broken) for of in shards.counted.values())
-    return [sentence(f"{name_of(shards.receipt)}: {safe(broken)} shards cannot be read to their end")] if broken else []
+    return [f"{name_of(shards.receipt)}: {broken} shards cannot be read to their end"] if broken else []
 
 
 @judged
@@ -259,12 +254,12 @@ def lengths_counted(shards: CohortShards) -> Finding:
                 defects.append(f"{name}: {counted} records, the receipt says {length}")
         for name, counted, size in zip(names, of.payload_bytes, recorded.payload_bytes, strict=True):
             if counted != size:
-                defects.append(sentence(f"{name}: {safe(counted)} payload bytes, the receipt says {size}"))
+                defects.append(f"{name}: {counted} payload bytes, the receipt says {size}")
     records = sum(sum(of.records) for of in shards.counted.values())
     shards_there = sum(len(of.records) for of in shards.counted.values())
     return verdict(
-        (f"{name_of(shards.receipt)}: {typed(d)}" for d in defects),
-        f"{records} records in {safe_number_of(shards_there, 'shard')}, each as many as the receipt says.",
+        (f"{name_of(shards.receipt)}: {d}" for d in defects),
+        f"{records} records in {count_of(shards_there, 'shard')}, each as many as the receipt says.",
         _REBUILD,
         facts={"records": records, "shards": shards_there},
     )
@@ -280,8 +275,8 @@ def only_the_last_is_shorter(shards: CohortShards) -> Finding:
             if rows > most or not rows or (rows < most and number < len(of.records)):
                 defects.append(f"{name}: {rows} rows, {most} are declared and only the last shard has fewer")
     return verdict(
-        (f"{name_of(shards.receipt)}: {typed(d)}" for d in defects),
-        f"All shards but the last are full: `rows_per_shard` is {safe(most)}.",
+        (f"{name_of(shards.receipt)}: {d}" for d in defects),
+        f"All shards but the last are full: `rows_per_shard` is {most}.",
         f"rows_per_shard may have changed since. {_REBUILD}",
         facts={"rows_per_shard": str(most)},
     )

@@ -9,7 +9,6 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
 from dataprep_assets.planning.globs import is_hidden
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
-from dataprep_assets.sentences import safe
 from dataprep_assets.sources.cohorts import CohortReader, compression_of, find_cohorts, month_of
 from dataprep_assets.stream.source import open_source
 
@@ -83,6 +82,6 @@ def no_file(months: list[str]) -> SourceError:
     """The error for declared months without a file."""
     shown = ", ".join(months[:8]) + (", …" if len(months) > 8 else "")
     return SourceError(
-        f"{safe(len(months))} declared months have no file in the source: {shown}. Put the files there, correct "
+        f"{len(months)} declared months have no file in the source: {shown}. Put the files there, correct "
         "cohorts.pattern, or name the months in months.allow_missing"
     )

@@ -24,7 +24,6 @@ from dataprep_assets.pipelines.notes.origin_proofs import misplaced
 from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
 from dataprep_assets.pipelines.notes.packed_files import packed_paths, read_patients
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowBlock
-from dataprep_assets.sentences import safe, sentence, typed
 
 
 @judged
@@ -95,10 +94,8 @@ def round_trip(packed: OpenedCohort) -> Finding:
             if not there:
                 lost = searched[chunk.note]
                 defects.append(
-                    sentence(
-                        f"record {safe(lost.record)}, note {safe(lost.number)}: its chunk {safe(chunk.chunk + 1)} is "
-                        f"not in the rows of {name}"
-                    )
+                    f"record {lost.record}, note {lost.number}: its chunk {chunk.chunk + 1} is "
+                    f"not in the rows of {name}"
                 )
         defects += misplaced(packed, name, searched, chunks)
         # The whole sample, as the engine encodes it: the reference, which is many times slower, has had a few of them.
@@ -108,7 +105,7 @@ def round_trip(packed: OpenedCohort) -> Finding:
         defects += packed_otherwise(packed)
     compared = packed.source.notes if level == EVERY_DOCUMENT else len(sampled)
     return verdict(
-        (f"{name_of(receipt)}: {typed(d)}" for d in defects),
+        (f"{name_of(receipt)}: {d}" for d in defects),
         f"{compared} notes, rendered and encoded again, are in the rows.",
         f"Source, template or tokenizer changed since it was packed. {REBUILD}",
         facts={"documents_compared": compared, "documents": packed.source.notes, "level": level},

@@ -28,7 +28,6 @@ from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.row_origins import Origins
 from dataprep_assets.pipelines.notes.traced_rows import RowOfMonth, TracedDirectory, TracedMonth
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -72,7 +71,7 @@ class CohortTracer(Tracer):
                 self._directories.append(TracedDirectory(store, artifact))
             except DataprepError as error:
                 # what is not built yet, or damaged, leaves the other formats traceable
-                notes.append(sentence(f"{artifact} is not traced: {typed(error)}"))
+                notes.append(f"{artifact} is not traced: {error}")
         self.notes = tuple(notes)
 
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
@@ -153,16 +152,14 @@ class CohortTracer(Tracer):
                 if question.split not in (None, split):
                     continue
                 if not 0 <= row < origin.rows:
-                    raise NotFoundError(f"trace: no row {safe(row)} in {name}, which has {origin.rows}, counted from 0")
+                    raise NotFoundError(f"trace: no row {row} in {name}, which has {origin.rows}, counted from 0")
                 return split, origin, row
         raise NotFoundError(f"trace: no file {name!r} in {self._directories[0].handle.artifact}")
 
     def _packed_row(self, question: Question, row: int) -> RowOfMonth:
         month, split = self._own(question.shard), self._split(question)
         if not 0 <= row < (count := month.facts.splits[split].rows):
-            raise NotFoundError(
-                f"trace: no row {safe(row)} in {month.month}, {split}, which has {count}, counted from 0"
-            )
+            raise NotFoundError(f"trace: no row {row} in {month.month}, {split}, which has {count}, counted from 0")
         return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=row)
 
     def _of_row(self, found: RowOfMonth) -> Iterator[Found]:
@@ -180,9 +177,7 @@ class CohortTracer(Tracer):
                 absent = False
                 yield note
         if absent:
-            raise NotFoundError(
-                f"trace: record {safe(record)} of {name} is in no row: no such record, or it was dropped"
-            )
+            raise NotFoundError(f"trace: record {record} of {name} is in no row: no such record, or it was dropped")
 
     def _of_patient(self, question: Question, patient: str) -> Iterator[Found]:
         assert self._key is not None, "a dataset with months has a key"

@@ -35,7 +35,7 @@ from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
 from dataprep_assets.pipelines.notes.tokenizer_beside import tokenizer_beside
-from dataprep_assets.sentences import number_of, safe, sentence
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
 from dataprep_assets.stream.rendered_text import literal_lines
 
@@ -83,8 +83,8 @@ class Notes(Dataset):
         tokens = sum(r.ledger.tokens for r in packed if r.ledger)
         rows = sum(split.rows for f in facts for split in f.splits.values())
         return [
-            sentence(f"{safe(len(packed), ',')} of {safe(len(months), ',')} cohorts, {number_of(patients, 'patient')}"),
-            sentence(f"{number_of(documents, 'note')}, {tokens:,} tokens"),
+            f"{len(packed):,} of {len(months):,} cohorts, {count_of(patients, 'patient')}",
+            f"{count_of(documents, 'note')}, {tokens:,} tokens",
             _filled(notes, rows, tokens),
             engine_line(notes, store),
             *literal_lines(Ledger.total(r.ledger for r in packed if r.ledger), notes.document.special_tokens),
@@ -98,9 +98,9 @@ class Notes(Dataset):
 def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
     if notes.layout == "unpacked":
         what = "a note or a part of one each" if notes.rows == "notes" else "one stream"
-        return sentence(f"{number_of(rows, 'row')} of at most {safe(notes.capacity, ',')} tokens, {what}")
+        return f"{count_of(rows, 'row')} of at most {notes.capacity:,} tokens, {what}"
     filled = tokens / (rows * notes.capacity) if rows else 0
-    return sentence(f"{number_of(rows, 'row')} of {safe(notes.capacity, ',')}, filled to {filled:.4f}")
+    return f"{count_of(rows, 'row')} of {notes.capacity:,}, filled to {filled:.4f}"
 
 
 def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:

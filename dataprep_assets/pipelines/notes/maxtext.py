@@ -12,7 +12,6 @@ from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, Direct
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, in_split
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, for_hf
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _LOADER = (
@@ -119,8 +118,8 @@ def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileForm
     """The options of `maxtext_settings` as one line, with what prepacked rows need in addition."""
     options = _joined(maxtext_settings(notes, store, format))
     if notes.layout == "prepacked":
-        return sentence(f"{_LOADER} {safe(options)}")
-    return sentence(f"MaxText: {safe(options)}")
+        return f"{_LOADER} {options}"
+    return f"MaxText: {options}"
 
 
 def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
@@ -137,8 +136,8 @@ def evaluation_line(splits: Sequence[str]) -> list[str]:
     if not splits[1:]:
         return []
     return [
-        sentence(
-            f"to evaluate on {splits[1]}, add for example {safe('eval_interval=1000 eval_steps=10')}: steps between "
+        (
+            f"to evaluate on {splits[1]}, add for example {'eval_interval=1000 eval_steps=10'}: steps between "
             "evaluations, and batches of each, of which the split has to have so many"
         )
     ]
@@ -177,13 +176,13 @@ def combined_line(
         found = _files(where, replay.dataset, replay.tfds_version, replay.splits, replay.format, facts.pipeline)
     if facts.layout == "prepacked":
         options = _joined(found | {"max_target_length": str(facts.row_length)} | _PREPACKED)
-        return sentence(f"{_LOADER} {safe(options)}")
+        return f"{_LOADER} {options}"
     # rows for tfds are stored one token longer, which it shifts away
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
     tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
     pipeline: Pipeline = "tfds" if found["dataset_type"] == "tfds" else "grain"  # hf packs as little as grain
     options = _joined(found | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluated))
-    return sentence(f"MaxText: {safe(options)}")
+    return f"MaxText: {options}"
 
 
 def _joined(settings: dict[str, str]) -> str:

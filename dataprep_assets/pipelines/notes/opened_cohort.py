@@ -37,7 +37,6 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Dropped, Note, Opened, note_digest, read_notes
 from dataprep_assets.pipelines.notes.sampled_lines import SampledLines, sampled_lines
 from dataprep_assets.pipelines.notes.spool import split_of
-from dataprep_assets.sentences import safe
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.stream.round_trip_proofs import Encode
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
@@ -158,7 +157,7 @@ class OpenedCohort:
             empty, long = np.flatnonzero(np.diff(block.offsets) == 0), np.flatnonzero(used[-1] > shape.row_length)
             first = counts["rows"]
             if empty.size:
-                raise FormatError(f"{path}: row {safe(first + empty[0])} is all padding. {REBUILD}")
+                raise FormatError(f"{path}: row {first + empty[0]} is all padding. {REBUILD}")
             if long.size or int(block.segments.min()) < 1:
                 raise FormatError(f"{path}: a row from {first} on is too long or has an empty segment. {REBUILD}")
             # Separators and BOS are counted where segments end and begin, so that what is within a note stands out.

@@ -13,7 +13,6 @@ from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledN
 from dataprep_assets.pipelines.notes.packed_files import packed_paths, read_patients
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.pipelines.notes.row_origins import Origins, read_origins
-from dataprep_assets.sentences import safe, sentence
 
 
 def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], chunks: Sequence[Chunk]) -> Iterator[str]:
@@ -51,7 +50,7 @@ def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], ch
         # the pieces of a stream follow each other; chunks are packed in any order
         same = b"".join(found) == b"".join(wanted) if packed.notes.concatenated else sorted(found) == sorted(wanted)
         if not same:
-            yield sentence(f"record {safe(note.record)}, note {safe(note.number)}: not where {paths.origins} says")
+            yield f"record {note.record}, note {note.number}: not where {paths.origins} says"
 
 
 def _mixed_up(origins: Origins, patients: int, name: str) -> Iterator[str]:

@@ -42,7 +42,7 @@ from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying
 from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
 from dataprep_assets.pipelines.notes.row_origins import origins_of
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
-from dataprep_assets.sentences import number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.tokenization.certificate import named_tables
 
 # Since 2 a month has `origins.bin`. Its rows are those of 1.
@@ -304,15 +304,13 @@ class _Writer:
         if not spool.patients_seen and not ledger.dropped:
             found = "its file has no patient"
         elif not ledger.dropped:
-            found = sentence(
-                f"none of its {number_of(spool.patients_seen, 'patient')} has a note: their lists are empty"
-            )
+            found = f"none of its {count_of(spool.patients_seen, 'patient')} has a note: their lists are empty"
         else:
             reasons = ", ".join(f"{count} for {reason}" for reason, count in ledger.dropped.items())
             found = f"none of its notes is left: {reasons}"
         raise BadRecordError(
-            f"{self._month}: {typed(found)}. Check cohorts.fields, or name the month in months.allow_empty if that is "
-            "right"
+            f"{self._month}: {found}. Check cohorts.fields, or name the month in months.allow_empty if that is right",
+            month=self._month,
         )
 
     def _facts(self, spool: Spool, splits: Mapping[str, PackedSplit], retracted: int) -> PackedCohortFacts:
@@ -333,7 +331,7 @@ class _Writer:
             patients=spool.patients_seen - retracted,
             patients_without_notes=spool.patients_without_notes,
             splits=dict(splits),
-            **({"pipeline": self._notes.pipeline, "rows": self._notes.rows} if plan.shape.pad_id == ABSENT else {}),
+            **{"pipeline": self._notes.pipeline, "rows": self._notes.rows} if plan.shape.pad_id == ABSENT else {},
         )
 
 

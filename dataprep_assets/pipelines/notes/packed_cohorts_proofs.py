@@ -33,7 +33,6 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DEFECTS
 from dataprep_assets.pipelines.notes.retraction_proofs import no_retracted_document
 from dataprep_assets.pipelines.notes.spool import split_of
-from dataprep_assets.sentences import safe, typed
 from dataprep_assets.stream import round_trip_proofs
 from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
 from dataprep_assets.stream.round_trip_proofs import encode_of
@@ -185,8 +184,8 @@ def patients_in_their_split(packed: OpenedCohort) -> Finding:
         if strays := sum(split_of(digest, shares) != index for digest in digests):
             defects.append(f"{path.patients}: {strays} patients are of another split than {name}")
     return verdict(
-        (f"{name_of(packed.receipt)}: {typed(d)}" for d in defects),
-        f"{total} patients, each in one of {safe(len(shares))} splits.",
+        (f"{name_of(packed.receipt)}: {d}" for d in defects),
+        f"{total} patients, each in one of {len(shares)} splits.",
         REBUILD,
         facts={"patients": total, "splits": len(shares)},
     )

@@ -31,7 +31,6 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.declaration import Layout, NotesDeclaration, Rows
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
-from dataprep_assets.sentences import safe
 
 PACKED_COHORTS = "packed_cohorts"
 """Name of the artifact."""
@@ -145,5 +144,5 @@ def read_patients(path: Path, width: int = DIGEST_BYTES) -> NDArray[np.void]:
     """
     content = path.read_bytes()
     if len(content) % width:
-        raise FormatError(f"{path}: {safe(len(content))} bytes are not a multiple of {width}; it was cut")
+        raise FormatError(f"{path}: {len(content)} bytes are not a multiple of {width}; it was cut")
     return np.frombuffer(content, np.dtype((np.void, width)))

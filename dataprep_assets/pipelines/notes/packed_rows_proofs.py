@@ -21,7 +21,6 @@ from dataprep_assets.pipelines.notes.maxtext import stock_rule
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, RowScan
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.serving.maxtext import six_columns
 
 
@@ -41,9 +40,9 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
     wrong = ((tokens < 0) | (tokens >= vocab_size)) & stored | ~stored & (tokens != ABSENT)
     if wrong.any():
         row, at = np.argwhere(wrong)[0].tolist()
-        yield sentence(f"row {safe(row)}, position {safe(at)}: the id is not below the vocabulary of {vocab_size}")
+        yield f"row {row}, position {at}: the id is not below the vocabulary of {vocab_size}"
     if not lengths.all():
-        yield sentence(f"row {safe(int(lengths.argmin()))} has no token")
+        yield f"row {int(lengths.argmin())} has no token"
 
 
 @judged
@@ -68,10 +67,8 @@ def rows_valid(packed: OpenedCohort) -> Finding:
             looked += 1
             if packed.notes.layout == "unpacked" and columns.keys() == {TOKENS}:
                 stored, there = int(scan.used[line]), columns[TOKENS].size
-                defects += [sentence(f"{path}: line {safe(line + 1)}: {there} tokens, its row has {stored}")] * (
-                    there != stored
-                )
-            defects += [sentence(f"{path}: line {safe(line + 1)}: {typed(d)}") for d in _invalid(packed, scan, columns)]
+                defects += [f"{path}: line {line + 1}: {there} tokens, its row has {stored}"] * (there != stored)
+            defects += [f"{path}: line {line + 1}: {d}" for d in _invalid(packed, scan, columns)]
     return verdict(
         defects,
         f"{sum(len(s.used) for s in packed.scans.values())} rows fit; {looked} JSON lines hold every invariant.",
@@ -121,13 +118,11 @@ def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
             if packed.notes.layout == "unpacked":
                 stored = {name: column[:, : block.tokens.size] for name, column in stored.items()}
             if stored.keys() != columns.keys():
-                defects.append(sentence(f"{path.jsonl}: line {safe(line + 1)} has other columns than {path.rows}"))
+                defects.append(f"{path.jsonl}: line {line + 1} has other columns than {path.rows}")
                 continue
             different = [column for column in stored if not np.array_equal(stored[column], columns[column])]
             if different:
-                defects.append(
-                    sentence(f"{path.jsonl}: line {safe(line + 1)}, column {different[0]}: not that of {path.rows}")
-                )
+                defects.append(f"{path.jsonl}: line {line + 1}, column {different[0]}: not that of {path.rows}")
     return verdict(
         defects,
         f"{total} lines, as many as columnar rows; {compared} compared are equal.",
@@ -207,7 +202,7 @@ def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
         defects.append(f"{name_of(packed.receipt)}: {pads} tokens of notes are the reserved pad id")
     return verdict(
         defects,
-        f"Ids are {safe(low)} to {safe(high)}, below {safe(size)}; {pads} tokens of notes are the pad id.",
+        f"Ids are {low} to {high}, below {size}; {pads} tokens of notes are the pad id.",
         f"The rows were made with another tokenizer, or are damaged. {REBUILD}",
         facts={
             "vocab_size": str(size),

@@ -31,8 +31,8 @@ def unquoting(where: str) -> Iterator[None]:
         # no errors: they end the process, or a generator that reads within this block, and quote nothing
         raise
     except BaseException as error:  # a panic of a Rust library is not an Exception
-        said = f"{where}: {type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
-    raise_alone(DataprepError(f"{said}. Its message is withheld: it may quote patients' data"))
+        code = f"{type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
+    raise_alone(DataprepError(f"{where}: {code}. Its message is withheld: it may quote patients' data", code=code))
 
 
 @contextmanager

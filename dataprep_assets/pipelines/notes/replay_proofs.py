@@ -53,7 +53,7 @@ from dataprep_assets.pipelines.notes.virtual_mixture import (
     for_hf,
     read_hf_card,
 )
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 _OF_SOURCES = (
     Proof("sources_equal", "Columns, row length, pad id, layout and tokenizer are the same in all sources."),
@@ -108,8 +108,8 @@ def sources_equal(directory: TfdsDirectory, sources: Mapping[str, Receipt]) -> F
         defects += [f"{dataset} has another {name}" for name in own if has[name] != own[name]]
     table: list[Row] = [{"what": name, "value": str(value)} for name, value in own.items()]
     return verdict(
-        (f"{name_of(directory.receipt)}: {typed(d)}" for d in defects),
-        f"{safe(len(sources))} sources are equal in {', '.join(own)}.",
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        f"{len(sources)} sources are equal in {', '.join(own)}.",
         "Build all sources with the same settings",
         facts={"sources": len(sources)},
         table=table if not defects else None,
@@ -173,31 +173,24 @@ def provenance_complete(
         info = directory.info
         listed = [(split.name, name) for split in info.splits for name in info.shard_names(split)]
         if listed != [(split, name) for split, name, _ in entries]:
-            defects.append(
-                sentence(f"{PROVENANCE} has {len(entries)} entries, not one for each of {safe(len(listed))} shards")
-            )
+            defects.append(f"{PROVENANCE} has {len(entries)} entries, not one for each of {len(listed)} shards")
         defects += directory.miscounted
     seen: Counter[str] = Counter()
     before: Counter[tuple[str, str]] = Counter()  # in its own split, as `repeat` counts
     for split, name, origin in entries:
         earlier = before[split, origin.sha256]
-        defects += [
-            sentence(f"{name} of {split}: {typed(d)}")
-            for d in _astray(directory, replay, shards, name, origin, earlier)
-        ]
+        defects += [f"{name} of {split}: {d}" for d in _astray(directory, replay, shards, name, origin, earlier)]
         before[split, origin.sha256] += 1
         seen[origin.sha256] += 1
     if replay.mode != "weighted" and seen != shards.expected:
         lost, more = (seen - shards.expected).total(), (shards.expected - seen).total()
         # first, because a summary names the first defect, and others may follow from this one
-        defects.insert(
-            0, sentence(f"{safe(more)} shards of the sources are not there, {lost} are there more often than in them")
-        )
+        defects.insert(0, f"{more} shards of the sources are not there, {lost} are there more often than in them")
     of_source = Counter(shards.source(origin) for _, _, origin in entries)
     told = ", ".join(f"{count} of {name}" for name, count in sorted(of_source.items()))
     return verdict(
-        (f"{name_of(receipt)}: {typed(d)}" for d in defects),
-        f"{safe_number_of(len(entries), 'shard')}, each one of a source: {told}.",
+        (f"{name_of(receipt)}: {d}" for d in defects),
+        f"{count_of(len(entries), 'shard')}, each one of a source: {told}.",
         REBUILD_SOURCES,
         facts={"shards": len(entries), "distinct_shards": len(seen)},
     )
@@ -256,7 +249,7 @@ def shares_achieved(directory: TfdsDirectory, replay: ReplayDeclaration, shards:
         if replay.mode in ("interleave", "weighted"):
             defects += _unmixed(split, [(shards.source(o), o.rows) for _, o in entries], of_source)
     return verdict(
-        (f"{name_of(directory.receipt)}: {typed(d)}" for d in defects),
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
         "; ".join(f"{row['source']} {row['share']:.4f} of {row['split']}" for row in table) + ".",
         REBUILD,
         facts={"tolerance": str(replay.tolerance)},
@@ -306,7 +299,7 @@ def splits_disjoint(directory: TfdsDirectory, store: ArtifactStore) -> Finding:
     defects = [f"{where}: {leaked} patients are in several of the splits {', '.join(splits)}"] if leaked else []
     return verdict(
         defects,
-        f"{int(counts.size)} patients, none in several of {safe(len(splits))} splits.",
+        f"{int(counts.size)} patients, none in several of {len(splits)} splits.",
         todo,
         facts={"patients": int(counts.size), "in_several_splits": leaked},
     )
@@ -338,8 +331,8 @@ def virtual_files(
         defects = list(_mixture(_json(directory.artifact / GRAIN_MIXTURE), wanted))
     defects += of_card
     return verdict(
-        (f"{name_of(directory.receipt)}: {typed(d)}" for d in defects),
-        f"{safe(len(wanted))} sources, each at its location.",
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        f"{len(wanted)} sources, each at its location.",
         REBUILD,
         facts={"sources": len(wanted)},
     )

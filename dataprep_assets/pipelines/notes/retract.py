@@ -21,7 +21,6 @@ from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Note, note_digest, patient_digest, read_notes
 from dataprep_assets.pipelines.notes.retractions import add_retractions, cohort_patients, retractions_on
-from dataprep_assets.sentences import safe
 from dataprep_assets.stream.source import open_source
 
 _PLACE = re.compile(r"(?P<month>\d{4}-\d{2}):(?P<record>[1-9]\d*)(:(?P<note>[1-9]\d*))?")
@@ -61,7 +60,7 @@ def _given(path: Path, number: int, line: bytes, key: bytes) -> bytes | At:
     except ValueError:  # not chained: it may quote the line
         pass
     raise ConfigError(
-        f'--ids {path}: line {safe(number)}: give the id of a patient, {{"patient": …}}, a note as month:record:note, '
+        f'--ids {path}: line {number}: give the id of a patient, {{"patient": …}}, a note as month:record:note, '
         "or a record as month:record"
     )
 

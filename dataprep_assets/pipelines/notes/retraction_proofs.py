@@ -19,7 +19,6 @@ from dataprep_assets.pipelines.notes.packed_files import (
     packed_paths,
     read_patients,
 )
-from dataprep_assets.sentences import safe, sentence, typed
 
 SHORTEST = 8
 """Fewest tokens of a note that is searched: shorter ones occur by chance."""
@@ -39,7 +38,7 @@ def no_retracted_document(packed: OpenedCohort) -> Finding:
         for index, split in enumerate(packed.notes.splits):
             defects += _by_tokens(packed, index, split)
     return verdict(
-        (f"{name_of(packed.receipt)}: {typed(defect)}" for defect in defects),
+        (f"{name_of(packed.receipt)}: {defect}" for defect in defects),
         f"None of the {len(packed.retracted)} patients and notes on the list is in the rows; {looked} of their "
         f"{dropped} notes were looked for by their tokens."
         if packed.retracted
@@ -99,10 +98,7 @@ def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
         if own and all(present[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * SHORTEST
     }
     for at in _unexplained(packed, index, search, notes, left) if left else ():
-        yield sentence(
-            f"the tokens of record {safe(notes[at].record)}, note {safe(notes[at].number)}, which is retracted, are "
-            f"in {split}"
-        )
+        yield (f"the tokens of record {notes[at].record}, note {notes[at].number}, which is retracted, are in {split}")
 
 
 def _unexplained(

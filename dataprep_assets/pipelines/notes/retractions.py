@@ -32,7 +32,6 @@ from dataprep_assets.pipelines.notes.packed_files import (
 )
 from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
-from dataprep_assets.sentences import safe
 
 
 def retractions_on(path: Path | None, key: bytes) -> frozenset[bytes]:
@@ -63,12 +62,12 @@ def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
         is_one = False
     if not is_one:
         raise ConfigError(
-            f'{path}: line {safe(number)}: not a retraction, {{"patient": "32 hex digits", "key": "16 hex digits"}}, '
+            f'{path}: line {number}: not a retraction, {{"patient": "32 hex digits", "key": "16 hex digits"}}, '
             'of a note with "note": "32 hex digits", too. Correct the line, or write the list with `dataprep retract`'
         )
     if made_with != key:
         raise ConfigError(
-            f"{path}: line {safe(number)}: its digest is not under the patient key of the dataset, which is {key} (the "
+            f"{path}: line {number}: its digest is not under the patient key of the dataset, which is {key} (the "
             "key's digest). Retract these patients again under the key of today, and remove the line"
         )
     return digest + note

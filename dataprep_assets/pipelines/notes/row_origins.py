@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError
 from dataprep_assets.pipelines.notes.row_layout import RowLayout
 from dataprep_assets.pipelines.notes.spool import Spool
-from dataprep_assets.sentences import safe
 
 DTYPE = np.dtype([(name, "<u4") for name in ("row", "start", "tokens", "record", "note", "chunk", "patient")])
 Origins = NDArray[Any]
@@ -73,5 +72,5 @@ def read_origins(path: Path) -> Origins:
 def parse_origins(content: bytes, where: str) -> Origins:
     """Parse the bytes of a file, which errors call `where`; raises FormatError if they are truncated."""
     if len(content) % DTYPE.itemsize:
-        raise FormatError(f"{where}: {safe(len(content))} bytes are not a multiple of {DTYPE.itemsize}; it was cut")
+        raise FormatError(f"{where}: {len(content)} bytes are not a multiple of {DTYPE.itemsize}; it was cut")
     return np.frombuffer(content, DTYPE)

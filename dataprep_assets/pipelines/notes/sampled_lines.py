@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
-from dataprep_assets.sentences import safe
 
 SAMPLED_ROWS = 64
 """Number of JSON lines that are looked at, spread over the file; the digests of `files_intact` cover the others."""
@@ -46,7 +45,7 @@ def sampled_lines(path: Path, rows: PackedRowsFile, remedy: str) -> SampledLines
     with open(path, "rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
-                raise FormatError(f"{path}: line {safe(count + 1)} has no end; the file was cut. {remedy}")
+                raise FormatError(f"{path}: line {count + 1} has no end; the file was cut. {remedy}")
             if count in wanted:
                 columns = _if_verbatim(line, rows, count)
                 if columns is not None:
@@ -55,7 +54,7 @@ def sampled_lines(path: Path, rows: PackedRowsFile, remedy: str) -> SampledLines
                     found[count] = columns or _parsed(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
                     # no JSON, no object, lists of something else, or an integer beyond int64
-                    raise FormatError(f"{path}: line {safe(count + 1)} is not a row of integers. {remedy}") from None
+                    raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
             count += 1
     return SampledLines(count=count, columns=found, verbatim=frozenset(verbatim))
 

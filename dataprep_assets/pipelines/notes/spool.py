@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import sampled
-from dataprep_assets.errors import BadRecordError, IntegrityError
+from dataprep_assets.errors import BadRecordError, IntegrityError, RowPosition
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
@@ -34,7 +34,6 @@ from dataprep_assets.pipelines.notes.reading import (
     note_digest,
     read_notes,
 )
-from dataprep_assets.sentences import joined, safe, sentence, typed
 from dataprep_assets.sources.cohorts import REFUSED, CohortReader
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.unreadable import place_of
@@ -63,6 +62,7 @@ class DropCounter:
         self._month = month
         # of refused notes: sentences on the first, how many there are, and what would help (a dict for its order)
         self._refused: list[str] = []
+        self._first_refused = RowPosition()
         self._refusals = 0
         self._remedies: dict[str, None] = {}
         self.dropped: Counter[str] = Counter()
@@ -82,10 +82,12 @@ class DropCounter:
         self._refusals += 1
         is_missing = found.reason in self._always_fails
         self._remedies[_DEFAULTS if is_missing else _DROP] = None
+        if not self._refused:
+            self._first_refused = RowPosition(row=found.record)
         if len(self._refused) < _SHOWN:
-            note = sentence(f", note {safe(found.number)}") if found.number else ""
-            byte = sentence(f", byte {safe(found.byte)}") if found.byte >= 0 else ""
-            self._refused.append(sentence(f"record {safe(found.record)}{typed(note)}{typed(byte)}: {found.reason}"))
+            note = f", note {found.number}" if found.number else ""
+            byte = f", byte {found.byte}" if found.byte >= 0 else ""
+            self._refused.append(f"record {found.record}{note}{byte}: {found.reason}")
 
     @property
     def fails(self) -> bool:
@@ -99,8 +101,10 @@ class DropCounter:
         count = "" if self._refusals == 1 else f"{self._refusals} cannot be used: "
         more = f"; and {self._refusals - len(self._refused)} more" if self._refusals > len(self._refused) else ""
         raise BadRecordError(
-            f"{self._month}: {count}{typed(joined('; ', self._refused))}{more}. Correct the source, or "
-            f"{', or '.join(self._remedies)}"
+            f"{self._month}: {count}{'; '.join(self._refused)}{more}. Correct the source, or "
+            f"{', or '.join(self._remedies)}",
+            month=self._month,
+            **self._first_refused,
         )
 
     def retract(self, count: int) -> None:
@@ -116,8 +120,11 @@ class DropCounter:
             first = self.quarantine[0]
             raise BadRecordError(
                 f"{self._month}: {sum(bad.values())} of {rows_in} notes would be dropped {bad}, more than the budget "
-                f"of {self._budget:.4%}. The first is record {safe(first['record'])}, note {safe(first['note'])}, byte "
-                f"{safe(first['byte'])}: {first['reason']}. Correct the source, or raise `bad_records.budget`"
+                f"of {self._budget:.4%}. The first is record {first['record']}, note {first['note']}, byte "
+                f"{first['byte']}: {first['reason']}. Correct the source, or raise `bad_records.budget`",
+                month=self._month,
+                row=first["record"],
+                byte=first["byte"],
             )
 
 
@@ -292,7 +299,7 @@ class _Filling:
             self._encoder.encode,
             [*(note.header for note in batch), *texts],
             self._encoder.bundle.name,
-            lambda at: sentence(f"{self._month}: note {safe(first + at % len(batch) + 1)} of those read"),
+            lambda at: f"{self._month}: note {first + at % len(batch) + 1} of those read",
         )
         bounds = offsets.astype(np.int64)
         # before the columns grow: it numbers the notes from their length
@@ -349,7 +356,7 @@ class _Filling:
         # the same notes in every run of a month, so a disagreement repeats
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
         for at in sampled(np.arange(first, first + len(texts), dtype=np.uint64), seed, rate):
-            where = sentence(f"{self._month}: note {safe(first + int(at) + 1)} of those read")
+            where = f"{self._month}: note {first + int(at) + 1} of those read"
             self._encoder.recheck(texts[at], ids[bounds[at] : bounds[at + 1]], where)
 
     def spool(self, path: Path) -> Spool:

@@ -40,7 +40,6 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import ShardOrigin
 from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, CohortShardsFacts, row_ledger, shard_names
 from dataprep_assets.pipelines.notes.tfds_directory_proofs import DIRECTORY_PROOFS, prove_directory
-from dataprep_assets.sentences import safe
 from dataprep_assets.stream.tokenizer import load_bundle
 
 VERSION = 2
@@ -136,7 +135,7 @@ def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -
     if missing:
         shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{notes.dataset}: {safe(len(missing))} of {safe(len(months))} months are not there: {shown}. Materialize "
+            f"{notes.dataset}: {len(missing)} of {len(months)} months are not there: {shown}. Materialize "
             f"these partitions of packed_cohorts and {COHORT_SHARDS[format]} first"
         )
     _require_same(notes, found)

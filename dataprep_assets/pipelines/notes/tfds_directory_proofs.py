@@ -36,7 +36,7 @@ from dataprep_assets.pipelines.notes.tfds_metadata_proofs import (
     metadata_findings,
     tfds_reads,
 )
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 DIRECTORY_PROOFS = (
     *METADATA_PROOFS,
@@ -110,7 +110,7 @@ def equals_cohort_shards(directory: TfdsDirectory, notes: NotesDeclaration, stor
     if not all(RowFacts.of(receipt).alike(RowFacts.of(directory.receipt)) for receipt in receipts.values()):
         defects.append("its receipt tells of other rows than those of its cohorts' shards")
     return verdict(
-        (f"{name_of(directory.receipt)}: {typed(d)}" for d in defects),
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
         f"{rows} rows, every shard a cohort's, byte for byte.",
         REBUILD_SOURCES,
         facts={"rows": rows, "months": len(months)},
@@ -140,11 +140,7 @@ def months_complete(directory: TfdsDirectory, notes: NotesDeclaration, store: Ar
             said = of_month[0].rpartition("-of-")[2].partition(".")[0]
             total = int(said) if said.isdecimal() else 0
             if of_month != sorted(of_month) or len(of_month) != total:
-                defects.append(
-                    sentence(
-                        f"{split}: {month} has {safe(len(of_month))} of {safe(total)} shards, or not in their order"
-                    )
-                )
+                defects.append(f"{split}: {month} has {len(of_month)} of {total} shards, or not in their order")
         seen.update(runs)
     expected = set(notes.months.expected)
     unseen = sorted(expected - seen)
@@ -155,12 +151,12 @@ def months_complete(directory: TfdsDirectory, notes: NotesDeclaration, store: Ar
         if month in notes.months.allow_empty or _is_retracted(receipt)
     }
     if missing := [month for month in unseen if month not in rowless]:
-        defects.append(sentence(f"{safe(len(missing))} months are missing: {first_of(missing)}"))
+        defects.append(f"{len(missing)} months are missing: {first_of(missing)}")
     if strange := sorted(seen - expected):
-        defects.append(sentence(f"{safe(len(strange))} months are not declared: {first_of(strange)}"))
+        defects.append(f"{len(strange)} months are not declared: {first_of(strange)}")
     return verdict(
-        (f"{name_of(directory.receipt)}: {typed(d)}" for d in defects),
-        f"{safe_number_of(len(seen), 'month')}, each there once and in order.",
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        f"{count_of(len(seen), 'month')}, each there once and in order.",
         REBUILD,
         facts={"months": len(seen), "months_without_rows": len(rowless)},
     )
@@ -201,7 +197,7 @@ def patients_disjoint(notes: NotesDeclaration, store: ArtifactStore) -> Finding:
     if leaked := int(np.count_nonzero(counts > 1)):
         defects.append(f"{leaked} patients are in several splits")
     return verdict(
-        (f"{notes.dataset}: {typed(d)}" for d in defects),
+        (f"{notes.dataset}: {d}" for d in defects),
         f"{distinct} patients, {several} of them in several cohorts" + (", as declared." if several else "."),
         "Correct the source, or declare `duplicate_patients: allow` where cohorts may share patients",
         facts={"patients": distinct, "in_several_cohorts": several, "in_several_splits": leaked},

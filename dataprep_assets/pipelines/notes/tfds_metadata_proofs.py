@@ -29,7 +29,7 @@ from dataprep_assets.pipelines.notes.linked_directory import (
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.tfds_reader import read_with_tfds
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 
 METADATA_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
@@ -126,8 +126,8 @@ def files_intact(directory: TfdsDirectory) -> Finding:
     """Every file has the size and, unless `verify: size` is declared, the digest of the receipt; none is unlisted."""
     receipt = directory.receipt
     return verdict(
-        (f"{name_of(receipt)}: {typed(d)}" for d in damage(directory.artifact, receipt, directory.verification)),
-        f"{safe_number_of(len(receipt.files), 'file')}, {safe(receipt.total_bytes)} bytes, as the receipt says.",
+        (f"{name_of(receipt)}: {d}" for d in damage(directory.artifact, receipt, directory.verification)),
+        f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, as the receipt says.",
         REBUILD,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )
@@ -149,16 +149,10 @@ def names_complete(directory: TfdsDirectory) -> Finding:
         if said != declared:
             defects.append(f"{where}: {tfds.DATASET_INFO} says {what} {said}, declared is {declared}")
     if missing := sorted(wanted - there):
-        defects.append(
-            sentence(f"{where}: {safe(len(missing))} of {safe(len(wanted))} shards are not there: {first_of(missing)}")
-        )
+        defects.append(f"{where}: {len(missing)} of {len(wanted)} shards are not there: {first_of(missing)}")
     if strays := sorted(there - wanted):
-        defects.append(
-            sentence(f"{where}: {safe(len(strays))} files are not shards of this directory: {first_of(strays)}")
-        )
-    return verdict(
-        defects, f"{safe_number_of(len(wanted), 'shard')}, none missing.", REBUILD, facts={"shards": len(wanted)}
-    )
+        defects.append(f"{where}: {len(strays)} files are not shards of this directory: {first_of(strays)}")
+    return verdict(defects, f"{count_of(len(wanted), 'shard')}, none missing.", REBUILD, facts={"shards": len(wanted)})
 
 
 def _shards(directory: TfdsDirectory) -> Iterator[tuple[str, str, int]]:
@@ -187,7 +181,7 @@ def shard_lengths_counted(directory: TfdsDirectory) -> Finding:
         if found != length:
             defects.append(f"{name}: {found} records, {tfds.DATASET_INFO} says {length}")
     return verdict(
-        (f"{name_of(directory.receipt)}: {typed(d)}" for d in defects),
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
         f"{rows} rows, in each shard as many as {tfds.DATASET_INFO} says.",
         REBUILD,
         facts={"rows": rows},
@@ -216,8 +210,8 @@ def num_bytes_counted(directory: TfdsDirectory) -> Finding:
         if found != split.num_bytes:
             defects.append(f"{tfds.DATASET_INFO}: split {split.name}: numBytes {split.num_bytes}, counted {found}")
     return verdict(
-        (f"{name_of(directory.receipt)}: {typed(d)}" for d in defects),
-        f"{safe(total)} bytes of payload, as {tfds.DATASET_INFO} says.",
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        f"{total} bytes of payload, as {tfds.DATASET_INFO} says.",
         REBUILD,
         facts={"payload_bytes": total},
     )
@@ -237,8 +231,8 @@ def features_match(directory: TfdsDirectory, columns: Sequence[Column]) -> Findi
     if (directory.path / tfds.FEATURES).read_bytes() != tfds.features_bytes(directory.info.columns):
         defects.append(f"{tfds.FEATURES} has other bytes than these columns give")
     return verdict(
-        (f"{name_of(directory.receipt)}: {typed(d)}" for d in defects),
-        f"{safe_number_of(len(wanted), 'column')}: {_said(columns[0])}.",
+        (f"{name_of(directory.receipt)}: {d}" for d in defects),
+        f"{count_of(len(wanted), 'column')}: {_said(columns[0])}.",
         REBUILD,
         facts={"columns": len(wanted)},
     )

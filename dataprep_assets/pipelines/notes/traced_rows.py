@@ -29,7 +29,6 @@ from dataprep_assets.pipelines.notes.packed_files import (
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.row_origins import Origins, parse_origins
 from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, CohortShardsFacts
-from dataprep_assets.sentences import safe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +164,7 @@ class TracedDirectory:
         count = linked[-1].before + linked[-1].origin.rows if linked else 0
         if not 0 <= row < count:
             raise NotFoundError(
-                f"trace: no row {safe(row)} in {self.handle.artifact}, {split}, which has {count}, counted from 0"
+                f"trace: no row {row} in {self.handle.artifact}, {split}, which has {count}, counted from 0"
             )
         # the last shard that begins at or before the row
         at = int(np.searchsorted([one.before for one in linked], row, side="right")) - 1

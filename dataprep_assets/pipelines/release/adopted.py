@@ -19,7 +19,6 @@ from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactE
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.pipelines.release.published import published_release
 from dataprep_assets.pipelines.release.published_proofs import unreadable
-from dataprep_assets.sentences import safe
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard
 from dataprep_assets.state_file import read_state
 from dataprep_assets.stores.local import LocalStore
@@ -163,7 +162,7 @@ def _header(place: Place, tokens: ObjectInfo) -> npy_shards.NpyHeader:
     found = npy_shards.parse_header(data, where)
     if tokens.bytes != (expected := npy_shards.token_bytes(found.tokens, found.dtype)):
         raise FormatError(
-            f"{where}: {safe(tokens.bytes)} bytes, but its header says {found.tokens} {found.dtype} tokens, which are "
+            f"{where}: {tokens.bytes} bytes, but its header says {found.tokens} {found.dtype} tokens, which are "
             f"{expected}. Its owner has to publish it again"
         )
     return found
@@ -179,8 +178,7 @@ def _length(place: Place, header: npy_shards.NpyHeader, files: Files) -> int:
         )
     if not samples or ids.bytes % sample_ids.ID_BYTES or header.tokens % samples:
         raise FormatError(
-            f"{where}: {safe(ids.bytes)} bytes are no whole number of ids for the {header.tokens} tokens of "
-            f"{tokens.key}"
+            f"{where}: {ids.bytes} bytes are no whole number of ids for the {header.tokens} tokens of {tokens.key}"
         )
     return header.tokens // samples
 
@@ -190,7 +188,7 @@ def _shard(place: Place, index: int, header: npy_shards.NpyHeader, files: Files,
     tokens, ids = files
     if not ids.bytes or header.tokens * sample_ids.ID_BYTES != ids.bytes * length:
         raise FormatError(
-            f"{place}/{tokens.key}: {header.tokens} tokens, which the {safe(ids.bytes)} bytes of ids beside them do "
+            f"{place}/{tokens.key}: {header.tokens} tokens, which the {ids.bytes} bytes of ids beside them do "
             f"not name in sequences of {length}: no reader takes such a shard"
             + (f". --shards {index} adopts those before it" if index else "")
         )

@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.release.published import consumer_code
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, published_shards_spec
 from dataprep_assets.pipelines.release.release_plan import release_plan_spec
 from dataprep_assets.planning.cost import Machine
-from dataprep_assets.sentences import safe_number_of, sentence
+from dataprep_assets.plural import count_of
 from dataprep_assets.serving.release import locate
 from dataprep_assets.stores.connect import missing_library
 from dataprep_assets.stream.token_shard import TOKEN_BINS
@@ -71,11 +71,7 @@ class Release(Corpus):
         for name, split in release_layout(release, store).splits.items():
             tokens = sum(cut.tokens for cut in split.cuts)
             samples = tokens // release.release.sequence_length
-            lines.append(
-                sentence(
-                    f"{name}: {safe_number_of(len(split.cuts), 'npy shard')}, {tokens:,} tokens, {samples:,} samples"
-                )
-            )
+            lines.append(f"{name}: {count_of(len(split.cuts), 'npy shard')}, {tokens:,} tokens, {samples:,} samples")
         if target := release.release.publish:
             place = locate(target)
             lines += [f"published: {place}", f"train on it: {consumer_code(place)}"]

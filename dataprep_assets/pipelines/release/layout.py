@@ -116,7 +116,7 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
         splits[name] = split_layout(release, name, shards)
         if not splits[name].cuts:
             raise ConfigError(
-                f"{release.dataset}: split {name!r} has {splits[name].order.tokens} tokens, not one sequence of "
+                f"{release.dataset}: split {name!r} has not one sequence of "
                 f"{release.release.sequence_length}. Use `tail: pad`, a shorter sequence, or leave the split out"
             )
     if len(separators) != 1:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.pipelines.release.published import Inventory, inventory, send_release
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.serving.release import Place, Release, ReleaseFile, files_of, read_release
 from dataprep_assets.stores.store import Progress
 
@@ -47,9 +46,9 @@ class MigrationPlan:
         """The plan as text, one sentence per line."""
         gaps = [*(f.key for f in self.source.missing), *self.source.different]
         found = [
-            sentence(
-                f"{safe(len(self.todo))} of {safe(len(self.release.files))} files are to be copied, "
-                f"{safe(self.bytes)} bytes; the scratch folder needs {safe(self.scratch_bytes)}."
+            (
+                f"{len(self.todo)} of {len(self.release.files)} files are to be copied, "
+                f"{self.bytes} bytes; the scratch folder needs {self.scratch_bytes}."
             )
         ]
         found += [f"The source does not have {key} as its manifest says." for key in gaps]

@@ -37,7 +37,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release.layout import ShardCut, SplitLayout
 from dataprep_assets.pipelines.release.npy_shard import NpyShard, NpyShardFacts
 from dataprep_assets.pipelines.release.order import shuffled
-from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.token_shard import ENDS
 
 BLOCK = 1 << 20
@@ -206,11 +206,9 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
         start, stop = facts.stream_start, facts.stream_stop
         if facts.index != number or start != position:
             defects.append(
-                sentence(
-                    f"{name_of(receipt)}: expected shard {safe(number)}, which begins at token {position}, found "
-                    f"shard {safe(facts.index)} at token "
-                    f"{start}"
-                )
+                f"{name_of(receipt)}: expected shard {number}, which begins at token {position}, found "
+                f"shard {facts.index} at token "
+                f"{start}"
             )
         if facts.tokens != stop - start + facts.padding_tokens:
             defects.append(f"{name_of(receipt)}: its length is not that of its stretch and its padding")
@@ -219,14 +217,12 @@ def tokens_accounted(receipts: Sequence[Receipt], *, source_tokens: int) -> Find
         padding += facts.padding_tokens
     if position + dropped != source_tokens:
         defects.append(
-            sentence(
-                f"{safe(len(receipts))} shards hold {position} tokens of the stream and dropped {dropped}; the token "
-                f"bins have {source_tokens}"
-            )
+            f"{len(receipts)} shards hold {position} tokens of the stream and dropped {dropped}; the token "
+            f"bins have {source_tokens}"
         )
     return verdict(
         defects,
-        f"{position} tokens in {safe_number_of(len(receipts), 'shard')}, {dropped} dropped at the end, {padding} of "
+        f"{position} tokens in {count_of(len(receipts), 'shard')}, {dropped} dropped at the end, {padding} of "
         f"padding: all of {source_tokens}.",
         "Materialize npy_shards of this split again",
         facts={"tokens": position, "dropped": dropped, "padding": padding, "source_tokens": source_tokens},
@@ -256,8 +252,7 @@ def no_retracted_document(receipts: Sequence[Receipt], bins: Shards, listed: NDA
 
     return verdict(
         defects(),
-        f"No document of {safe_number_of(len(bins), 'shard')} of token bins is on the list of "
-        f"{number_of(len(listed), 'id')}."
+        f"No document of {count_of(len(bins), 'shard')} of token bins is on the list of {count_of(len(listed), 'id')}."
         if len(listed)
         else "No document of this dataset is retracted.",
         "Materialize token_bins, then npy_shards",
@@ -276,7 +271,7 @@ def equals_stream(
     tokens, _ = _open(directory, receipt)
     separator = NpyShardFacts.of(receipt).separator_id
     return verdict(
-        (f"{name_of(receipt)}: {typed(d)}" for d in _differences(tokens, store, split, cut, separator)),
+        (f"{name_of(receipt)}: {d}" for d in _differences(tokens, store, split, cut, separator)),
         f"{cut.tokens} tokens are tokens {cut.start} to {cut.stop} of the stream, and {cut.padding} of padding.",
         REBUILD,
         facts={"tokens": len(tokens), "padding": cut.padding},
@@ -294,9 +289,8 @@ def _differences(
         held = tokens[at : at + len(block)]
         if not np.array_equal(held, block):
             apart = at + int(np.flatnonzero(held != block)[0])
-            yield sentence(
-                f"token {apart} (byte {safe(npy_shards.HEADER_BYTES + apart * tokens.itemsize)}) is not that of the "
-                "stream"
+            yield (
+                f"token {apart} (byte {npy_shards.HEADER_BYTES + apart * tokens.itemsize}) is not that of the stream"
             )
             return
         at += len(block)

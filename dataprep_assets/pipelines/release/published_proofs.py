@@ -13,7 +13,7 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, verdict
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release.published import inventory
-from dataprep_assets.sentences import safe, safe_number_of
+from dataprep_assets.plural import count_of
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseShard, read_release
 
 _PUBLISH = "Materialize published_shards again: only what differs is sent"
@@ -29,7 +29,7 @@ def manifest_published(place: Place, release: Release, others: Iterable[str] = (
     shards = sum(len(shards) for shards in found.shards.values())
     return verdict(
         defects,
-        f"{place} has release {found.digest[:12]}: {safe_number_of(shards, 'shard')} of sequences of "
+        f"{place} has release {found.digest[:12]}: {count_of(shards, 'shard')} of sequences of "
         f"{found.sequence_length} ids.",
         _PUBLISH,
         facts={"shards": shards, "sequence_length": str(found.sequence_length), "digest": found.digest},
@@ -73,7 +73,7 @@ def remote_equals_local(place: Place, release: Release) -> Finding:
     size = sum(file.bytes for file in release.files)
     return verdict(
         [*missing, *found.different.values()],
-        f"{safe_number_of(len(found.same), 'file')}, {safe(size)} bytes, in {place} as built.",
+        f"{count_of(len(found.same), 'file')}, {size} bytes, in {place} as built.",
         _PUBLISH,
         facts={"files": len(found.same), "bytes": size},
     )
@@ -105,7 +105,7 @@ def remote_readable(place: Place, release: Release) -> Finding:
     shards = sum(len(shards) for shards in release.shards.values())
     return verdict(
         defects,
-        f"{safe_number_of(shards, 'shard')} with the header, and the right ids of first and last sample.",
+        f"{count_of(shards, 'shard')} with the header, and the right ids of first and last sample.",
         _PUBLISH,
         facts={"shards": shards},
     )

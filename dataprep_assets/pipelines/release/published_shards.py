@@ -39,7 +39,6 @@ from dataprep_assets.pipelines.release.published_proofs import (
     remote_equals_local,
     remote_readable,
 )
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard, locate
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import Progress
@@ -132,7 +131,7 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
     if behind:
         shown = ", ".join(behind[:8]) + (", …" if len(behind) > 8 else "")
         raise MissingArtifactError(
-            f"{release.dataset}: {safe(len(behind))} shards of the release are missing or out of date: {shown}. "
+            f"{release.dataset}: {len(behind)} shards of the release are missing or out of date: {shown}. "
             "Materialize these partitions of npy_shards first"
         )
     options = release.release
@@ -267,7 +266,7 @@ def _require_published(place: Place, manifest: Release) -> None:
     there = inventory(place, manifest)
     if not there.complete:
         wrong = [*there.different.values(), *(f"{place}/{file.key}: missing" for file in there.missing)]
-        raise IntegrityError(f"{wrong[0]} ({safe(len(wrong))} files). Publish the release again: only these are sent")
+        raise IntegrityError(f"{wrong[0]} ({len(wrong)} files). Publish the release again: only these are sent")
 
 
 def _build(release: ReleaseDeclaration, target: str, request: BuildRequest) -> list[Outcome]:
@@ -293,10 +292,10 @@ def _metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[str, S
         "release_digest": facts.digest,
         "published_files": facts.files,
         "published_bytes": facts.bytes,
-        "train_on_it": Markdown(sentence(safe(f"```python\n{consumer_code(place)}\n```"))),
+        "train_on_it": Markdown(f"```python\n{consumer_code(place)}\n```"),
     }
     if lines := consumer_environment(place_of(target, os.environ)):
-        shown["consumer_environment"] = Markdown(sentence(safe("```\n" + "\n".join(lines) + "\n```")))
+        shown["consumer_environment"] = Markdown("```\n" + "\n".join(lines) + "\n```")
     return shown
 
 

@@ -21,7 +21,6 @@ from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration, ScheduleSource
 from dataprep_assets.planning.shard_plan import SHARD_PLAN, read_plan, split_of
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.serving.packs import open_packs, pack_shard
 from dataprep_assets.serving.revise import Documents, FoundSource
 from dataprep_assets.serving.source_order import PackTable
@@ -94,9 +93,7 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
 
 
 def _absent(name: str, dataset: str, what: str) -> MissingArtifactError:
-    return MissingArtifactError(
-        f"{name}: source {dataset}: not there: {typed(what)}. Run it first: dataprep run {dataset}"
-    )
+    return MissingArtifactError(f"{name}: source {dataset}: not there: {what}. Run it first: dataprep run {dataset}")
 
 
 def _no_split(name: str, source: ScheduleSource, there: Collection[str]) -> ConfigError:
@@ -109,7 +106,7 @@ def _finished(store: ArtifactStore, name: str, part: Part) -> list[tuple[Artifac
     found = list(zip(part.shards, store.receipts(part.shards), strict=True))
     dataset = part.shards[0].dataset
     if missing := [str(artifact.partition) for artifact, receipt in found if receipt is None]:
-        raise _absent(name, dataset, sentence(f"{safe(len(missing))} of {safe(len(found))} shards, first {missing[0]}"))
+        raise _absent(name, dataset, f"{len(missing)} of {len(found)} shards, first {missing[0]}")
     return [(artifact, receipt) for artifact, receipt in found if receipt is not None]
 
 

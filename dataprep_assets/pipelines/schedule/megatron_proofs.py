@@ -15,7 +15,7 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import MegatronIndices, ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES, Indexed, opened
-from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence
+from dataprep_assets.plural import count_of
 
 Int64 = NDArray[np.int64]
 _DRAWN = 4096
@@ -34,10 +34,7 @@ def prove_megatron(
     """All proofs of the indices of a schedule."""
     artifact = declaration.artifact(MEGATRON_INDICES)
     receipt = store.require(artifact)
-    holds = sentence(
-        f"{safe_number_of(len(receipt.files), 'file')}, {safe(receipt.total_bytes)} bytes, with the digests of the "
-        "receipt."
-    )
+    holds = f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt."
     yield "files_intact", verdict(store.damage(artifact, receipt), holds, _AGAIN)
     names = {record.path for record in receipt.files}
     yield "names_found", _names_found(declaration, wanted, store, names)
@@ -69,7 +66,7 @@ def _names_found(
         for name, text in expected.items()
         if text is not None and name in names and (folder / name).read_text() != text
     ]
-    return verdict(sorted(defects), f"{safe_number_of(len(expected), 'file')}.", _AGAIN)
+    return verdict(sorted(defects), f"{count_of(len(expected), 'file')}.", _AGAIN)
 
 
 @judged
@@ -111,7 +108,7 @@ def _same_samples(
                 f"sample {first + int(drawn[here][wrong])} of the run is tokens {theirs[0]} to {theirs[1]} of "
                 f"{samples.source.name}, the schedule has {ours[0]} to {ours[1]}"
             )
-    holds = sentence(f"{number_of(len(drawn), 'sample')} drawn from {count}, each the tokens that the schedule reads.")
+    holds = f"{count_of(len(drawn), 'sample')} drawn from {count}, each the tokens that the schedule reads."
     return verdict(defects, holds, "Do not train on them, and report a bug", facts={"samples": len(drawn)})
 
 

@@ -12,7 +12,7 @@ from dataprep_assets.graph.remark import Remark
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.found_sources import found_sources
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.serving.mixture import PLACES, shares
 from dataprep_assets.serving.revise import FoundSource
 from dataprep_assets.serving.training_schedule import Revision, TrainingSchedule
@@ -32,11 +32,11 @@ def pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: Tr
         declared, read = getattr(declaration, key), getattr(last, key)
         # the steps of a number of tokens follow from what was read
         if declared != read and not (key == "steps" and declaration.tokens is not None):
-            yield _remark((key,), sentence(f"`{key}`: {safe(_said(declared))} declared, {safe(_said(read))} scheduled"))
+            yield _remark((key,), f"`{key}`: {_said(declared)} declared, {_said(read)} scheduled")
     try:
         sources = found_sources(declaration, store)[0]
     except DataprepError as error:
-        yield _remark(("sources",), sentence(f"its sources cannot be compared: {typed(error)}"))
+        yield _remark(("sources",), f"its sources cannot be compared: {error}")
         return
     for told in (*_mixture(declaration, last, sources), *changed_sources(last, sources)):
         yield _remark(("sources",), told)
@@ -58,14 +58,11 @@ def _mixture(declaration: ScheduleDeclaration, last: Revision, sources: Sequence
         if source is None:
             continue
         if source.epochs != found.epochs:
-            yield sentence(
-                f"source {found.name}: `epochs` {safe(_said(found.epochs))} declared, {safe(_said(source.epochs))} "
-                "scheduled"
-            )
+            yield (f"source {found.name}: `epochs` {_said(found.epochs)} declared, {_said(source.epochs)} scheduled")
         if declaration.sources[0].weight is not None and source.share != share:
-            yield sentence(
-                f"source {found.name}: {safe(share / PLACES, '.2%')} of the samples declared, "
-                f"{safe(source.share / PLACES, '.2%')} scheduled"
+            yield (
+                f"source {found.name}: {share / PLACES:.2%} of the samples declared, "
+                f"{source.share / PLACES:.2%} scheduled"
             )
 
 
@@ -79,9 +76,7 @@ def changed_sources(last: Revision, sources: Sequence[FoundSource]) -> Iterator[
         changed = [name for name in now if name in then and now[name] != then[name]]
         for what, names in (("new", new), ("changed", changed), ("gone", gone)):
             if names:
-                yield sentence(
-                    f"source {found.name}: {safe_number_of(len(names), 'shard')} {what}, the first is {names[0]}"
-                )
+                yield f"source {found.name}: {count_of(len(names), 'shard')} {what}, the first is {names[0]}"
     declared = {found.name for found in sources}
     for source in last.sources:
         if source.name not in declared:
@@ -92,5 +87,5 @@ def told_pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedul
     """The same as lines of text, with what to do; none if there is nothing."""
     found = [remark.sentence for remark in pending(declaration, store, schedule)]
     name = declaration.dataset
-    told = [sentence(f"{name}: not read yet: {typed(one)}") for one in found]
+    told = [f"{name}: not read yet: {one}" for one in found]
     return [*told, revise_line(name)] if told else []

@@ -36,7 +36,6 @@ from dataprep_assets.pipelines.schedule.schedule_proofs import (
     prove_schedule,
     revisions_follow,
 )
-from dataprep_assets.sentences import typed
 from dataprep_assets.serving.packs import pack_bytes
 from dataprep_assets.serving.revise import Wanted, revised
 from dataprep_assets.serving.sampler import Sampler
@@ -233,7 +232,7 @@ def _require_whole(declaration: ScheduleDeclaration, schedule: TrainingSchedule,
         finding = proven(schedule, documents, documents.packs)
         if not finding.passed:
             raise ConfigError(
-                f"{declaration.revisions}: {typed(finding.summary)}. Was it edited by hand? Undo the last change of "
+                f"{declaration.revisions}: {finding.summary}. Was it edited by hand? Undo the last change of "
                 "it; only `dataprep schedule` writes it"
             )
 

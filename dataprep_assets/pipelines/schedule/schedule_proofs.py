@@ -16,7 +16,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.found_sources import found_sources
 from dataprep_assets.pipelines.schedule.pending import changed_sources, revise_line
-from dataprep_assets.sentences import number_of, safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.serving.revise import Documents, DocumentsOf, changed_between
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.simulation import simulated
@@ -48,10 +48,7 @@ def prove_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> It
     """All proofs of a schedule."""
     artifact = declaration.artifact(SCHEDULE_ARTIFACT)
     receipt = store.require(artifact)
-    holds = sentence(
-        f"{safe_number_of(len(receipt.files), 'file')}, {safe(receipt.total_bytes)} bytes, with the digests of the "
-        "receipt."
-    )
+    holds = f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt."
     yield "files_intact", verdict(store.damage(artifact, receipt), holds, AGAIN)
     try:
         data = TrainingData(store, declaration.dataset)
@@ -99,7 +96,7 @@ def documents_complete(schedule: TrainingSchedule, documents_of: DocumentsOf, pa
                         defects.append(f"{where}: its packs hold {held} tokens of {shard.tokens}")
                 if samples != shard.samples:
                     defects.append(f"{where}: is {samples} samples, the schedule says {shard.samples}")
-    return verdict(defects, f"{safe_number_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
+    return verdict(defects, f"{count_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
 
 
 @judged
@@ -111,7 +108,7 @@ def revisions_follow(schedule: TrainingSchedule, documents_of: DocumentsOf, pack
             # raises if it begins at a step that those before it do not reach
             Sampler(schedule.upto(number + 1), packs)
         except DataprepError as error:
-            defects.append(sentence(f"revision {number}: {typed(error)}"))
+            defects.append(f"revision {number}: {error}")
             continue
         for source in revision.sources:
             before = schedule.upto(number).source_before(revision.first_step, source.name)
@@ -129,7 +126,7 @@ def revisions_follow(schedule: TrainingSchedule, documents_of: DocumentsOf, pack
                     )
     count = len(schedule.revisions)
     return verdict(
-        defects, f"{safe_number_of(count, 'revision')}, each from the one before.", AGAIN, facts={"revisions": count}
+        defects, f"{count_of(count, 'revision')}, each from the one before.", AGAIN, facts={"revisions": count}
     )
 
 
@@ -146,24 +143,19 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
         position = int(random.integers(rule.revision.batch))
         spans = sampler.spans(step, [position])
         if not len(spans.row):
-            defects.append(sentence(f"step {safe(step)}, position {safe(position)}: reads nothing"))
+            defects.append(f"step {step}, position {position}: reads nothing")
         for _, number, epoch, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
             looked += 1
             source = rule.revision.sources[number]
             content = source.shards[shard].content
             found = list(sampler.readings(content, start, stop, within=(source.name, epoch)))
-            where = sentence(
-                f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {safe(step)}"
-            )
+            where = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
             # a span may be found in pieces, which add up to it if each token is read once
             if sum(one.stop - one.start for one in found) != stop - start:
-                defects.append(sentence(f"{typed(where)}: are read {len(found)} times in epoch {epoch}"))
+                defects.append(f"{where}: are read {len(found)} times in epoch {epoch}")
             elif (step, position) not in {(one.step, one.position) for one in found}:
-                defects.append(sentence(f"{typed(where)}: are not found at that step by their document"))
-    holds = sentence(
-        f"{number_of(looked, 'span')} of tokens drawn from {safe_number_of(sampler.end, 'step')}, each read once "
-        "an epoch."
-    )
+                defects.append(f"{where}: are not found at that step by their document")
+    holds = f"{count_of(looked, 'span')} of tokens drawn from {count_of(sampler.end, 'step')}, each read once an epoch."
     return verdict(defects, holds, "Do not train on it, and report a bug", facts={"spans": looked})
 
 
@@ -172,7 +164,7 @@ def _sources_current(declaration: ScheduleDeclaration, store: ArtifactStore, sch
     last = schedule.revisions[-1]
     return verdict(
         list(changed_sources(last, found_sources(declaration, store)[0])),
-        f"{safe_number_of(len(last.sources), 'source')}, as the last revision has them.",
+        f"{count_of(len(last.sources), 'source')}, as the last revision has them.",
         revise_line(declaration.dataset),
         warning=True,
     )
@@ -183,7 +175,7 @@ def _repeats(declaration: ScheduleDeclaration, data: TrainingData) -> Finding:
     read = simulated(data.sampler, data.steps)
     often = [one for one in read if one.epochs > declaration.most_epochs]
     return verdict(
-        [f"source {one.source} is read {one.epochs:.1f} times by step {safe(data.steps)}" for one in often],
+        [f"source {one.source} is read {one.epochs:.1f} times by step {data.steps}" for one in often],
         f"No source is read more than {max((one.epochs for one in read), default=0):.2f} times.",
         "Lower its weight, or raise `most_epochs`",
         facts={f"epochs of {one.source}": round(one.epochs, 4) for one in read},

@@ -31,7 +31,7 @@ from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts, find_conf
 from dataprep_assets.pipelines.tasks.placing import MODE
 from dataprep_assets.pipelines.tasks.record import MigratedFile, MigrationRecord, read_record, row_ids
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
-from dataprep_assets.sentences import safe, safe_number_of, sentence, typed
+from dataprep_assets.plural import count_of
 from dataprep_assets.stores.private import OTHERS
 
 FILES, ROWS, CONFLICT = "files_match_receipt", "rows_match_schema", "no_conflict"
@@ -94,8 +94,8 @@ def _finding(name: str, tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[
     ]
     rows += [{"task": p, "verdict": "not migrated yet"} for p in waiting]
     return verdict(
-        (sentence(f"{p}: {typed(fault.text)}") for p, fault in faults),
-        f"{safe_number_of(len(tasks), 'task')} without a fault: {first_of(tasks, 6)}.",
+        (f"{p}: {fault.text}" for p, fault in faults),
+        f"{count_of(len(tasks), 'task')} without a fault: {first_of(tasks, 6)}.",
         f"{_REMEDIES[name]}. Tasks with faults: {first_of(bad, 6)}",
         facts={
             "tasks": len(tasks),
@@ -246,7 +246,7 @@ class _TaskFolder:
                 allowed = " or ".join(map(str, spec.rows))
                 yield Fault(f"{spec.name}: {len(rows.rows)} rows, the contract has {allowed}", warns=True)
             for line, text, warns in _line_faults(self.route, split, rows):
-                yield Fault(sentence(f"{spec.name}:{safe(line)}: {typed(text)}"), warns)
+                yield Fault(f"{spec.name}:{line}: {text}", warns)
 
     # --- conflicts
 
@@ -271,7 +271,7 @@ def _line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterator[tup
     for name, row in zip(row_ids(rows.rows, contract), rows.rows, strict=True):
         # the id may identify a person and is not shown; a missing one has a fault of its own
         if contract.id in row.value and first.setdefault(name, row.line) != row.line:
-            yield row.line, sentence(f"has the {contract.id} of line {safe(first[name])}"), True
+            yield row.line, f"has the {contract.id} of line {first[name]}", True
         for text, warns in _row_faults(route, validator, row.value):
             yield row.line, text, warns
 
@@ -299,7 +299,7 @@ def _choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> Iterato
     if len(texts) != len(labels):
         yield f"{group.texts}: {len(texts)} choice texts for {len(labels)} labels"
     elif not group.least <= len(labels) <= group.most:
-        yield sentence(f"{group.labels}: {len(labels)} choices. Use {safe(group.least)} to {safe(group.most)}")
+        yield f"{group.labels}: {len(labels)} choices. Use {group.least} to {group.most}"
     elif len(set(labels)) < len(labels):
         yield f"{group.labels}: two choices have the same label"
     if answer not in labels:

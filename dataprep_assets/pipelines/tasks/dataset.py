@@ -27,7 +27,6 @@ from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrati
 from dataprep_assets.pipelines.tasks.migration import VERSION, TaskFolderFacts, migrate_task, recipe_now
 from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, partitions, route_of, target_of, task_line
-from dataprep_assets.sentences import safe, sentence
 
 
 class Tasks(Dataset):
@@ -66,7 +65,7 @@ class Tasks(Dataset):
         files, rows, target = len(facts.rows), sum(facts.rows.values()), target_of(self.declaration, partition)
         # a line that a script can take over is given only where it would work
         line = task_line(target) if target.is_dir() else f"its folder is not there: {target}"
-        return sentence(f"{partition:<24}{facts.version:>16}{safe(files, '>8')}{rows:>10,}   {line}")
+        return f"{partition:<24}{facts.version:>16}{files:>8}{rows:>10,}   {line}"
 
     def standing(self, store: ArtifactStore) -> list[str]:
         return self.summary(store)

@@ -18,7 +18,6 @@ from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.pipelines.tasks.contract import TaskContract
 from dataprep_assets.pipelines.tasks.declaration import TaskDeclaration, TaskMigrationDeclaration
 from dataprep_assets.planning.task_versions import BASE, Choice, Unordered, choose
-from dataprep_assets.sentences import typed
 from dataprep_assets.sources.digests import SourceDigests
 
 Reference = Literal["original", "base"]
@@ -146,7 +145,7 @@ def _choice(declaration: TaskMigrationDeclaration, task: str) -> Choice:
     try:
         return choose(names or (), declared.version)
     except ConfigError as error:
-        raise ConfigError(f"tasks.{task}.{typed(error)} (below {folder})") from error
+        raise ConfigError(f"tasks.{task}.{error} (below {folder})") from error
 
 
 def _folders(folder: Path) -> list[str] | None:

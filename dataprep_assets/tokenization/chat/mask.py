@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import CertificateError, TokenizerError
-from dataprep_assets.sentences import safe
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.rendering import Rendered
@@ -142,7 +141,7 @@ class ChatEncoder:
         self._encoder.sampled_documents += 1
         if not np.array_equal(_whole(self._reference, rendered), tokens):
             raise CertificateError(
-                f"{safe(where)}: ids differ from those of the reference for the whole text of each chunk. Set "
+                f"{where}: ids differ from those of the reference for the whole text of each chunk. Set "
                 "`tokenizer.engine: tokenizers`; if they still differ, this tokenizer cannot be cut at special tokens"
             )
 

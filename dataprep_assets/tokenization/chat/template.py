@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.bounds import at_work_on, json_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.paths import expanded
-from dataprep_assets.sentences import safe
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 if TYPE_CHECKING:
@@ -237,7 +236,7 @@ def compile_template(
         )
     except jinja2.TemplateSyntaxError as error:
         raise ConfigError(
-            f"chat_template {template.name}: line {safe(error.lineno or 0)}: {error.message}. Correct the template"
+            f"chat_template {template.name}: line {error.lineno or 0}: {error.message}. Correct the template"
         ) from error
     # jinja descends into an expression, and Python's compiler into the code that is made of it
     except (RecursionError, MemoryError, SyntaxError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.graph.asked_documents import Drops, RuleDrops
-from dataprep_assets.graph.small_cells import SHOW_ALL, SmallCells
+from dataprep_assets.graph.privacy import OPEN, Privacy
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, records, write_lines
 
 pytestmark = pytest.mark.slow
@@ -106,19 +106,19 @@ def test_no_share_tells_a_count_that_is_not_shown(coast: Coast) -> None:
     row = next(line.split() for line in lines if line.startswith("few"))
     assert row == ["few", "<", "11", "score", "<", "0.5"], "neither its share, nor bytes"
     assert "few: of train < 11" in lines
-    assert next(line.split() for line in lines if line.startswith("many"))[:4] == ["many", "25", "41.67", "%"]
+    assert next(line.split() for line in lines if line.startswith("many"))[:2] == ["many", "30"]
     asked = json.loads(coast("documents", "pages", "--json"))
     few, many = asked["rules"]
     assert (few["documents"], few["bytes"], few["by_source"]) == ("< 11", "withheld", {"train": "< 11"})
-    assert (many["documents"], many["by_source"]) == (25, {"train": 25})
+    assert (many["documents"], many["by_source"]) == (30, {"train": 30})
     assert "few" in coast("run", "pages", "--dry-run")
 
 
 def test_a_small_count_hides_those_that_would_tell_it_as_a_difference() -> None:
     one = RuleDrops(rule="r", drops="x", documents=20, bytes=9, by_source={"files": 17, "row": 3})
     drops = Drops(documents=95, bytes=99, sources={"files": 95, "row": 30}, rules=[one])
-    cells = SmallCells(11)
+    cells = Privacy(closed=True, dataset="d")
     assert "r: of files withheld, row < 11" in list(drops.lines(cells))
     assert drops.to_json(cells)["rules"][0]["by_source"] == {"files": "withheld", "row": "< 11"}
-    assert "r: of files 17 (17.89 %), row 3 (10.00 %)" in list(drops.lines(SHOW_ALL))
-    assert drops.to_json(SHOW_ALL)["rules"][0]["by_source"] == {"files": 17, "row": 3}
+    assert "r: of files 17 (17.89 %), row 3 (10.00 %)" in list(drops.lines(OPEN))
+    assert drops.to_json(OPEN)["rules"][0]["by_source"] == {"files": 17, "row": 3}

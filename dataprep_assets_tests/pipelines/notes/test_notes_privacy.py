@@ -5,6 +5,7 @@ cell, logs, receipts, metadata, what it printed. Stored rows are ids, so even da
 """
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -37,8 +38,11 @@ from dataprep_assets_tests.plain_digests import PlainDigests
 Left = tuple[Path, str, PlainDigests]
 CANARY = "CANARY"
 PEOPLE = re.compile(r"(?<![\w.,-])(?:[1-9]|10) (?:of \S+ )?(?:\w+ )?(?:patients?|notes?|records?|documents?|rows?)\b")
-SAFE_NAMES = {"damaged_sources", "files", "months", "shards"}
-"""Counts of files and partitions, which say nothing of how many people are in them."""
+PRIVATE = ".private"
+"""The folder of a dataset's private file, which has in full what all others leave out."""
+SENTENCE = re.compile(r"passed|failed( at \w+ [\w-]+(, \w+ [\w-]+)*)?\. Run `dataprep show --private \w+`")
+"""The result of a check, as it leaves."""
+WORDS = itertools.count(1)
 KEY = f"{CANARY}-key-{'0' * 32}"
 FIELDS = {
     "birth_date": "birth",
@@ -55,8 +59,9 @@ COMMON = {
 
 def person(month: str, name: str = "id", text: str = "text", **changes: Any) -> dict[str, Any]:
     """A patient of a month, with a canary in every value."""
-    one = note(f"{CANARY}-{text} of {month}", author=f"{CANARY}-author")
-    record = patient(f"{CANARY}-{name}-{month}", one, birth=f"{month}-03", colour=f"{CANARY}-colour", more=CANARY)
+    words = [f"{CANARY}{next(WORDS):04}" for _ in range(4)]
+    one = note(f"{CANARY}-{text} of {month} {words[0]}", author=words[1])
+    record = patient(f"{CANARY}-{name}-{month}", one, birth=f"{month}-03", colour=words[2], more=words[3])
     return {**record, **changes}
 
 
@@ -97,6 +102,14 @@ def failing() -> dict[str, Any]:
     case(lambda m: [person(m, colour=f"{CANARY} " * 90)])  # a header longer than a row
     case(lambda m: {CANARY: person(m)})  # not the declared format
     case(lambda m: [])  # no patients
+    case(lambda m: [CANARY])  # not an object
+    case(lambda m: [person(m, notes=[CANARY])])  # a note that is none
+    case(lambda m: [person(m, birth=None)])
+    case(lambda m: [person(m, patient_id="")])
+    case(lambda m: b"\x1f\x8b" + whole(m))  # named as text, and compressed
+    case(lambda m: b"PK\x03\x04" + whole(m))
+    case(lambda m: CANARY.encode("utf-16"))
+    case(lambda m: whole(m) + b" CANARY")  # something follows
     case(lambda m: [person(m, text="encoder")])  # the encoder raises, quoting its input
     return dict(cases)
 
@@ -142,6 +155,9 @@ def specification(folder: Path) -> list[dict[str, Any]]:
     cases = failing()
     for month, content in cases.items():
         put(folder / "failing", month, content)
+    for size in range(1, 11):
+        month = f"2010-{size:02}"
+        put(folder / "groups", month, [person(month, f"id{at}") for at in range(size)])
     good = ["2010-01", "2010-02", "2010-03"]
     for month in good:
         bad = [person(month, notes=CANARY, patient_id=f"{CANARY}-bad"), without(person(month, "other"), "colour")]
@@ -169,6 +185,7 @@ def specification(folder: Path) -> list[dict[str, Any]]:
         one("killed"),
         one("several"),
         one("nowhere"),
+        one("groups", [f"2010-{size:02}" for size in range(1, 11)]),
     ]
 
 
@@ -183,7 +200,7 @@ def run_everything(made: NotesProject) -> None:
     lines.write_bytes(b'{"inputs": ["CANARY"]}\n' + lines.read_bytes())
     next(packed.glob("2010-03/*/2010-03.arrow")).write_bytes(b"CANARY")
     for check in sorted({c.asset_key for c in made.definitions.resolve_asset_graph().asset_check_keys}):
-        if check.path[0] in ("drops", "failing", "nowhere"):
+        if check.path[0] in ("drops", "failing", "nowhere", "groups"):
             made.check(check)
     lines.unlink()  # the second reading of a canary that this test itself wrote
     for path in packed.glob("2010-03/*/2010-03.arrow"):
@@ -197,7 +214,7 @@ def main() -> None:
         run_everything(made)
 
 
-SOURCES = ("failing", "drops", "budget", "twice", "template", "killed", "several")
+SOURCES = ("failing", "drops", "budget", "twice", "template", "killed", "several", "groups")
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +242,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
     sources = [path for source in SOURCES for path in (folder / source).iterdir()]
     # an empty list of patients has the digest of any empty list
     contents = [content for path in sources if (content := path.read_bytes()) != b"[]"]
+    assert len({word for content in contents for word in re.findall(rb"CANARY\d{4}", content)}) >= 200
     digests = PlainDigests([*contents, *texts_of(contents)])
     for source in (*SOURCES, "site"):
         shutil.rmtree(folder / source)
@@ -241,7 +259,8 @@ def texts_of(contents: Sequence[bytes]) -> Iterator[bytes]:
 
 @pytest.mark.slow
 def test_each_way_to_fail_was_taken(left: Left) -> None:
-    printed = left[1]
+    kept = "".join(path.read_text() for path in sorted(left[0].rglob(f"{PRIVATE}/*")))
+    assert [month for month in failing() if f"  {month}: " not in kept] == []
     for said in (
         "is not JSON; correct the file",
         "the file ends in record 1",
@@ -265,7 +284,7 @@ def test_each_way_to_fail_was_taken(left: Left) -> None:
         "have several files each",
         "nowhere: ",
     ):
-        assert said in printed, said
+        assert said in kept, said
 
 
 @pytest.mark.slow
@@ -295,6 +314,7 @@ def test_no_canary_is_in_the_name_or_content_of_any_file(left: Left) -> None:
         if path.name.endswith(("-wal", "-shm")):  # the databases' own, read with them
             continue
         assert CANARY not in str(path.relative_to(left[0]))
+        assert PRIVATE not in path.parts or stat.S_IMODE(path.stat().st_mode) == 0o600
         assert CANARY.encode() not in path.read_bytes(), path
 
 
@@ -327,10 +347,26 @@ def test_no_small_count_is_in_what_a_person_sees(left: Left) -> None:
             for event in documents_in(value):
                 numbers |= set(small_numbers(event))
                 texts += descriptions(event)
-    assert {name for name, _ in numbers} <= SAFE_NAMES, "metadata and tables"
+    assert numbers == set(), "metadata and tables"
     told = [found[0] for text in texts for found in PEOPLE.finditer(text)]
     assert told == []
     assert any("< 11" in text for text in texts)
+
+
+@pytest.mark.slow
+def test_the_result_of_a_check_is_passed_or_failed_and_positions(left: Left) -> None:
+    events = [e for database in left[0].rglob("*.db") for _, value in cells(database) for e in documents_in(value)]
+    found = {text for event in events for text in results_in(event)}
+    assert {"passed"} < found
+    assert [text for text in found if not SENTENCE.fullmatch(text)] == []
+
+
+def results_in(value: Any) -> Iterator[str]:
+    """What checks found."""
+    if isinstance(value, dict) and value.get("__class__") == "AssetCheckEvaluation":
+        yield value["description"]
+    for one in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        yield from results_in(one)
 
 
 def documents_in(value: bytes) -> Iterator[Any]:

@@ -25,7 +25,6 @@ from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard, build_rl_shard, compact_line
 from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY, LeftOut, Refused, lacks_prompt, through
 from dataprep_assets.pipelines.blend.rl.transforms import compose
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.blocks import BlockReader
 
 RL_JSONL_PROOFS = (
@@ -108,7 +107,7 @@ def lines_are_records(directory: Path, receipt: Receipt, shard: RlShard) -> Find
         if why is None and lacks_prompt(orjson.loads(line), steps, shard.rules):
             why = "no prompt; set `force` to make a shard again that was made when none was asked for"
         if why is not None:
-            defects.append(sentence(f"{name_of(receipt)}: line {safe(count)}: {why}"))
+            defects.append(f"{name_of(receipt)}: line {count}: {why}")
     if count != ledger_of(receipt).documents:
         defects.append(f"{name_of(receipt)}: {count} lines, the receipt says {ledger_of(receipt).documents}")
     return verdict(defects, f"{count} lines are records.", _REBUILD, facts={"records": count})
@@ -138,11 +137,7 @@ def round_trip(directory: Path, receipt: Receipt, shard: RlShard) -> Finding:
     for wanted, line in zip_longest(_made(shard), lines_of(directory, receipt)):
         made, stored = made + (wanted is not None), stored + (line is not None)
         if wanted is not None and line is not None and line != wanted[1] and len(defects) < SHOWN:
-            defects.append(
-                sentence(
-                    f"{name_of(receipt)}: line {safe(made)}, from {wanted[0]}: is not what the transforms make of it"
-                )
-            )
+            defects.append(f"{name_of(receipt)}: line {made}, from {wanted[0]}: is not what the transforms make of it")
     if stored != made:
         defects.append(f"{name_of(receipt)}: {stored} lines, the source gives {made}")
     if shard.level == EVERY_DOCUMENT and not defects:  # what was left out, too
@@ -152,7 +147,7 @@ def round_trip(directory: Path, receipt: Receipt, shard: RlShard) -> Finding:
 
         with made_again(shard.artifact, shard.store, build) as folder:
             found = other_bytes(directory, folder, left_out=by_content(receipt, {RlJsonlFacts.of(receipt).file}))
-            defects += [sentence(f"{name_of(receipt)}: {typed(defect)}") for defect in found]
+            defects += [f"{name_of(receipt)}: {defect}" for defect in found]
     return verdict(
         defects,
         f"{made} records, made again, are the stored lines.",

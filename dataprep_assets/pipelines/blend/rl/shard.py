@@ -37,7 +37,6 @@ from dataprep_assets.pipelines.blend.rl.through import (
     through,
 )
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step, compose
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock
@@ -337,10 +336,12 @@ def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> 
     if shard.bad_records == "fail":
         told = f"{bad}: {_TOLD[bad.reason]}" if bad.reason in _TOLD else str(bad)
         place = ", name the place in `rl.prompt`" if bad.reason == NO_PROMPT else ""
-        byte = sentence(f", byte {safe(bad.byte)}") if bad.byte >= 0 else ""
+        byte = f", byte {bad.byte}" if bad.byte >= 0 else ""
         raise BadRecordError(
-            f"{part.label}: row {safe(bad.row)}{typed(byte)}: {told}. Correct the source{place}, or set "
-            "`bad_records: {policy: drop}` to count and skip such rows"
+            f"{part.label}: row {bad.row}{byte}: {told}. Correct the source{place}, or set "
+            "`bad_records: {policy: drop}` to count and skip such rows",
+            file=part.label,
+            **bad.position,
         )
     tally.dropped[bad.reason] += 1
     tally.quarantine.append({"file": part.label, "row": bad.row, "byte": bad.byte, "reason": bad.reason})
@@ -352,6 +353,6 @@ def _check_budget(shard: RlShard, tally: _Tally) -> None:
         first = tally.quarantine[0]
         raise BadRecordError(
             f"{shard.artifact}: {bad} of {tally.rows} rows would be dropped as bad, more than the budget of "
-            f"{shard.budget:.4%}. The first is {first['file']}, row {safe(first['row'])}: {first['reason']}. Correct "
+            f"{shard.budget:.4%}. The first is {first['file']}, row {first['row']}: {first['reason']}. Correct "
             "the source, or raise `bad_records.budget`"
         )

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from dataprep_assets.errors import BadRecordError, DataprepError
 from dataprep_assets.pipelines.blend.rl.options import RlRules
 from dataprep_assets.pipelines.blend.rl.transforms import Record, Step
-from dataprep_assets.sentences import safe
 
 LEFT_OUT_BY = "left_out_by_"
 """How the reason begins under which a record is counted that a transform left out."""
@@ -99,15 +98,14 @@ def _stepped(record: Record, step: Step, where: str) -> Record | None:
             raise
         raise _failed(where, step.name, error) from None
     if made is not None and not isinstance(made, dict):
-        raise BadRecordError(f"{safe(where)}: {step.name} returned a {type(made).__name__}, not a dict or None")
+        raise BadRecordError(f"{where}: {step.name} returned a {type(made).__name__}, not a dict or None")
     return made
 
 
 def _failed(where: str, name: str, error: Exception) -> BadRecordError:
     # without the error's message: it may quote the record
     return BadRecordError(
-        f"{safe(where)}: {name} raised {type(error).__name__}. Correct it, or let it return None to leave the record "
-        "out"
+        f"{where}: {name} raised {type(error).__name__}. Correct it, or let it return None to leave the record out"
     )
 
 

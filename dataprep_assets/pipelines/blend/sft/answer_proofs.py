@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.messages import Refusal, is_trained, read_conversation
 from dataprep_assets.tokenization.engines import ReferenceEngine
@@ -47,9 +46,7 @@ def answers_trained(packed: OpenedShard) -> Finding:
         for row, values in packed.compared_rows[source.ordinal].items():
             for sample in samples[row]:
                 places = comparison.wrong(values, sample)
-                defects += [
-                    sentence(f"{packed.name}: {source.label}: row {safe(row)}: {typed(place)}") for place in places
-                ]
+                defects += [f"{packed.name}: {source.label}: row {row}: {place}" for place in places]
     return verdict(
         defects,
         f"{comparison.compared} trained answers are those of their source rows; {comparison.others} have no text of "
@@ -97,16 +94,13 @@ class _Comparison:
             if self._is_any(text, said, is_cut, is_whole):
                 self.compared += 1
                 if self._holds_several(labels):
-                    yield sentence(
-                        f"what is trained from token {start} of sequence {safe(sample.number)} on runs through a stop "
-                        "token"
+                    yield (
+                        f"what is trained from token {start} of sequence {sample.number} on runs through a stop token"
                     )
             elif not self._plan.openings or (is_whole and is_cut) or any(s is None or s.calls for s in said):
                 self.others += 1
             else:
-                yield sentence(
-                    f"what is trained from token {start} of sequence {safe(sample.number)} on is none of its answers"
-                )
+                yield f"what is trained from token {start} of sequence {sample.number} on is none of its answers"
 
     def _given_back(self, text: str) -> str:
         """A text after encoding and decoding, because some tokenizers normalize."""

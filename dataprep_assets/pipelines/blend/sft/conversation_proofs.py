@@ -22,7 +22,6 @@ from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, Sample
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED
 from dataprep_assets.pipelines.blend.sft.spool import load_tools
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
@@ -56,9 +55,7 @@ def decoded_mask(packed: OpenedShard, *, sensitive: bool = False) -> Finding:
             row["text"] = bracketed(sample.tokens, sample.mask, packed.bundle)[-SHOWN_CHARACTERS:]
         table.append(row)
         if not trained and not packed.untrained_allowed:
-            defects.append(
-                sentence(f"{packed.name}: row {safe(sample.row)}: sequence {safe(sample.number)} has nothing to train")
-            )
+            defects.append(f"{packed.name}: row {sample.row}: sequence {sample.number} has nothing to train")
     return verdict(
         defects, f"{len(table)} sequences decoded, trained text between {OPEN} and {CLOSE}.", REBUILD, table=table
     )
@@ -102,7 +99,7 @@ def round_trip(packed: OpenedShard) -> Finding:
         defects += made_otherwise(packed)
     compared = sequences if every else min(packed.compared, len(origins))
     return verdict(
-        [f"{name}: {typed(d)}" if not d.startswith(name) else d for d in defects],
+        [f"{name}: {d}" if not d.startswith(name) else d for d in defects],
         f"{compared} of {len(origins)} sequences are those of their source rows.",
         REBUILD,
         facts={"documents": len(origins), "documents_compared": compared, "level": packed.plan.level},
@@ -142,21 +139,21 @@ def _differences(packed: OpenedShard) -> Iterator[str]:
     for source in packed.sources:
         left = dict(wanted.pop(source.ordinal, {}))
         for row, values in packed.compared_rows[source.ordinal].items():
-            where, samples = sentence(f"{source.label}: row {safe(row)}"), left.pop(row)
+            where, samples = f"{source.label}: row {row}", left.pop(row)
             conversation = read_conversation(values, plan.fields, plan.choices)
             rendered = conversation if isinstance(conversation, Refusal) else renderer.render(conversation)
             if isinstance(rendered, Refusal):
-                yield sentence(f"{typed(where)} is packed, but is not a conversation: {rendered}")
+                yield f"{where} is packed, but is not a conversation: {rendered}"
                 continue
             for sample in samples:
                 turn = int(packed.origins[sample.number, 2])
                 if turn < len(rendered.sequences):
                     one = Rendered((rendered.sequences[turn],), rendered.mark)
-                    again.append((sample, sentence(f"{typed(where)}, sequence {safe(turn)}"), one))
+                    again.append((sample, f"{where}, sequence {turn}", one))
                 else:
-                    yield sentence(f"{typed(where)}: has no sequence {safe(turn)}")
+                    yield f"{where}: has no sequence {turn}"
         for row in sorted(left):
-            yield sentence(f"{source.label}: row {safe(row)} is packed, but the source has no such row")
+            yield f"{source.label}: row {row} is packed, but the source has no such row"
     for ordinal in sorted(wanted):
         yield f"{ORIGINS} names source {ordinal}, which this shard does not have"
     yield from _not_the_same(packed, again)
@@ -189,4 +186,4 @@ def _not_as_encoded(
         held = (("ids", encoded.tokens[start:stop], sample.tokens), ("loss mask", mask, sample.mask))
         for what, made, packed_as in held:
             if not np.array_equal(made, packed_as):
-                yield sentence(f"{typed(where)}: its {what} differ from those in row {safe(sample.row)} of {PACKED}")
+                yield f"{where}: its {what} differ from those in row {sample.row} of {PACKED}"

@@ -23,7 +23,6 @@ from dataprep_assets.graph.proof_level import BY_REFERENCE, SAMPLED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts, SftShard
-from dataprep_assets.sentences import safe
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 
@@ -233,7 +232,7 @@ class OpenedShard:
         size = path.stat().st_size
         # NumPy reads as much as the header says, and ignores what follows
         if isinstance(origins, np.memmap) and (behind := size - origins.offset - origins.nbytes):
-            raise FormatError(f"{path}: {safe(behind)} bytes behind the array. {REBUILD}")
+            raise FormatError(f"{path}: {behind} bytes behind the array. {REBUILD}")
         return origins
 
     @cached_property

@@ -34,7 +34,6 @@ from dataprep_assets.pipelines.blend.sft.shard import (
     SftShard,
 )
 from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, read_quarantine, spool_artifact, spool_source
-from dataprep_assets.sentences import safe, sentence
 from dataprep_assets.stores.files import concatenate
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
 
@@ -153,7 +152,7 @@ class _Packing:
             tokenizer_digest=plan.tokenizer_digest,
             stop_id=plan.stop.id,
             stop_token=plan.stop.content,
-            **({"turn_end": plan.turn_end} if plan.turn_end else {}),
+            **{"turn_end": plan.turn_end} if plan.turn_end else {},
             certificate=plan.certificate,
             sources=tuple(_source_facts(source, facts, kept) for source, facts, kept in parts),
         )
@@ -212,9 +211,7 @@ class _Packing:
             for row in read_quarantine(folder / QUARANTINE):
                 if row["reason"] not in CHOSEN:
                     at = "" if row["message"] is None else f", message {row['message']}"
-                    return sentence(
-                        f"{row['file']}, row {safe(row['row'])}, byte {safe(row['byte'])}{at}: {row['reason']}"
-                    )
+                    return f"{row['file']}, row {row['row']}, byte {row['byte']}{at}: {row['reason']}"
         return "not in the quarantine"
 
 

@@ -17,7 +17,6 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE
 from dataprep_assets.pipelines.blend.sft.spool import read_quarantine
-from dataprep_assets.sentences import safe, sentence, typed
 
 
 @judged
@@ -97,7 +96,7 @@ def rows_valid(packed: OpenedShard) -> Finding:
     sizes, defects = scan.group_sizes, []
     if any(size != wanted for size in sizes[:-1]) or not 0 < sizes[-1] <= wanted:
         defects.append(f"{packed.name}: row groups of {sorted(set(sizes))} rows, declared are {wanted}")
-    defects += [sentence(f"{packed.name}: {PACKED}: {typed(defect)}") for defect in scan.defects]
+    defects += [f"{packed.name}: {PACKED}: {defect}" for defect in scan.defects]
     return verdict(
         defects,
         f"{scan.bins} rows are as the trainer needs them; the longest has {scan.longest} of {facts.pack_size} tokens.",
@@ -110,16 +109,14 @@ def rows_valid(packed: OpenedShard) -> Finding:
 def ids_in_vocabulary(packed: OpenedShard) -> Finding:
     """Every id is 0 or more and below `len(tokenizer)`, and their range is the ledger's."""
     ledger, scan, size = ledger_of(packed.receipt), packed.scan, packed.bundle.vocab_size
-    defects = [
-        sentence(f"{packed.name}: row {safe(row)} holds id {token}, not in [0, {size})") for row, token in scan.beyond
-    ]
+    defects = [f"{packed.name}: row {row} holds id {token}, not in [0, {size})" for row, token in scan.beyond]
     if (scan.low, scan.high) != (ledger.min_id, ledger.max_id):
         defects.append(
             f"{packed.name}: ids are in [{scan.low}, {scan.high}], the ledger says [{ledger.min_id}, {ledger.max_id}]"
         )
     return verdict(
         defects,
-        f"Ids are in [{safe(scan.low)}, {safe(scan.high)}], below {safe(size)}.",
+        f"Ids are in [{scan.low}, {scan.high}], below {size}.",
         REBUILD,
         facts={"vocab_size": str(size)},
     )
@@ -134,8 +131,8 @@ def stop_tokens_trained(packed: OpenedShard) -> Finding:
     facts, found = packed.facts, packed.sound_scan.stops
     stop, allowed = facts.stop_id, facts.truncated + facts.truncated_to_pack_size
     defects = [
-        sentence(
-            f"{packed.name}: row {safe(row)}: the trained labels that end at token {token} end with id {label}, not "
+        (
+            f"{packed.name}: row {row}: the trained labels that end at token {token} end with id {label}, not "
             f"with the stop token {stop} ({count} such in this row group)"
         )
         for row, token, label, count in found.wrong
@@ -172,9 +169,7 @@ def specials_not_doubled(packed: OpenedShard) -> Finding:
     if first is not None:
         names = {token.id: token.content for token in packed.bundle.special_tokens}
         counts = ", ".join(f"{names[token]!r} {count} times" for token, count in doubled.most_common())
-        defects.append(
-            sentence(f"{packed.name}: doubled special tokens: {counts}; the first in row {safe(first[0])}, {first[1]}")
-        )
+        defects.append(f"{packed.name}: doubled special tokens: {counts}; the first in row {first[0]}, {first[1]}")
     return verdict(
         defects,
         "No special token is followed by itself.",

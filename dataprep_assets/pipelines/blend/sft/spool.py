@@ -35,7 +35,6 @@ from dataprep_assets.integrity.digest import canonical_json, digest_value, sha25
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, conversation_renderer
-from dataprep_assets.sentences import safe, sentence, typed
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock, RowReader
@@ -226,12 +225,14 @@ class _Spooling:
 
     def _drop(self, bad: BadRecord, message: int | None) -> None:
         if self._plan.bad_rows == "fail" and bad.reason not in CHOSEN:
-            where = sentence(f"byte {safe(bad.byte)}") if bad.byte >= 0 else "no byte position"
+            where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
             at = "" if message is None else f", message {message}"
             advice = f" ({ADVICE[bad.reason]})" if bad.reason in ADVICE else ""
             raise BadRecordError(
-                f"{self._source.label}: row {safe(bad.row)}, {typed(where)}{at}: {bad}{advice}. Correct the source, "
-                "or set `bad_records: {policy: drop}` to count and skip such rows"
+                f"{self._source.label}: row {bad.row}, {where}{at}: {bad}{advice}. Correct the source, "
+                "or set `bad_records: {policy: drop}` to count and skip such rows",
+                file=self._source.label,
+                **bad.position,
             )
         self._dropped[bad.reason] += 1
         line = {"file": self._source.label, "row": bad.row, "byte": bad.byte, "reason": bad.reason, "message": message}
@@ -256,7 +257,7 @@ class _Spooling:
             self._encoder.encode,
             kept,
             self._encoder.bundle.name,
-            lambda at: sentence(f"{self._source.label}: row {safe(block.numbers[indexes[at]])}"),
+            lambda at: f"{self._source.label}: row {block.numbers[indexes[at]]}",
         )
         # a text with placeholders is not what was encoded
         bare = (chunks for r in kept if r.mark is None for chunks in r.sequences)
@@ -401,6 +402,4 @@ def read_quarantine(path: Path) -> Iterator[Mapping[str, Any]]:
                 row = orjson.loads(line)
                 yield {name: row[name] for name in ("file", "row", "byte", "reason", "message")}
             except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-                raise FormatError(
-                    f"{path}: line {safe(number)} is not a quarantined row: {error}. Rebuild it"
-                ) from error
+                raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. Rebuild it") from error

@@ -96,8 +96,8 @@ def _shortest(corpus: CorpusDeclaration) -> Shortest:
     return Shortest(
         tokens=length,
         key="mds_sequence_length",
-        refusal=lambda split, tokens: (
-            f"{split}: {tokens} tokens are less than one sample of {length}, and StreamingDataset opens no dataset "
+        refusal=lambda split, _: (
+            f"{split}: its tokens are less than one sample of {length}, and StreamingDataset opens no dataset "
             "without one. Set `mds_sequence_length`, or leave the view mds out"
         ),
     )
