@@ -1,12 +1,28 @@
 """What a tagger that is known by its name is: columns, a version, and a function from texts to them."""
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from dataprep_assets.documents.normalized_text import VERSION, normalized
 from dataprep_assets.documents.planted import Case
 from dataprep_assets.documents.table import Columns
+
+VERSION = f"text 1, Unicode {unicodedata.unidata_version}"
+"""Part of the version of every tagger that measures normalized texts."""
+
+_DIRECTIONS = re.compile("[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+"""Soft hyphen, marks of direction, zero-width space, word joiner, byte order mark."""
+_EMPTY_LINES = re.compile(r"\n{3,}")
+
+
+def normalized(text: str) -> str:
+    """Return the text in its normalized form; a text in this form is returned unchanged."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", _DIRECTIONS.sub("", text))
+    lines = "\n".join([" ".join(line.split()) for line in text.splitlines()])
+    return _EMPTY_LINES.sub("\n\n", lines).strip()
 
 
 @dataclass(frozen=True, kw_only=True)

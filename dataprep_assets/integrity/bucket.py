@@ -7,20 +7,22 @@ and why two runs never mix their bytes). Afterwards these files, and those that 
 Entry point: :class:`BucketArtifacts`.
 """
 
+import hashlib
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
+from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import CorruptSourceError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part, digest_of_parts, holds_others, of_artifact
-from dataprep_assets.integrity.commit import alone, left_over, remove_directory
+from dataprep_assets.integrity.commit import alone, left_over, remove_directory, write_atomically
 from dataprep_assets.integrity.copies import Copies
-from dataprep_assets.integrity.object_digests import ObjectDigests
-from dataprep_assets.integrity.object_ranges import ObjectRanges
+from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.publication import AT_ONCE, Publication, differs
 from dataprep_assets.integrity.receipt import (
     NAME,
@@ -33,6 +35,87 @@ from dataprep_assets.integrity.receipt import (
 )
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
+
+
+class _Published(Protocol):
+    """Artifacts in a bucket, as far as they are read here; picklable."""
+
+    @property
+    def store(self) -> Store: ...
+
+    def pinned(self, artifact: Artifact, receipt: Receipt, name: str) -> ObjectInfo: ...
+
+
+class ObjectRanges:
+    """Ranged reads of the file `name` of one content in a bucket; picklable into other processes."""
+
+    def __init__(self, store: _Published, artifact: Artifact, receipt: Receipt, name: str) -> None:
+        self._store, self._artifact, self._receipt, self._name = store, artifact, receipt, name
+        # The object with the content, once it was looked up.
+        self._info: ObjectInfo | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._receipt.file(self._name).bytes
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes `[start, stop)`.
+
+        Raises MissingArtifactError when the artifact was replaced since its receipt was read.
+        """
+        # a reader asks at the end of a file, too (`_RemoteFile`), and HTTP has no empty range
+        if start >= stop:
+            return b""
+        for last in (False, True):
+            if self._info is None:
+                self._info = self._store.pinned(self._artifact, self._receipt, self._name)
+            try:
+                return b"".join(self._store.store.read(self._info.key, start, stop, version=self._info.version))
+            except (ConflictError, MissingArtifactError):
+                # The object of this content may have moved to another key, or may have been rewritten.
+                self._info = None
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+
+@dataclass(frozen=True)
+class ObjectDigests:
+    """See the module. `root` is the folder of this machine that also holds the copies of the bucket."""
+
+    root: Path
+
+    def of(self, store: Store, info: ObjectInfo) -> ObjectInfo:
+        """The object with its SHA-256: the store's, the remembered one, or that of the bytes of this version."""
+        if info.sha256 is not None:
+            return info
+        path = self._path(info)
+        try:
+            value = json_of(path.read_bytes())
+            if value["key"] == info.key and value["version"] == info.version and isinstance(value["sha256"], str):
+                return replace(info, sha256=value["sha256"])
+        except (OSError, ValueError, KeyError, TypeError):
+            # not there yet, or damaged: the object is read, and what is written then replaces the file
+            pass
+        digest = hashlib.sha256()
+        for block in store.read(info.key, version=info.version):
+            digest.update(block)
+        self.remember(info, digest.hexdigest())
+        return replace(info, sha256=digest.hexdigest())
+
+    def remember(self, info: ObjectInfo, sha256: str) -> None:
+        """Keep the digest (hex) of this version of an object, if the store does not know it."""
+        if info.sha256 is None:
+            path = self._path(info)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, canonical_json({"key": info.key, "version": info.version, "sha256": sha256}))
+
+    def _path(self, info: ObjectInfo) -> Path:
+        # A hash, because a key has slashes and may be longer than a file's name. The version is not part of it: the
+        # digest of a newer one takes the place of the old one, so the folder does not grow with each replacement.
+        return self.root / ".digests" / f"{hashlib.sha256(info.key.encode()).hexdigest()[:32]}.json"
+
 
 _READ_BLOCK = 8 << 20
 _TRIES = 3

@@ -5,15 +5,17 @@ known even if a worker dies or somebody stops the run. If some failed, they are 
 fails without a retry: "re-execute from failure" then makes exactly those.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import dagster as dg
 
-from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, raise_alone
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, SourceError, raise_alone
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
-from dataprep_assets.execution.progress import Progress
+from dataprep_assets.execution.progress import Progress, Sink
 from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.graph.standing import failures
@@ -22,21 +24,143 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.disk_room import refused
-from dataprep_assets.orchestration.anew import built
 from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
 from dataprep_assets.orchestration.keys import (
     FAILED_CHECKS,
     MISCONFIGURED,
+    TOGETHER,
     Context,
     asset_key,
     job_name,
+    step_name,
 )
 from dataprep_assets.orchestration.metadata import metadata_of, rendered_entries
 from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.orchestration.plans import made_of
-from dataprep_assets.orchestration.progress import sinks_of
+from dataprep_assets.orchestration.terminal import watching
 from dataprep_assets.orchestration.versions import version_tags
 from dataprep_assets.plural import count_of
+
+LOG_SECONDS = 15.0
+OBSERVE_SECONDS = 60.0
+"""Time before the first observation: a shorter step is over before anybody opens the asset's page."""
+OBSERVE_SHARE = 0.1
+"""Time until the next observation, as a share of the time so far: about 60 observations in a day."""
+
+
+class LogSink:
+    """Writes a line to the run's log every `LOG_SECONDS`, and always the last one."""
+
+    def __init__(self, context: Context, what: str) -> None:
+        self._log, self._what = context.log.info, what
+        self._logged = time.monotonic()
+
+    def show(self, progress: Progress) -> None:
+        if time.monotonic() - self._logged >= LOG_SECONDS:
+            self._logged = time.monotonic()
+            self._log(f"{self._what}: {progress.line()}")
+
+    def close(self, progress: Progress) -> None:
+        if progress.counted:
+            self._log(f"{self._what}: {progress.line()}")
+
+
+class ObservationSink:
+    """Reports observations of the asset while its step is at work.
+
+    Their metadata are texts: the numbers of an unfinished step would become points of the asset's plots.
+    """
+
+    def __init__(self, context: Context, spec: ArtifactSpec) -> None:
+        self._context, self._key = context, asset_key(spec)
+        self._started = time.monotonic()
+        self._next = self._started + OBSERVE_SECONDS
+
+    def show(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + max(OBSERVE_SECONDS, OBSERVE_SHARE * (now - self._started))
+        self._context.log_event(
+            dg.AssetObservation(
+                asset_key=self._key,
+                description=f"At work: {progress.line().strip()}",
+                metadata={
+                    "progress": f"{progress.fraction:.1%}",
+                    "done": progress.amount,
+                    "rate": progress.rate,
+                    "time_left": progress.time_left,
+                },
+            )
+        )
+
+    def close(self, progress: Progress) -> None:
+        """Report nothing: the materialization, or the failure, says how the step ended."""
+
+
+def sinks_of(context: Context, spec: ArtifactSpec) -> list[Sink]:
+    """The sinks that show the progress of a step that makes an artifact."""
+    what = "/".join(spec.path)
+    return [LogSink(context, what), ObservationSink(context, spec), *watching(what)]
+
+
+def built(
+    context: Context, spec: ArtifactSpec, request: BuildRequest, report: Callable[[ArtifactSpec, Outcome], None]
+) -> Iterator[Outcome]:
+    """Yield the outcomes of building partitions; those that fail on their source get a second try if their records are
+    of another run and may be out of date. `report` is called with each record that was made again."""
+    records = [source for source in _records(spec) if not _made_by_this_run(context, source)]
+    failed: dict[str, Outcome] = {}
+    for outcome in spec.build(request):
+        if records and isinstance(outcome.error, SourceError):
+            failed[outcome.partition] = outcome
+        else:
+            yield outcome
+    renewed = (
+        [partition for partition in failed if _renewed(context, records, request, partition, report)] if failed else []
+    )
+    yield from (outcome for partition, outcome in failed.items() if partition not in renewed)
+    if renewed:
+        yield from spec.build(replace(request, partitions=renewed))
+
+
+def _records(spec: ArtifactSpec) -> list[ArtifactSpec]:
+    """The artifacts from which a step knows its source, inputs first: the manifest and the snapshot of its files."""
+    direct = [source for source in spec.inputs if isinstance(source, ArtifactSpec) and source.records_source]
+    return [record for source in direct for record in (*_records(source), source)]
+
+
+def _made_by_this_run(context: Context, record: ArtifactSpec) -> bool:
+    selection, steps = context.run.asset_selection, context.run.step_keys_to_execute
+    if steps is not None:  # executed again from a failure: a run of the job, or of assets
+        made = {name for step in steps for name in step.split(TOGETHER)}
+        return not made.isdisjoint({step_name(record), "__".join(record.path)})
+    return selection is None or asset_key(record) in selection
+
+
+def _renewed(
+    context: Context,
+    records: Sequence[ArtifactSpec],
+    request: BuildRequest,
+    partition: str,
+    report: Callable[[ArtifactSpec, Outcome], None],
+) -> bool:
+    """Make the records of a partition again; False if that fails too."""
+    for record in records:
+        partitions = () if record.partitions is None else (partition,)
+        try:
+            (outcome,) = record.build(replace(request, partitions=partitions))
+        except DataprepError as error:
+            outcome = Outcome(partition=partition, error=error)
+        if outcome.error is not None:
+            told = privacy_of(record.declaration, request.store).error(outcome.error, "/".join(record.path))
+            context.log.warning(f"{'/'.join(record.path)}: {partition}: {told}")
+            return False
+        if not outcome.reused:
+            context.log.warning(f"{'/'.join(record.path)}: {partition}: its source has changed since; made again")
+            report(record, outcome)
+    return True
+
 
 _FAILURES_SHOWN = 20
 

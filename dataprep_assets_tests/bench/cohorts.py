@@ -21,7 +21,7 @@ import numpy as np
 from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes import cohort_shards_proofs, packed_cohorts_proofs
+from dataprep_assets.pipelines.notes import cohort_shards, packed_cohorts_proofs
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.update(ONE_THREAD)
     packed = ProofCosts("packed_cohorts", packed_cohorts_proofs.COHORT_PROOFS, packed_cohorts_proofs)
     sharded = {
-        format: ProofCosts(f"{format}_shards", cohort_shards_proofs.SHARD_PROOFS, cohort_shards_proofs)
+        format: ProofCosts(f"{format}_shards", cohort_shards.SHARD_PROOFS, cohort_shards)
         for format in ("tfrecord", "array_record")
     }
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as name:
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for format, costs in sharded.items():
                 (shards,) = sharded_cohorts(notes, store, [_MONTH], format)
                 costs.build(lambda shards=shards: ensure_sharded_cohort(shards))
-                costs.prove(lambda shards=shards: cohort_shards_proofs.prove_cohort_shards(shards))
+                costs.prove(lambda shards=shards: cohort_shards.prove_cohort_shards(shards))
             for artifact in ("packed_cohorts", "tfrecord_shards", "array_record_shards"):
                 shutil.rmtree(root / notes.dataset / artifact)
             root.rename(folder / "certificate")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dataprep_assets.integrity.storage import KINDS
-from dataprep_assets.orchestration.failure import UI
+from dataprep_assets.orchestration.failure_sensor import UI
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.resources import environment
 from dataprep_assets.stores.connect import GcsPlace, S3Place

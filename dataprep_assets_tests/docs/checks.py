@@ -17,7 +17,7 @@ from dataprep_assets.graph.spec import Proof
 from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK
 from dataprep_assets.pipelines.corpus.duplicates_proofs import DUPLICATES_PROOFS
 from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_PROOFS
-from dataprep_assets.pipelines.corpus.unique_ids import DOCUMENT_IDS_UNIQUE
+from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
 from dataprep_assets.project import at
 

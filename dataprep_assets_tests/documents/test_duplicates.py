@@ -13,8 +13,8 @@ import pytest
 from dataprep_assets.documents.duplicates import candidates
 from dataprep_assets.documents.duplicates.banding import banding_for
 from dataprep_assets.documents.duplicates.kept_set import Compared, overlap
+from dataprep_assets.documents.duplicates.planted import NOTICES
 from dataprep_assets.documents.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard, Signer
-from dataprep_assets.documents.duplicates.translations import NOTICES
 from dataprep_assets.documents.duplicates.words import Normalization, compared_words, words_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets_tests.documents.signed import (

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dataprep_assets.documents.duplicates.words import words_of
-from dataprep_assets.documents.normalized_text import normalized
 from dataprep_assets.documents.taggers import TAGGERS
 from dataprep_assets.documents.tagging import named_tagger
+from dataprep_assets.documents.text_tagger import normalized
 
 _TEXT = """
 the river was high with cold water and people of Zürich, Łódź or Đà Nẵng had to walk; café naïve # ... … - • { [12]

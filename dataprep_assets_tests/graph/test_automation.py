@@ -14,7 +14,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import Automation, Email, EnvironmentVariable, OnFailure, seconds_of
 from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.orchestration.failure import FailedCheck, Failure
+from dataprep_assets.orchestration.failure_sensor import FailedCheck, Failure
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "automation.md").read_text()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.integrity.object_digests import ObjectDigests
+from dataprep_assets.integrity.bucket import ObjectDigests
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import ObjectInfo
 

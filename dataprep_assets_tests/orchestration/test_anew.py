@@ -13,7 +13,7 @@ from dataprep_assets.errors import SourceError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.anew import built
+from dataprep_assets.orchestration.making import built
 from dataprep_assets_tests.graph.notices import notices_specs, write_notices
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.samples import SAMPLE

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dataprep_assets.orchestration.failure import concerns
+from dataprep_assets.orchestration.failure_sensor import concerns
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.planning import with_planning
 from dataprep_assets.orchestration.shipped import TAG

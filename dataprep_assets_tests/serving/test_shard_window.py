@@ -12,8 +12,8 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, MissingArtifactError, TransferError
 from dataprep_assets.serving import Shard, ShardWindow, WindowEvent, WindowState
-from dataprep_assets.serving.progress import Bar
 from dataprep_assets.serving.release import Place
+from dataprep_assets.serving.shard_window import Bar
 from dataprep_assets_tests.serving.releases import (
     LENGTH,
     data_files,

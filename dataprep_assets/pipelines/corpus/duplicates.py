@@ -23,7 +23,7 @@ from pydantic import Field
 
 from dataprep_assets.documents.duplicates.candidates import Nodes
 from dataprep_assets.documents.duplicates.kept_set import KeptSet
-from dataprep_assets.documents.table import Columns, ParquetRows
+from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -33,8 +33,8 @@ from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.cluster_table import CLUSTERS, largest_clusters
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.excerpts import Excerpts
 from dataprep_assets.pipelines.corpus.file_ages import ages_of, write_ages
 from dataprep_assets.pipelines.corpus.joined_documents import Joined
 from dataprep_assets.pipelines.corpus.kept_documents import (
@@ -58,6 +58,32 @@ from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.plural import count_of
+
+CLUSTERS = "clusters.parquet"
+_SHOWN = 10
+"""Clusters of the table."""
+
+
+def largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[dict[str, Any]]:
+    """A row for each of the largest clusters: the document that is kept, how many go, and the one least like it.
+
+    The texts of both begin in `text` and `example_text`, where their files can be read and are small enough. Nothing is
+    returned of a sensitive dataset.
+
+    Args:
+        corpus: The dataset.
+        store: Where its duplicates are.
+    """
+    if corpus.sensitive:
+        return []
+    # all clusters are in one piece; there is none if nothing went
+    found = next(side_by_side([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
+    excerpts = Excerpts(corpus, store)
+    return [
+        {**row, "text": excerpts.of(row["representative"]), "example_text": excerpts.of(row["example"])}
+        for row in ([] if found is None else found.slice(0, _SHOWN).to_pylist())
+    ]
+
 
 VERSION = 4
 ACROSS = "across.parquet"

@@ -1,12 +1,16 @@
 """Proofs of the duplicates of a dataset: every removal is verified, no two kept documents are alike, splits apart."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from dataprep_assets.documents.duplicates.candidates import Nodes, pairs_of, sharing
 from dataprep_assets.documents.duplicates.kept_set import overlap, similarity
+from dataprep_assets.documents.duplicates.planted import Planted, plant
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, verdict
@@ -15,13 +19,107 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates import ACROSS, DuplicatesFacts
-from dataprep_assets.pipelines.corpus.duplicates_recall import RECALL, recall_as_promised
 from dataprep_assets.pipelines.corpus.joined_documents import Joined, joined
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.recall_plot import curve, points_of
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept_file, removed_rows
 from dataprep_assets.pipelines.corpus.row_names import RowNames
-from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
+from dataprep_assets.pipelines.corpus.signatures import signature_shards
+from dataprep_assets.pipelines.corpus.snapshot import fetch_again
+from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, batches_of
 from dataprep_assets.plural import count_of
+
+RECALL = Proof(
+    "recall_as_promised",
+    "Near-duplicates planted in a sample of the texts are found as often as the bands promise, and those at or above "
+    "the threshold as often as `duplicates.recall` asks.",
+)
+_SHARDS, _TEXTS, _WORDS = 4, 24, 20
+"""Shards that texts are taken from, texts of each, and fewest words of one: a shorter one has few shingles to lose."""
+_SLACK, _DEVIATIONS, _BELOW = 0.01, 4.0, 0.05
+"""What chance may take: a share of all pairs, and standard deviations; and how far the default floor is below what is
+promised."""
+
+
+@judged
+def recall_as_promised(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Finding:
+    """The proof itself."""
+    assert corpus.duplicates is not None
+    texts = _sample(corpus, store)
+    if not texts:
+        return Finding(passed=True, summary=f"No text of the sample has {_WORDS} words, so nothing could be planted.")
+    planted = plant(texts, corpus.signing, int(receipt.key[:8], 16))
+    alike = np.concatenate([one.similarities for one in planted])
+    shared = np.concatenate([one.shared for one in planted])
+    chance = corpus.duplicates.banding.chance(alike)
+    above_from = corpus.duplicates.similarity
+    above = alike >= above_from
+    found, promised = float(shared.mean()), float(chance.mean())
+    # each pair is found with a chance p of its own, so the variance of their sum is the sum of all p (1 - p)
+    deviation = float(np.sqrt((chance * (1 - chance)).sum())) / len(alike)
+    # nothing planted is that much alike: nothing was missed
+    recall = float(shared[above].mean()) if above.any() else 1.0
+    promised_above = float(chance[above].mean()) if above.any() else 1.0
+    floor = corpus.duplicates.recall if corpus.duplicates.recall is not None else promised_above - _BELOW
+    defects = []
+    if recall < floor:
+        defects.append(
+            f"{recall:.2%} of the planted near-duplicates from the threshold on are found, {floor:.2%} are asked for"
+        )
+    if found < promised - _SLACK - _DEVIATIONS * deviation:
+        defects.append(f"{found:.2%} of all planted pairs share a band, and {promised:.2%} should")
+    finding = verdict(
+        defects,
+        f"{recall:.2%} of {int(above.sum()):,} planted near-duplicates at or above the threshold are found; the bands "
+        f"promise {promised_above:.2%}. None below it is removed.",
+        "Raise `duplicates.permutations`, or lower `duplicates.recall`",
+        facts={
+            "planted": len(alike),
+            "recall_%": round(100 * recall, 3),
+            "promised_%": round(100 * promised_above, 3),
+            "share_a_band_%": round(100 * found, 3),
+            "should_%": round(100 * promised, 3),
+        },
+        table=[_row(one, corpus) for one in planted],
+    )
+    plot = curve(corpus.duplicates.banding, above_from, points_of(alike, shared))
+    return replace(finding, plot=plot)
+
+
+def _row(one: Planted, corpus: CorpusDeclaration) -> dict[str, Any]:
+    """What was found of one kind of edit."""
+    assert corpus.duplicates is not None
+    chance, above = corpus.duplicates.banding.chance(one.similarities), corpus.duplicates.similarity
+    alike = one.similarities >= above
+    share = float(one.shared.mean())
+    return {
+        "edit": one.edit,
+        "words_%": round(100 * one.rate, 1),
+        "similarity": round(float(one.similarities.mean()), 3),
+        "share_a_band_%": round(100 * share, 1),
+        "promised_%": round(100 * float(chance.mean()), 1),
+        "removed_%": round(100 * float((one.shared & alike).mean()), 1),
+        "above_threshold_%": round(100 * float(alike.mean()), 1),
+    }
+
+
+def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[str]:
+    manifest = load_manifest(corpus, store)
+    keys = list(manifest.plan)
+    chosen = keys[:: max(1, len(keys) // _SHARDS)][:_SHARDS]
+    fetch_again(corpus, manifest, chosen)
+    found: list[str] = []
+    for shard in signature_shards(corpus, store, manifest, chosen):
+        long = (
+            text
+            for part in shard.files
+            for batch in islice(batches_of(part, shard.fields), 1)
+            for text in batch.texts
+            if len(text.split()) >= _WORDS
+        )
+        found += [text[:20_000] for text in islice(long, _TEXTS)]
+    return found
+
 
 _REBUILD = "Delete the artifact's directory and materialize it again"
 _INTACT = Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.")

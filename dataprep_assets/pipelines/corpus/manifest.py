@@ -1,6 +1,7 @@
 """The artifact `<dataset>/manifest`: every source file, and the frozen shard plan; registers the shards' partitions."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import TransferError
+from dataprep_assets.errors import IntegrityError, TransferError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.finding import Finding
@@ -21,7 +22,6 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.whole import TRIES, read_whole, replaced
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.lost_manifest import built_shards
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.pipelines.corpus.manifest_facts import ManifestFacts, facts_of_no_split, left_out_files
 from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
@@ -42,6 +42,25 @@ from dataprep_assets.planning.manifest import (
 from dataprep_assets.planning.shard_plan import ShardSizing
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.source import is_mirrored, open_source, upstream_of
+from dataprep_assets.stream.token_shard import TOKEN_BINS
+
+
+def built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
+    """The shards of a lost manifest, by receipts: of several plans those that combined bins are made of; or None."""
+    artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
+    # by its name, because its module imports that of the manifest
+    combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
+    try:
+        shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
+        made_of = {name for r in store.receipts(combined) if r for name in r.recipe.get("upstream", ())}
+    except IntegrityError:
+        return None
+    # Shards that an earlier plan left behind may hold the same files: in one plan no file is in two shards.
+    for found in (shards, {key: files for key, files in shards.items() if f"{TOKEN_BINS}/{key}" in made_of}):
+        if found and max(Counter(path for files in found.values() for path in files).values(), default=0) < 2:
+            return found
+    return None
+
 
 logger = logging.getLogger(__name__)
 

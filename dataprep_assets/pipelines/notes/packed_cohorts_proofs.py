@@ -7,19 +7,33 @@ Entry points: `COHORT_PROOFS`, `prove_cohort`. The proofs on rows are in `packed
 source again in `cohort_source_proofs`.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
+import numpy as np
 import orjson
 
+from dataprep_assets.bounds import alive
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
+from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, drawn
 from dataprep_assets.graph.spec import Proof
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import RETRACTED
-from dataprep_assets.pipelines.notes.cohort_source_proofs import notes_recounted, round_trip
-from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, load_tokenizer
-from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
-from dataprep_assets.pipelines.notes.packed_files import QUARANTINE, packed_paths, read_patients
+from dataprep_assets.pipelines.notes.note_search import Chunk, NoteSearch
+from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, SampledNote, load_tokenizer
+from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort, ensure_packed_cohort
+from dataprep_assets.pipelines.notes.packed_files import (
+    QUARANTINE,
+    RETRACTED_NOTES,
+    RETRACTED_PATIENTS,
+    packed_paths,
+    read_patients,
+)
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowBlock
 from dataprep_assets.pipelines.notes.packed_rows_proofs import (
     ids_in_vocabulary,
     jsonl_equals_rows,
@@ -31,12 +45,294 @@ from dataprep_assets.pipelines.notes.packed_rows_proofs import (
 )
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DEFECTS
-from dataprep_assets.pipelines.notes.retraction_proofs import no_retracted_document
+from dataprep_assets.pipelines.notes.row_origins import Origins, read_origins
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.stream import round_trip_proofs
 from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
 from dataprep_assets.stream.round_trip_proofs import encode_of
 from dataprep_assets.stream.token_shard import TokenBinsFacts
+
+SHORTEST = 8
+"""Fewest tokens of a note that is searched: shorter ones occur by chance."""
+_ENDS = 32
+"""Characters by which a kept note is taken to be worth encoding, as it may hold the tokens of a retracted one."""
+
+
+@judged
+def no_retracted_document(packed: OpenedCohort) -> Finding:
+    """No patient and no note on the retraction list is in the rows, and those left out are those of the list."""
+    dropped = ledger_of(packed.receipt).dropped.get(RETRACTED, 0)
+    defects = list(_by_digest(packed, dropped))
+    looked = 0
+    if packed.retracted:
+        looked = len(packed.source.sampled_retracted)
+        defects += _by_source(packed, dropped)
+        for index, split in enumerate(packed.notes.splits):
+            defects += _by_tokens(packed, index, split)
+    return verdict(
+        (f"{name_of(packed.receipt)}: {defect}" for defect in defects),
+        f"None of the {len(packed.retracted)} patients and notes on the list is in the rows; {looked} of their "
+        f"{dropped} notes were looked for by their tokens."
+        if packed.retracted
+        else "No patient or note of this dataset is retracted.",
+        REBUILD,
+        facts={"retracted": dropped, "retracted_patients": len(packed.left_out), "looked_for": looked},
+    )
+
+
+def _by_digest(packed: OpenedCohort, dropped: int) -> Iterator[str]:
+    for path in packed_paths(packed.notes, packed.month).values():
+        here = {digest.tobytes() for digest in read_patients(packed.directory / path.patients)}
+        if left := len(here & packed.retracted):
+            yield f"{path.patients}: {left} retracted patients are in the rows"
+    # a patient whose entry was taken off the list is to come back
+    if strays := len(packed.left_out - packed.retracted):
+        yield f"{RETRACTED_PATIENTS}: notes of {strays} patients were left out who are on the list no more"
+    if strays := len(packed.notes_left_out - packed.retracted):
+        yield f"{RETRACTED_NOTES}: {strays} notes were left out that are on the list no more"
+    if bool(packed.left_out or packed.notes_left_out) != bool(dropped):
+        yield (
+            f"{RETRACTED_PATIENTS} has {len(packed.left_out)} patients, {RETRACTED_NOTES} {len(packed.notes_left_out)} "
+            f"notes, the ledger {dropped} notes that were left out"
+        )
+
+
+def _by_source(packed: OpenedCohort, dropped: int) -> Iterator[str]:
+    """Compare the counts with the source. Notes that do not fit in a row are dropped for that reason in any case."""
+    source, late = packed.source, ledger_of(packed.receipt).dropped.get("header_too_long", 0)
+    if not dropped <= source.retracted <= dropped + late:
+        yield f"the source has {source.retracted} retracted notes, {dropped} were left out"
+    alone = source.retracted_notes - packed.notes_left_out
+    if packed.notes_left_out - source.retracted_notes or (alone and not late):
+        yield (
+            f"the source has {len(source.retracted_notes)} notes that are retracted by themselves, "
+            f"{len(packed.notes_left_out)} were left out"
+        )
+    missing = source.retracted_digests - packed.left_out
+    if packed.left_out - source.retracted_digests or (missing and not late):
+        yield (
+            f"the source has notes of {len(source.retracted_digests)} retracted patients, those of "
+            f"{len(packed.left_out)} were left out"
+        )
+
+
+def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
+    """The retracted notes of the sample that are in the rows of a split, unless an equal kept note explains them."""
+    notes = [note for note in packed.source.sampled_retracted if note.split == index]
+    search = NoteSearch(packed, split)
+    chunks = search.chunks(notes)
+    present = search.there(chunks)
+    of_note = {at: [i for i, chunk in enumerate(chunks) if chunk.note == at] for at in range(len(notes))}
+    left = {
+        at: [chunks[i] for i in own]
+        for at, own in of_note.items()
+        # every chunk of it, as one alone may be another note's; ids are bytes, four a token
+        if own and all(present[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * SHORTEST
+    }
+    for at in _unexplained(packed, index, search, notes, left) if left else ():
+        yield (f"the tokens of record {notes[at].record}, note {notes[at].number}, which is retracted, are in {split}")
+
+
+def _unexplained(
+    packed: OpenedCohort,
+    index: int,
+    search: NoteSearch,
+    notes: Sequence[SampledNote],
+    left: dict[int, list[Chunk]],
+) -> list[int]:
+    """The notes with a chunk that is in no kept note: several patients may have the same note."""
+    for kept in packed.kept_notes():
+        if kept.split != index:
+            continue
+        whole, own = kept.header + kept.text, None
+        # Encoded once, and only if it may be an explanation: encoding every kept note would be as much as to pack them.
+        for at in [at for at in left if _alike(notes[at].text, whole)]:
+            own = search.chunks([kept]) if own is None else own
+            left[at] = [chunk for chunk in left[at] if not search.holds(own, chunk)]
+    return [at for at, chunks in left.items() if chunks]
+
+
+def _alike(text: str, other: str) -> bool:
+    return text[:_ENDS] in other or text[-_ENDS:] in other
+
+
+def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], chunks: Sequence[Chunk]) -> Iterator[str]:
+    """The defects of the origins of a split's rows, one sentence each.
+
+    Args:
+        packed: The cohort.
+        split: One of its splits.
+        notes: Sampled notes of it.
+        chunks: Their chunks, as the reference encodes them.
+    """
+    paths = packed_paths(packed.notes, packed.month)[split]
+    origins, file = read_origins(packed.directory / paths.origins), PackedRowsFile(packed.directory / paths.rows)
+    if len(origins) != packed.scans[split].segments:
+        yield f"{paths.origins} has {len(origins)} segments, the rows {packed.scans[split].segments}"
+        return
+    first = row = 0
+    for block in file.blocks(file.shape.batch_rows):
+        here = origins[first : first + block.segments.size]
+        begins = np.cumsum(block.segments) - block.segments
+        rows = np.repeat(np.arange(len(block)), np.diff(block.offsets))
+        # These three follow from the rows. Which note a segment is of follows from the source alone (below).
+        of_rows = {"tokens": block.segments, "row": row + rows, "start": begins - block.ends[rows]}
+        for name, values in of_rows.items():
+            if not np.array_equal(here[name], values):
+                yield f"{paths.origins}: its `{name}` of segments is not that of the rows from segment {first} on"
+                return
+        first, row = first + block.segments.size, row + len(block)
+    yield from _mixed_up(origins, len(read_patients(packed.directory / paths.patients)), paths.origins)
+    held, made = _pieces(file, origins, notes), defaultdict[int, list[bytes]](list)
+    for chunk in chunks:
+        made[chunk.note].append(chunk.ids)
+    for at, note in enumerate(notes):
+        found, wanted = held[note.record, note.number], made[at]
+        # the pieces of a stream follow each other; chunks are packed in any order
+        same = b"".join(found) == b"".join(wanted) if packed.notes.concatenated else sorted(found) == sorted(wanted)
+        if not same:
+            yield f"record {note.record}, note {note.number}: not where {paths.origins} says"
+
+
+def _mixed_up(origins: Origins, patients: int, name: str) -> Iterator[str]:
+    """What no origins can be: chunks of a note that are not numbered from 0, a record of two patients, or of none."""
+    # both are uint32: one number for a note, by which segments are sorted and compared
+    note = origins["record"].astype(np.uint64) << np.uint64(32) | origins["note"]
+    order = np.lexsort((origins["chunk"], note))
+    ordered = note[order]
+    if not np.array_equal(origins["chunk"][order], np.arange(len(order)) - np.searchsorted(ordered, ordered)):
+        yield f"{name}: the chunks of a note are not numbered from 0"
+    pairs = np.unique(np.stack([origins["record"], origins["patient"]]), axis=1)
+    whose = np.unique(pairs[1])
+    if len(np.unique(pairs[0])) != pairs.shape[1] or not np.array_equal(whose, np.arange(patients)):
+        yield f"{name}: a record is of two patients, or a patient of none"
+
+
+def _pieces(
+    file: PackedRowsFile, origins: Origins, notes: Sequence[SampledNote]
+) -> defaultdict[tuple[int, int], list[bytes]]:
+    """Record and note → the tokens of its segments, int32, in the order of the rows."""
+    pieces: defaultdict[tuple[int, int], list[bytes]] = defaultdict(list)
+    wanted = np.array([note.record << 32 | note.number for note in notes], np.uint64)
+    of_segments = origins["record"].astype(np.uint64) << np.uint64(32) | origins["note"]
+    for row, start, tokens, record, note, *_ in origins[np.isin(of_segments, wanted)].tolist():
+        held = file.block(row, row + 1).tokens
+        pieces[record, note].append(held[start : start + tokens].astype("<i4", copy=False).tobytes())
+    return pieces
+
+
+@judged
+def notes_recounted(packed: OpenedCohort) -> Finding:
+    """The present source is the same file, with the notes, drops, headers and patients of the receipt."""
+    receipt, ledger, source = packed.receipt, ledger_of(packed.receipt), packed.source
+    where = name_of(receipt)
+    late, retracted = ledger.dropped.get("header_too_long", 0), ledger.dropped.get(RETRACTED, 0)
+    kept = source.notes - source.retracted
+    expected = {
+        "digest": (source.digest, receipt.inputs["cohort"]),
+        # a retracted note without room is retracted in the source's count, and `header_too_long` in the ledger's
+        "notes that are kept": (kept, ledger.documents + late - (source.retracted - retracted)),
+        "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
+        "patients": (source.patients, packed.facts.patients + len(packed.left_out)),
+        "patients without notes": (source.patients_without_notes, packed.facts.patients_without_notes),
+    }
+    defects = [f"{where}: the source has {what} {a}, the receipt {b}" for what, (a, b) in expected.items() if a != b]
+    dropped = {r: n for r, n in ledger.dropped.items() if r not in ("header_too_long", RETRACTED)}
+    if source.dropped != dropped:
+        defects.append(f"{where}: the source has drops {dict(source.dropped)}, the receipt {dropped}")
+    stored = _digests(packed)
+    strangers = len(stored - source.digests)
+    # a patient of whom no note has room is in the source and in no row
+    if strangers or (not late and len(stored) != len(source.digests)):
+        defects.append(
+            f"{where}: {len(stored)} patients are in the rows, {len(source.digests)} of the source have notes, "
+            f"{strangers} of the former are not among the latter"
+        )
+    missing = source.dropped.get("missing_metadata", 0)
+    return verdict(
+        defects,
+        f"{source.notes} notes of {source.patients} patients, {source.headers} with a header, {missing} dropped "
+        "because a field of theirs is missing" + (f", {retracted} because they are retracted." if retracted else "."),
+        f"The source or the key changed since the cohort was packed. {REBUILD}",
+        facts={
+            "notes": source.notes,
+            "with_header": source.headers,
+            "without_header": source.notes - source.headers,
+            "missing_metadata": missing,
+            "patients": source.patients,
+        },
+    )
+
+
+def _digests(packed: OpenedCohort) -> set[bytes]:
+    """The keyed digests of all patients in the rows."""
+    paths = packed_paths(packed.notes, packed.month).values()
+    return {digest.tobytes() for path in paths for digest in read_patients(packed.directory / path.patients)}
+
+
+@judged
+def round_trip(packed: OpenedCohort) -> Finding:
+    """Sampled notes, read again from the source, rendered and encoded again, are in their split's rows, where
+    `origins.bin` says; a few of them are encoded by the reference, and searched in all rows.
+
+    With every document, the cohort is packed again and has these files. The sample is seeded by the receipt's key, so
+    a failure repeats. Messages name record, note and chunk.
+    """
+    receipt, sampled, level = packed.receipt, packed.source.sampled, packed.notes.prove.level
+    few = {sampled[at] for at in drawn(receipt.key, len(sampled), BY_REFERENCE).tolist()}
+    defects: list[str] = []
+    for index, name in enumerate(packed.notes.splits):
+        notes = [note for note in sampled if note.split == index]
+        search, searched = NoteSearch(packed, name), [note for note in notes if note in few]
+        chunks = search.chunks(searched)
+        for chunk, there in zip(chunks, search.there(chunks), strict=True):
+            if not there:
+                lost = searched[chunk.note]
+                defects.append(
+                    f"record {lost.record}, note {lost.number}: its chunk {chunk.chunk + 1} is "
+                    f"not in the rows of {name}"
+                )
+        defects += misplaced(packed, name, searched, chunks)
+        # The whole sample, as the engine encodes it: the reference, which is many times slower, has had a few of them.
+        if not defects:
+            defects += misplaced(packed, name, notes, search.by_engine().chunks(notes))
+    if level == EVERY_DOCUMENT and not defects:
+        defects += packed_otherwise(packed)
+    compared = packed.source.notes if level == EVERY_DOCUMENT else len(sampled)
+    return verdict(
+        (f"{name_of(receipt)}: {d}" for d in defects),
+        f"{compared} notes, rendered and encoded again, are in the rows.",
+        f"Source, template or tokenizer changed since it was packed. {REBUILD}",
+        facts={"documents_compared": compared, "documents": packed.source.notes, "level": level},
+    )
+
+
+def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
+    """How the files differ from those of the cohort, packed again."""
+    cohort = packed.cohort
+    if cohort is None:
+        raise ValueError("every document of a cohort is packed again by what describes it")
+
+    def pack(store: ArtifactStore) -> None:
+        ensure_packed_cohort(replace(cohort, store=store))
+
+    with made_again(cohort.artifact, cohort.store, pack) as folder:
+        # Compared row by row, and below to the byte only if the same libraries wrote both: Arrow's bytes are its own.
+        of_rows = {paths.rows for paths in packed_paths(packed.notes, packed.month).values()}
+        for name in sorted(of_rows):
+            held, made = PackedRowsFile(packed.directory / name), PackedRowsFile(folder / name)
+            step = held.shape.batch_rows
+            for number, (one, other) in enumerate(zip_longest(held.blocks(step), made.blocks(step))):
+                alive()
+                if one is None or other is None or not _equal(one, other):
+                    yield f"{name}: rows from {number * step} on are not those that are packed again"
+                    break
+        yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, of_rows))
+
+
+def _equal(one: RowBlock, other: RowBlock) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "segments", "offsets"))
+
 
 COHORT_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),

@@ -10,8 +10,7 @@ import pytest
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.graph.shown import Markdown
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, plan_rows
-from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources
+from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, plan_covers_sources, plan_rows
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan, plan_from_json

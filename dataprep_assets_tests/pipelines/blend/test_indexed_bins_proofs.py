@@ -16,7 +16,7 @@ from dataprep_assets.formats import document_ends, megatron
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend import indexed_bins_proofs as proofs
+from dataprep_assets.pipelines.blend import indexed_bins as proofs
 from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
 from dataprep_assets.stream.separator_proofs import boundaries_match
 from dataprep_assets.stream.token_shard import TokenShard

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend import _examine
-from dataprep_assets.pipelines.blend.blend_plan_proofs import plan_covers_sources, plan_is_current
+from dataprep_assets.pipelines.blend.blend import _examine, rows_read_once, run_intact, shards_complete, splits_disjoint
+from dataprep_assets.pipelines.blend.blend_plan import plan_covers_sources, plan_is_current
 from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
-from dataprep_assets.pipelines.blend.run_proofs import rows_read_once, run_intact, shards_complete, splits_disjoint
 from dataprep_assets.pipelines.blend.runs import other_claims
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
 from dataprep_assets_tests.drill.box import edit_receipt, reseal, write

@@ -9,10 +9,10 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.sharing import retracted_of, still_held
 from dataprep_assets.graph.trace import trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.blend import blend_sources_unchanged
 from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.runs import RunFacts
-from dataprep_assets.pipelines.blend.source_shares_proofs import blend_sources_unchanged
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.retract import retract

@@ -14,7 +14,7 @@ from dataprep_assets.graph.dataset import declared
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus import tags_proofs
+from dataprep_assets.pipelines.corpus import tags
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
@@ -91,7 +91,7 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
         seen = {name: list(values) for name, values in tagger.tag(texts).items()}
         return {**seen, "phones": [0] * len(texts), "emails": [text.count("@") for text in texts]}
 
-    monkeypatch.setattr(tags_proofs, "named_tagger", lambda _: replace(tagger, tag=tag))
+    monkeypatch.setattr(tags, "named_tagger", lambda _: replace(tagger, tag=tag))
 
 
 def greedy(rule: str) -> Fault:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dataprep_assets.formats import document_ends
-from dataprep_assets.pipelines.corpus.order_proofs import shuffle_quality, source_run_length
+from dataprep_assets.pipelines.corpus.combined_bins import shuffle_quality, source_run_length
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined, Sample
 
 

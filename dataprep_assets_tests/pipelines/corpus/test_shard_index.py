@@ -18,8 +18,7 @@ from dataprep_assets.documents.selection import Selection
 from dataprep_assets.errors import BadRecordError, ConfigError, SourceError
 from dataprep_assets.formats.document_index import IDS, ROWS, open_ids
 from dataprep_assets.graph.secret_key import EnvironmentKey
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.document_policy import CorpusDocumentPolicy
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, CorpusDocumentPolicy
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.stream.round_trip_proofs import round_trip
 from dataprep_assets.stream.stream_index import index_metadata

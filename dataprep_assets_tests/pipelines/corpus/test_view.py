@@ -18,7 +18,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus.corpus_view import Copied, artifact_name, combined_splits, view_named
 from dataprep_assets.pipelines.corpus.declaration import View
-from dataprep_assets.pipelines.corpus.view_proofs import layout_valid, same_stream
+from dataprep_assets.pipelines.corpus.view import layout_valid, same_stream
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 CORPUS = sample_declaration(

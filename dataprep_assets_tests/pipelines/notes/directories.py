@@ -12,7 +12,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes import tfds_reader
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.tfds_directory_proofs import prove_directory
+from dataprep_assets.pipelines.notes.tfds_directory import prove_directory
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 
 SPLITS: dict[str, float] = {"train": 0.7, "val": 0.3}

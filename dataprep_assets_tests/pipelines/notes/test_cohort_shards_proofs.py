@@ -8,8 +8,7 @@ import pytest
 from dataprep_assets.formats import array_record, tfrecord
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
-from dataprep_assets.pipelines.notes.cohort_shards_proofs import SHARD_PROOFS, prove_cohort_shards
+from dataprep_assets.pipelines.notes.cohort_shards import SHARD_PROOFS, prove_cohort_shards, sharded_cohorts
 from dataprep_assets.pipelines.notes.declaration import FileFormat
 from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, ShardedCohort
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes

@@ -29,7 +29,7 @@ from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
-from dataprep_assets.pipelines.notes.tfds_directory_proofs import months_complete
+from dataprep_assets.pipelines.notes.tfds_directory import months_complete
 from dataprep_assets.pipelines.notes.tfds_metadata_proofs import TfdsDirectory
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets.tokenization.certificate import CLASSES

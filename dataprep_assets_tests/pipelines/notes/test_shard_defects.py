@@ -11,9 +11,8 @@ import pytest
 from dataprep_assets.formats import example, tfds, tfrecord
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
-from dataprep_assets.pipelines.notes.cohort_shards_proofs import prove_cohort_shards
-from dataprep_assets.pipelines.notes.tfds_directory_proofs import prove_directory
+from dataprep_assets.pipelines.notes.cohort_shards import prove_cohort_shards, sharded_cohorts
+from dataprep_assets.pipelines.notes.tfds_directory import prove_directory
 from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 

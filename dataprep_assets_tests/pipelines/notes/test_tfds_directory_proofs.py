@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.tfds_directory_proofs import DIRECTORY_PROOFS, patients_disjoint
+from dataprep_assets.pipelines.notes.tfds_directory import DIRECTORY_PROOFS, patients_disjoint
 from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.directories import directory, edit, failed, prove

@@ -3,26 +3,490 @@
 Entry points: `PACKED_SFT_PROOFS`, `prove_packed_sft`; `findings` of a shard that is open.
 """
 
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 from pathlib import Path
+from typing import Any
 
-from dataprep_assets.graph.finding import Finding, files_intact
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.bounds import alive
+from dataprep_assets.errors import CertificateError
+from dataprep_assets.formats.packed_sft import PackedRows, open_packed
+from dataprep_assets.graph.finding import REBUILD, Finding, Row, files_intact, judged, ledger_of, verdict
+from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines
+from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
+from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.graph.verdicts import proven
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.sft.answer_proofs import answers_trained
-from dataprep_assets.pipelines.blend.sft.conversation_proofs import decoded_mask, round_trip
-from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard
-from dataprep_assets.pipelines.blend.sft.row_proofs import (
-    counts_match,
-    ids_in_vocabulary,
-    ledger_balances,
-    rows_valid,
-    specials_not_doubled,
-    stop_tokens_trained,
-)
-from dataprep_assets.pipelines.blend.sft.shard import SftShard
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, conversation_renderer
+from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
+from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
+from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, QUARANTINE, SftShard
+from dataprep_assets.pipelines.blend.sft.spool import load_tools, read_quarantine
 from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
-from dataprep_assets.tokenization.bundle import loaded_once
+from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
+from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
+from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
+from dataprep_assets.tokenization.chat.messages import Refusal, is_trained, read_conversation
+from dataprep_assets.tokenization.chat.rendering import Rendered
+from dataprep_assets.tokenization.engines import ReferenceEngine
+
+
+@judged
+def ledger_balances(packed: OpenedShard) -> Finding:
+    """Every row is a conversation or a drop with a reason: in total, for each source, and in the quarantine."""
+    ledger = ledger_of(packed.receipt)
+    return verdict(
+        _unbalanced(packed, ledger),
+        f"{ledger.rows_in} rows are {ledger.documents} conversations and {sum(ledger.dropped.values())} drops, in "
+        "total and source by source.",
+        REBUILD,
+        facts={
+            "rows_in": ledger.rows_in,
+            "conversations": ledger.documents,
+            "dropped": sum(ledger.dropped.values()),
+            **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
+        },
+    )
+
+
+def _unbalanced(packed: OpenedShard, ledger: Ledger) -> Iterator[str]:
+    name, sources = packed.name, packed.facts.sources
+    yield from unbalanced(packed.receipt)
+    yield from unbalanced_lines(packed.receipt, [source.to_json() for source in sources], "conversations")
+    held = Counter((row["file"], row["reason"]) for row in read_quarantine(packed.directory / QUARANTINE))
+    counted: Counter[tuple[str, str]] = Counter()
+    for source in sources:
+        counted.update({(source.file, reason): count for reason, count in source.dropped.items()})
+    for key in sorted(set(held) | set(counted)):
+        if held[key] != counted[key]:
+            yield f"{name}: {key[0]}: {counted[key]} rows dropped as {key[1]}, {QUARANTINE} holds {held[key]}"
+    for field, total in (("rows_in", ledger.rows_in), ("conversations", ledger.documents), ("tokens", ledger.tokens)):
+        if (found := sum(getattr(source, field) for source in sources)) != total:
+            yield f"{name}: {field} of the sources sum to {found}, the ledger has {total}"
+
+
+@judged
+def counts_match(packed: OpenedShard) -> Finding:
+    """Rows, sequences, tokens, trained tokens and fill are those of the receipt; an empty shard has no file."""
+    name, facts, ledger = packed.name, packed.facts, ledger_of(packed.receipt)
+    if facts.empty:
+        exists = (packed.directory / PACKED).exists()
+        return verdict([f"{name}: declared empty, but {PACKED} exists"] * exists, "An empty shard, no file.", REBUILD)
+    scan = packed.scan
+    tokens, trained = scan.tokens, scan.trained
+    found = {"bins": scan.bins, "sequences": scan.sequences, "tokens": tokens, "trained_tokens": trained}
+    defects = [
+        f"{name}: {PACKED} has {count} {what}, the receipt says {getattr(facts, what)}"
+        for what, count in found.items()
+        if count != getattr(facts, what)
+    ]
+    if ledger.tokens != tokens:
+        defects.append(f"{name}: {PACKED} has {tokens} tokens, the ledger {ledger.tokens}")
+    filled = tokens / (scan.bins * facts.pack_size) if scan.bins else 1.0
+    # the receipt has six decimals
+    if abs(filled - facts.fill) > 1e-6:
+        defects.append(f"{name}: rows are filled to {filled:.6f}, the receipt says {facts.fill}")
+    return verdict(
+        defects,
+        f"{scan.bins} rows hold {scan.sequences} sequences, {tokens} tokens of which {trained} are trained; fill "
+        f"{filled:.4f}.",
+        REBUILD,
+        facts={**found, "fill": round(filled, 6), "trained_share": round(trained / tokens, 6) if tokens else 0.0},
+    )
+
+
+@judged
+def rows_valid(packed: OpenedShard) -> Finding:
+    """Exact schema; in every row starts increase strictly from 0, the mask is 0 or 1 and 0 at each sequence's end,
+    every sequence has a trained token unless the declaration keeps others, and no row is longer than the pack size. Row
+    groups have the declared size.
+    """
+    facts = packed.facts
+    if facts.empty:
+        return Finding(passed=True, summary="An empty shard, no rows.")
+    wanted, scan = facts.row_group_bins, packed.scan
+    sizes, defects = scan.group_sizes, []
+    if any(size != wanted for size in sizes[:-1]) or not 0 < sizes[-1] <= wanted:
+        defects.append(f"{packed.name}: row groups of {sorted(set(sizes))} rows, declared are {wanted}")
+    defects += [f"{packed.name}: {PACKED}: {defect}" for defect in scan.defects]
+    return verdict(
+        defects,
+        f"{scan.bins} rows are as the trainer needs them; the longest has {scan.longest} of {facts.pack_size} tokens.",
+        REBUILD,
+        facts={"rows": scan.bins, "row_groups": len(sizes), "longest_row": scan.longest},
+    )
+
+
+@judged
+def ids_in_vocabulary(packed: OpenedShard) -> Finding:
+    """Every id is 0 or more and below `len(tokenizer)`, and their range is the ledger's."""
+    ledger, scan, size = ledger_of(packed.receipt), packed.scan, packed.bundle.vocab_size
+    defects = [f"{packed.name}: row {row} holds id {token}, not in [0, {size})" for row, token in scan.beyond]
+    if (scan.low, scan.high) != (ledger.min_id, ledger.max_id):
+        defects.append(
+            f"{packed.name}: ids are in [{scan.low}, {scan.high}], the ledger says [{ledger.min_id}, {ledger.max_id}]"
+        )
+    return verdict(
+        defects,
+        f"Ids are in [{scan.low}, {scan.high}], below {size}.",
+        REBUILD,
+        facts={"vocab_size": str(size)},
+    )
+
+
+@judged
+def stop_tokens_trained(packed: OpenedShard) -> Finding:
+    """Every run of trained labels ends with the stop token; only sequences that were cut may end inside an answer.
+
+    A mask that was not shifted, or shifted twice, fails here: its runs end beside the stop token.
+    """
+    facts, found = packed.facts, packed.sound_scan.stops
+    stop, allowed = facts.stop_id, facts.truncated + facts.truncated_to_pack_size
+    defects = [
+        (
+            f"{packed.name}: row {row}: the trained labels that end at token {token} end with id {label}, not "
+            f"with the stop token {stop} ({count} such in this row group)"
+        )
+        for row, token, label, count in found.wrong
+    ]
+    if found.unfinished > allowed:
+        defects.append(
+            f"{packed.name}: {found.unfinished} sequences end inside an answer, but only {allowed} were truncated"
+        )
+    return verdict(
+        defects,
+        f"{found.runs - found.unfinished} answers end with the stop token (id {stop}); {found.unfinished} were cut "
+        "before it.",
+        REBUILD,
+        facts={"answers": found.runs, "unfinished": found.unfinished, "truncated": allowed},
+    )
+
+
+@judged
+def specials_not_doubled(packed: OpenedShard) -> Finding:
+    """No special token is followed by itself in a sequence: a template and a tokenizer that both add BOS or EOS.
+
+    Where literals are special, what people wrote may be special as well: then doubled tokens may be theirs, and are
+    only counted.
+    """
+    scan = packed.sound_scan
+    doubled, first = scan.doubled, scan.doubled_at
+    if first is not None and packed.plan.choices.special_literals == "special":
+        return Finding(
+            passed=True,
+            summary=f"{doubled.total()} special tokens are followed by themselves: literals are special here.",
+            facts={"doubled": doubled.total()},
+        )
+    defects = []
+    if first is not None:
+        names = {token.id: token.content for token in packed.bundle.special_tokens}
+        counts = ", ".join(f"{names[token]!r} {count} times" for token, count in doubled.most_common())
+        defects.append(f"{packed.name}: doubled special tokens: {counts}; the first in row {first[0]}, {first[1]}")
+    return verdict(
+        defects,
+        "No special token is followed by itself.",
+        "The template writes a token twice: correct the template",
+        facts={"doubled": doubled.total()},
+    )
+
+
+OPEN, CLOSE = "⟦", "⟧"
+"""Brackets around the trained tokens of a decoded sequence."""
+SHOWN_CHARACTERS = 4000
+"""Most characters of a decoded sequence; of a longer one the end is shown, with the last answer."""
+
+
+@judged
+def decoded_mask(packed: OpenedShard, *, sensitive: bool = False) -> Finding:
+    """Show a few decoded sequences, spread over the shard, with the trained text between ⟦ and ⟧; `sensitive` shows
+    lengths alone. Fails when a decoded sequence has nothing to train, unless the declaration keeps such.
+    """
+    if packed.facts.empty:
+        return Finding(passed=True, summary="An empty shard, nothing to show.")
+    table: list[Row] = []
+    defects = []
+    for sample in packed.to_show:
+        trained = int(sample.mask.sum())
+        row: dict[str, str | int | float] = {
+            "row": sample.row,
+            "sequence": sample.number,
+            "tokens": len(sample.tokens),
+            "trained": trained,
+        }
+        if not sensitive:
+            row["text"] = bracketed(sample.tokens, sample.mask, packed.bundle)[-SHOWN_CHARACTERS:]
+        table.append(row)
+        if not trained and not packed.untrained_allowed:
+            defects.append(f"{packed.name}: row {sample.row}: sequence {sample.number} has nothing to train")
+    return verdict(
+        defects, f"{len(table)} sequences decoded, trained text between {OPEN} and {CLOSE}.", REBUILD, table=table
+    )
+
+
+def bracketed(tokens: NDArray[np.int32], mask: NDArray[np.uint8], bundle: TokenizerBundle) -> str:
+    """The text of a sequence with brackets around the labels that its mask trains.
+
+    `tokens` (int32) and the label-aligned `mask` (uint8) have one element for each token; `bundle` is the tokenizer.
+    """
+    trained = np.zeros(len(tokens), np.bool_)
+    # label i is token i + 1: shifted back, so that the brackets stand around tokens
+    trained[1:] = mask[:-1] == 1
+    cuts = [0, *(np.flatnonzero(np.diff(trained.astype(np.int8))) + 1).tolist(), len(tokens)]
+    pieces = []
+    for start, stop in pairwise(cuts):
+        text = bundle.decode(tokens[start:stop])
+        pieces.append(f"{OPEN}{text}{CLOSE}" if start < stop and trained[start] else text)
+    return "".join(pieces)
+
+
+@judged
+def round_trip(packed: OpenedShard) -> Finding:
+    """Sampled sequences are those of their source rows: rendered again, encoded again, masked again.
+
+    Also: every sequence has an origin, and no two have the same. With every document, the whole shard is made again
+    and has these rows, in this order. Messages name files and rows, never text.
+    """
+    if packed.facts.empty:
+        return Finding(passed=True, summary="An empty shard, nothing to compare.")
+    name, origins, sequences = packed.name, packed.origins, packed.facts.sequences
+    defects: list[str] = []
+    if len(origins) != sequences:
+        defects.append(f"{name}: {ORIGINS} has {len(origins)} lines for {sequences} sequences")
+    elif len(np.unique(origins, axis=0)) != len(origins):
+        defects.append(f"{name}: {ORIGINS} names one sequence of a conversation twice")
+    else:
+        defects += _differences(packed)
+    every = packed.plan.level == EVERY_DOCUMENT
+    if every and not defects:
+        defects += made_otherwise(packed)
+    compared = sequences if every else min(packed.compared, len(origins))
+    return verdict(
+        [f"{name}: {d}" if not d.startswith(name) else d for d in defects],
+        f"{compared} of {len(origins)} sequences are those of their source rows.",
+        REBUILD,
+        facts={"documents": len(origins), "documents_compared": compared, "level": packed.plan.level},
+    )
+
+
+def made_otherwise(packed: OpenedShard) -> Iterator[str]:
+    """How the shard differs from what is made again of its sources: rows, origins, quarantine."""
+    if packed.shard is None:
+        raise ValueError("every document of a shard is made again by what describes it")
+    shard = packed.shard
+
+    def build(store: ArtifactStore) -> None:
+        build_sft_shard(replace(shard, store=store), "full", None)
+
+    with made_again(shard.artifact, shard.store, build) as folder:
+        # as arrays, a row group at a time: another version of a library may write the same rows in other bytes
+        for number, (held, made) in enumerate(
+            zip_longest(open_packed(packed.directory / PACKED), open_packed(folder / PACKED)), 1
+        ):
+            alive()
+            if held is None or made is None or not _equal(held, made):
+                yield f"row group {number} of {PACKED} is not what is made again of the sources"
+                break
+        yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, {PACKED}))
+
+
+def _equal(held: PackedRows, made: PackedRows) -> bool:
+    names = ("tokens", "mask", "starts", "rows", "heads")
+    return all(np.array_equal(getattr(held, name), getattr(made, name)) for name in names)
+
+
+def _differences(packed: OpenedShard) -> Iterator[str]:
+    plan, wanted = packed.plan, dict(packed.compared_by_row)
+    renderer = conversation_renderer(plan, packed.bundle)
+    again: list[tuple[SampledSequence, str, Rendered]] = []
+    for source in packed.sources:
+        left = dict(wanted.pop(source.ordinal, {}))
+        for row, values in packed.compared_rows[source.ordinal].items():
+            where, samples = f"{source.label}: row {row}", left.pop(row)
+            conversation = read_conversation(values, plan.fields, plan.choices)
+            rendered = conversation if isinstance(conversation, Refusal) else renderer.render(conversation)
+            if isinstance(rendered, Refusal):
+                yield f"{where} is packed, but is not a conversation: {rendered}"
+                continue
+            for sample in samples:
+                turn = int(packed.origins[sample.number, 2])
+                if turn < len(rendered.sequences):
+                    one = Rendered((rendered.sequences[turn],), rendered.mark)
+                    again.append((sample, f"{where}, sequence {turn}", one))
+                else:
+                    yield f"{where}: has no sequence {turn}"
+        for row in sorted(left):
+            yield f"{source.label}: row {row} is packed, but the source has no such row"
+    for ordinal in sorted(wanted):
+        yield f"{ORIGINS} names source {ordinal}, which this shard does not have"
+    yield from _not_the_same(packed, again)
+
+
+def _not_the_same(packed: OpenedShard, again: list[tuple[SampledSequence, str, Rendered]]) -> Iterator[str]:
+    """The sequences that are encoded again in another way than they are packed, a few of them by the reference. Each
+    comes with its place and what the template makes of it."""
+    refused = refused_outright(packed.bundle, "text", "tokenizers", "a proof encodes with the reference")
+    reference = ChatEncoder(packed.bundle, CertifiedEncoder(packed.bundle, "text", refused), packed.plan.structure)
+    try:
+        _, engine, _ = load_tools(packed.plan)
+    except CertificateError:  # the engine is another one than was certified: `engine_certificate` says so
+        engine = reference
+    few = [one for one in again if one[0].number in packed.by_reference]
+    for encoder, some in ((reference, few), (engine, again)):
+        yield from _not_as_encoded(packed, encoder, some)
+
+
+def _not_as_encoded(
+    packed: OpenedShard, encoder: ChatEncoder, again: list[tuple[SampledSequence, str, Rendered]]
+) -> Iterator[str]:
+    encoded = encoder.encode([rendered for *_, rendered in again])
+    limit = min(packed.plan.max_doc_tokens or packed.plan.pack_size, packed.plan.pack_size)
+    bounds = pairwise(encoded.offsets.tolist())
+    for (sample, where, _), (start, end) in zip(again, bounds, strict=True):
+        # cut as in the spool; with `too_long: drop` nothing longer was packed
+        stop = min(end, start + limit)
+        mask = label_aligned(encoded.trained[start:stop], np.array([0, stop - start]))
+        held = (("ids", encoded.tokens[start:stop], sample.tokens), ("loss mask", mask, sample.mask))
+        for what, made, packed_as in held:
+            if not np.array_equal(made, packed_as):
+                yield f"{where}: its {what} differ from those in row {sample.row} of {PACKED}"
+
+
+_BEGINNING = 40
+"""Characters by which the beginning of an answer is recognized."""
+_TAGS = ("<think>", "</think>", "<tool_call>")
+
+
+@judged
+def answers_trained(packed: OpenedShard) -> Finding:
+    """The trained parts of sampled sequences are answers of their source rows, found only by their text.
+
+    Messages name files and rows, never text.
+    """
+    if packed.facts.empty:
+        return Finding(passed=True, summary="An empty shard, nothing to compare.")
+    comparison = _Comparison(packed.plan, packed.bundle)
+    defects: list[str] = []
+    for source in packed.sources:
+        samples = packed.compared_by_row.get(source.ordinal, {})
+        for row, values in packed.compared_rows[source.ordinal].items():
+            for sample in samples[row]:
+                places = comparison.wrong(values, sample)
+                defects += [f"{packed.name}: {source.label}: row {row}: {place}" for place in places]
+    return verdict(
+        defects,
+        f"{comparison.compared} trained answers are those of their source rows; {comparison.others} have no text of "
+        "their own to compare.",
+        "The template writes answers in another way than its generation prompt; correct it, or look at `decoded_mask`",
+        facts={"compared": comparison.compared, "not_compared": comparison.others},
+    )
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The text of one answer. `first` are texts with which it may begin."""
+
+    first: tuple[str, ...]
+    whole: str
+    calls: bool
+
+
+class _Comparison:
+    """Compares sequences with their rows, and counts."""
+
+    def __init__(self, plan: ChatPlan, bundle: TokenizerBundle) -> None:
+        self._plan, self._bundle = plan, bundle
+        flagged = replace(bundle, structure=tuple(token.content for token in plan.structure))
+        self._engine = ReferenceEngine(flagged, "text")
+        self.compared = self.others = 0
+
+    def wrong(self, values: dict[str, Any], sample: SampledSequence) -> Iterator[str]:
+        """A sentence for each trained run that is not an answer of the row."""
+        conversation = read_conversation(values, self._plan.fields, self._plan.choices)
+        if isinstance(conversation, Refusal):
+            return  # reported by `round_trip`
+        answers = [m for m in conversation.messages if m["role"] == "assistant" and is_trained(m)]
+        begun = self._plan.choices.unprompted_header and conversation.messages[0]["role"] == "assistant"
+        as_given = [_said(message, str.strip) for message in answers]
+        given_back: list[_Answer | None] | None = None
+        for start, stop in _runs(sample.mask):
+            labels = sample.tokens[start:stop]
+            text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._ends(labels)
+            said, is_whole = as_given, begun and start == 1  # the first token is nobody's label
+            if not self._is_any(text, said, is_cut, is_whole):
+                # most tokenizers give a text back as it was, so few answers have to be encoded to know
+                given_back = given_back or [_said(message, self._given_back) for message in answers]
+                said = given_back
+            if self._is_any(text, said, is_cut, is_whole):
+                self.compared += 1
+                if self._holds_several(labels):
+                    yield (
+                        f"what is trained from token {start} of sequence {sample.number} on runs through a stop token"
+                    )
+            elif not self._plan.openings or (is_whole and is_cut) or any(s is None or s.calls for s in said):
+                self.others += 1
+            else:
+                yield f"what is trained from token {start} of sequence {sample.number} on is none of its answers"
+
+    def _given_back(self, text: str) -> str:
+        """A text after encoding and decoding, because some tokenizers normalize."""
+        return self._bundle.decode(self._engine.encode([text.strip()])[0]).strip() if text.strip() else ""
+
+    def _is_any(self, text: str, answers: Sequence[_Answer | None], is_cut: bool, is_whole: bool) -> bool:
+        if is_whole:  # what precedes the first of the row's answers is no other's
+            answers = answers[:1]
+        return any(said is not None and self._is_answer(text, said, is_cut, is_whole) for said in answers)
+
+    def _is_answer(self, text: str, said: _Answer, is_cut: bool, is_whole: bool) -> bool:
+        if is_whole:
+            found = [text[place:] for first in said.first if (place := text.find(first)) >= 0]
+            return any(said.whole in b or (is_cut and said.whole.startswith(b.rstrip("\ufffd"))) for b in found)
+        bodies = [text[len(o) :].lstrip() for o in self._plan.openings if text.startswith(o)]
+        if is_cut:
+            # the cut may go through a character of several tokens, of which the first decode to U+FFFD
+            bodies = [body.rstrip("\ufffd") for body in bodies]
+            return any(b[:_BEGINNING].startswith(f) or f.startswith(b) for b in bodies for f in said.first)
+        begins = any(body.startswith(first) for body in bodies for first in said.first)
+        return (begins or said.calls) and said.whole in text
+
+    def _ends(self, labels: NDArray[np.int32]) -> bool:
+        # what the template writes behind the stop token may be trained, too
+        tail = len(self._plan.turn_end) + 1
+        return bool(np.any(labels[-tail:] == self._plan.stop.id))
+
+    def _holds_several(self, labels: NDArray[np.int32]) -> bool:
+        if self._plan.choices.special_literals == "special":
+            return False  # what people wrote may hold one
+        return int(np.count_nonzero(labels == self._plan.stop.id)) > 1
+
+
+def _said(message: dict[str, Any], read: Callable[[str], str]) -> _Answer | None:
+    """The text of a message, after `read`; None if a template may change it."""
+    texts = [message.get(key) for key in ("reasoning_content", "content")]
+    if not all(text is None or isinstance(text, str) for text in texts):
+        return None
+    reasoning, content = (read(text or "") for text in texts)
+    if not content or any(tag in content for tag in _TAGS):
+        return None
+    first = tuple(text[:_BEGINNING] for text in (reasoning, content) if text)
+    return _Answer(first, content, bool(message.get("tool_calls")))
+
+
+def _runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+    """The runs of trained labels of a sequence: first token and the one after the last."""
+    # shifted back from labels to tokens; the one behind them, which is not trained, ends the last run
+    trained = np.zeros(len(mask) + 1, np.int8)
+    trained[1:-1] = mask[:-1]
+    cuts = np.flatnonzero(np.diff(trained, prepend=np.int8(0)))
+    yield from list(pairwise(cuts.tolist()))[::2]  # beginnings and ends alternate
+
 
 PACKED_SFT_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.pipelines.blend.rl.columns import columns_after
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import columns_after
 from dataprep_assets.pipelines.blend.rl.transforms import compose
 
 RECORD = {

@@ -15,6 +15,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import verify
+from dataprep_assets.pipelines.blend.blend import run_intact, shards_complete, splits_disjoint
 from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
@@ -23,7 +24,6 @@ from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
-from dataprep_assets.pipelines.blend.run_proofs import run_intact, shards_complete, splits_disjoint
 from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
 from dataprep_assets.pipelines.blend.sft.spool import spool_artifact
