@@ -144,8 +144,7 @@ def test_the_error_of_a_sensitive_source_has_no_words(tmp_path: Path) -> None:
         made.declaration.folder.rename(tmp_path / "away")
         said = made.tick(SENSOR).skip_message
         assert said == (
-            "the source cannot be asked: SourceError, whose words may name a file; `dataprep status notices` has them; "
-            "it is asked again"
+            "the source cannot be asked: SourceError. Run `dataprep show --private notices`; it is asked again"
         )
 
 
