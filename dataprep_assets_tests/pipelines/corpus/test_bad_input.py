@@ -15,7 +15,6 @@ import zstandard
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, SourceError
 from dataprep_assets.integrity.receipt import damage
 from dataprep_assets.sources.rows import split_rows
-from dataprep_assets.stream.declaration import BadRecordPolicy
 from dataprep_assets.stream.shard_job import build_token_bins, ensure_shard
 from dataprep_assets.stream.token_shard import finished_part
 from dataprep_assets.tokenization.engines import SpecialTokens
@@ -293,12 +292,9 @@ def test_a_record_beyond_the_declared_size_is_dropped_by_position(tmp_path: Path
     assert (position["row"], position["byte"], position["reason"]) == (2, 16, "too_large")
 
 
-def test_the_largest_record_enters_a_key_only_where_it_is_declared(tmp_path: Path) -> None:
+def test_the_largest_record_enters_the_key(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl.zst", ["one"])
     work = shard_work(tmp_path, stream_plan(), [source(path)])
     other = replace(work, files=(replace(source(path), max_record_bytes=2048),))
     assert other.key != work.key
-    assert "bad_records.max_record_bytes" not in work.recipe.settings
     assert other.recipe.settings["bad_records.max_record_bytes"] == 2048
-    assert BadRecordPolicy().model_dump() == {"policy": "fail", "budget": 0.001}  # what older keys are digests of
-    assert BadRecordPolicy(max_record_bytes=2048).model_dump()["max_record_bytes"] == 2048
