@@ -3,9 +3,7 @@
 They are the same wherever such files are declared: corpora, releases, the datasets of a blend, benchmarks.
 """
 
-from typing import Any
-
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from dataprep_assets.graph.declared import Declared
 from dataprep_assets.sources.input_format import Reading
@@ -24,16 +22,7 @@ class ReadingDeclaration(Declared):
         None, description="Whether quotes enclose values of `.csv`, `.tsv`; default: yes, unless a `.tsv` seems not to."
     )
 
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not set, so that plans and verdicts from before these keys stay the same."""
-        value: dict[str, Any] = handler(self)
-        return {name: found for name, found in value.items() if found is not None or name not in _KEYS}
-
     @property
     def reading(self) -> Reading:
         """What it says of files that do not say it themselves."""
         return Reading(text_separator=self.text_separator, csv_delimiter=self.csv_delimiter, csv_quotes=self.csv_quotes)
-
-
-_KEYS = ReadingDeclaration.model_fields.keys()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Content, Receipt
-from dataprep_assets.tokenization.reference import UNSAID, touched
+from dataprep_assets.tokenization.reference import touched
 
 _SHOWN = 60
 """Most characters of a value in a sentence."""
@@ -137,7 +137,7 @@ class Recipe(Ingredients):
     def _other_ledger(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
             return None
-        # receipts from before said how the documents were read, too, which changes nothing of them
+        # not how the documents were read, which changes nothing of them
         before, now = ({} if it is None else flat(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger))
         # a reason that dropped nothing makes no difference
         before, now = ({name: count for name, count in counts.items() if count} for counts in (before, now))
@@ -162,9 +162,7 @@ def _changed(
     kind: Literal["upstream", "settings", "sources"], before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> list[Changed]:
     names = [*now, *(name for name in before if name not in now)]
-    # a recipe from before these settings were recorded was made with the values that they had then
-    unsaid = UNSAID if kind == "settings" else {}
-    values = ((name, before.get(name, unsaid.get(name)), now.get(name, unsaid.get(name))) for name in names)
+    values = ((name, before.get(name), now.get(name)) for name in names)
     return [Changed(kind=kind, name=name, before=was, now=value) for name, was, value in values if was != value]
 
 

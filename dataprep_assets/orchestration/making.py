@@ -327,13 +327,12 @@ def _failed_of_another(source: OtherDataset, store: ArtifactStore) -> set[str]:
         whole, key = path.stem.startswith(WHOLE), path.stem.removeprefix(WHOLE)
         if (record := read_record(path)) is None or not (bad := failed_in(record["findings"])):
             continue
-        # a record from before artifacts were named in it says nothing here
         parts = record.get("artifacts", []) if whole else [[source.name, key]]
         versions = store.receipt_versions([Artifact(dataset=source.dataset, name=n, partition=p) for n, p in parts])
         # Of a split the record is `@<split>` and the partitions are `<split>-…`. A verdict on what has been made again
         # since then says nothing of what is there.
         is_asked = key == (split or "") if whole else split is None or key.startswith(f"{split}-")
-        if is_asked and parts and record["version"] == (digest_value(list(versions)) if whole else versions[0]):
+        if is_asked and record["version"] == (digest_value(list(versions)) if whole else versions[0]):
             failed.update(bad)
     return failed
 

@@ -40,7 +40,7 @@ from dataprep_assets.tokenization.certificate import (
     refuses_all,
 )
 from dataprep_assets.tokenization.engines import FastokensEngine, ReferenceEngine, SpecialTokens, installed
-from dataprep_assets.tokenization.reference import SETTING, TABLES_BEFORE, version
+from dataprep_assets.tokenization.reference import SETTING, version
 from dataprep_assets.tokenization.trial import try_out
 
 
@@ -229,7 +229,7 @@ def _recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
         version=VERSION,
         settings={
             # not in the key: the version of tokenizers, which is, decides the tables
-            **({SETTING: tables} if tables else {}),
+            SETTING: tables,
             "special_tokens": engine.special_tokens,
             "tokenizer.engine": engine.tokenizer.engine,
             "tokenizer.refuse": sorted(engine.tokenizer.refuse),
@@ -262,11 +262,7 @@ def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome
     if receipt is None:
         return
     before, now = receipt.recipe["settings"], _recipe(engine, engine.sample(request.store)).settings
-    tables = now.get(SETTING, {})
-    # a recipe that names no tables was made with `TABLES_BEFORE`
-    if any(before.get(SETTING, TABLES_BEFORE).get(name) != table for name, table in tables.items()):
-        return
-    if all(before[name] == now[name] for name in ("special_tokens", "tokenizer.engine", "tokenizer.refuse")):
+    if all(before[name] == now[name] for name in ("special_tokens", "tokenizer.engine", "tokenizer.refuse", SETTING)):
         yield Outcome.of(receipt, True)
 
 

@@ -33,7 +33,6 @@ from dataprep_assets.integrity.receipt import Receipt, now, record_files, versio
 from dataprep_assets.stores.files import boot_id
 from dataprep_assets.stream.part_encoder import encode_part
 from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
-from dataprep_assets.tokenization.certificate import named_tables
 from dataprep_assets.tokenization.engines import SpecialTokens
 
 # 2 added the index of documents, 3 reads files by their content; the tokens themselves have `STREAM_VERSION`
@@ -159,7 +158,6 @@ class TokenShard:
             version=VERSION,
             settings={
                 **stream,
-                **named_tables(self.plan.certificate),
                 "stream_version": version,
                 "bad_records.policy": policy,
                 "bad_records.budget": self.budget,

@@ -119,17 +119,10 @@ def refuses_all(refused: Iterable[str]) -> bool:
 def decisive(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """What of a certificate's JSON enters the key of ids that were made under it.
 
-    `refused`: an engine may have encoded a class wrongly that was refused since. The reference's tables are there if
-    they are other ones than those of every dataset from before they were named.
+    `refused`: an engine may have encoded a class wrongly that was refused since. `reference`: the Unicode tables of
+    the reference that the tokenizer uses.
     """
-    refused, tables = sorted(certificate["refused"]), certificate["reference_tables"]
-    return {"refused": refused} | ({} if library.as_before(tables) else {library.SETTING: dict(tables)})
-
-
-def named_tables(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """The setting of a recipe that names the reference's Unicode tables, if the tokenizer uses any."""
-    tables = certificate["reference_tables"]
-    return {library.SETTING: dict(tables)} if tables else {}
+    return {"refused": sorted(certificate["refused"]), library.SETTING: dict(certificate["reference_tables"])}
 
 
 def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:

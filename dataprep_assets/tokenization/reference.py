@@ -1,8 +1,7 @@
 """The reference: Hugging Face `tokenizers`, whose ids are right by definition, and the Unicode tables within it.
 
 Its interface is another one from 1.0 on, which has no `from_str`, `get_vocab` or `encode_batch_fast`; here alone is
-told which one is installed. `TABLES_BEFORE` are the tables of every version below 1.0 that is allowed, and so of every
-dataset whose receipts name none.
+told which one is installed.
 
 Entry points: `load_reference`, `normalizing`, `reference_tables`, `touched`.
 """
@@ -28,7 +27,6 @@ SETTING = "reference"
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 BYTE_LETTERS = (*map(chr, _PRINTABLE), *map(chr, range(0x100, 0x200 - len(_PRINTABLE))))
 """GPT-2's letters for bytes: printable ones stand for themselves, the others are those from U+0100 on."""
-TABLES_BEFORE = {NORMALIZATION: "Unicode 9.0", LETTERS: "Unicode 16.0"}
 
 _NORMALIZERS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowercase", "BertNormalizer", "Nmt"})
 _SPLITTERS = frozenset({"Whitespace", "BertPreTokenizer", "Punctuation", "Digits", "UnicodeScripts"})
@@ -203,13 +201,6 @@ def _probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) ->
     )
 
 
-def as_before(tables: Mapping[str, str]) -> bool:
-    """Whether tables are those of `TABLES_BEFORE`, which a receipt or key need not name."""
-    return all(TABLES_BEFORE[name] == table for name, table in tables.items())
-
-
-UNSAID = {f"{SETTING}.{name}": table for name, table in TABLES_BEFORE.items()}
-"""What a recipe that does not name these settings is made with."""
 _TEXTS = {
     f"{SETTING}.{NORMALIZATION}": "combining marks and composed letters",
     f"{SETTING}.{LETTERS}": "letters, marks and digits",

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dataprep_assets.pipelines.schedule.megatron_proofs import prove_megatron
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import megatron
@@ -24,7 +23,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger as RowLedger
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.megatron_indices import build_indices
+from dataprep_assets.pipelines.schedule.megatron_indices import build_indices, prove_megatron
 from dataprep_assets.pipelines.schedule.megatron_sources import opened
 from dataprep_assets.pipelines.schedule.schedule_artifact import (
     build_schedule,

@@ -43,7 +43,6 @@ from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
 from dataprep_assets.pipelines.notes.row_origins import origins_of
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
 from dataprep_assets.plural import count_of
-from dataprep_assets.tokenization.certificate import named_tables
 
 # Since 2 a month has `origins.bin`. Its rows are those of 1.
 VERSION = 4
@@ -102,7 +101,7 @@ class PackedCohort:
                 "stored_row": {"columns": columns, "length": row_length, "pad_id": pad_id},
                 "document": {name: stream[name] for name in ("separator", "bos", "special_tokens")},
                 "engine_refuses": stream["refused"],
-                **named_tables(self.plan.stream.certificate),
+                "reference": stream["reference"],
                 "stream_version": stream["stream"],
                 **added,
             },

@@ -167,7 +167,11 @@ def _needless(built: set[str], before: Mapping[str, Made], after: Mapping[str, M
             continue
         if name == "data_card" and len(built) > 1:
             continue
-        was, now = (one[name].receipt.get("recipe", {}).get("upstream", {}) for one in (before, after))
+        # a row that is bad and a duplicate has another reason, which the ledgers of all that follows repeat
+        was, now = (
+            (made[name].receipt.get("recipe", {}).get("upstream"), made[name].receipt.get("ledger"))
+            for made in (before, after)
+        )
         if was == now:
             yield f"{step.what}: made again without need: {name}"
 

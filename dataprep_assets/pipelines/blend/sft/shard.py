@@ -18,7 +18,6 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
-from dataprep_assets.tokenization.certificate import named_tables
 
 VERSION = 2
 PACKED = "packed.parquet"
@@ -89,7 +88,6 @@ class SftShard:
                 json.dumps(
                     {
                         **settings,
-                        **named_tables(self.plan.certificate),
                         "spool_version": spool_version,
                         "algorithm": packing.algorithm,
                         "seed": packing.seed,
