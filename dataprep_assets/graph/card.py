@@ -10,7 +10,7 @@ Entry point: `data_card_spec`, one line of a wing's `component.py`.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -275,7 +275,9 @@ def _described(card: Card) -> croissant.Node:
     ]
     # no file of a sensitive dataset is named: its products are described as folders
     sets = [
-        croissant.file_set_node(a.name, f"../{a.name}/**", f"{a.files:,} files, {a.bytes:,} bytes.")
+        croissant.file_set_node(
+            a.name, f"../{a.name}/**", a.name if card.privacy.closed else f"{a.files:,} files, {a.bytes:,} bytes."
+        )
         for a in card.artifacts
         if a.product and not files
     ]
@@ -337,6 +339,8 @@ def _page(card: Card) -> str:
         about=[(name, value) for name, value in about.items() if value],
         citations=[(name, citation) for name, citation in cited if citation],
         dropped=[(reason, card.privacy.count(reasons[reason])) for reason in sorted(reasons)],
+        count=partial(_counted, card),
+        partitions=partial(_partitions, card),
         splits=[(s.split, [_counted(card, n) for n in (s.files, s.rows, s.documents, s.tokens)]) for s in card.splits],
         tokenizer=None if card.tokenizer is None else list(_tokenizer(card, card.tokenizer)),
         again=None if card.again is None else card.privacy.text(str(card.again), card.again.level),
@@ -367,7 +371,7 @@ def _template() -> "jinja2.Template":
 
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=folder, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    environment.filters |= {"row": _row, "number": _number, "partitions": _partitions, "fence": _fence}
+    environment.filters |= {"row": _row, "number": _number, "fence": _fence}
     return environment.get_template(f"{PAGE}.jinja")
 
 
@@ -384,9 +388,11 @@ def _number(value: int | None) -> str | None:
     return None if value is None else f"{value:,}"
 
 
-def _partitions(artifact: CardArtifact) -> str | None:
+def _partitions(card: Card, artifact: CardArtifact) -> str | None:
     if artifact.partitions is None:
         return None
+    if card.privacy.closed:
+        return f"{card.privacy.count(artifact.partitions)} {artifact.noun}s"
     return count_of(artifact.partitions, artifact.noun)
 
 

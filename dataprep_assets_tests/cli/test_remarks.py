@@ -121,7 +121,12 @@ COMBINED = [
 TASKS = [
     ("old_root: ./data/old", "old_root: ./data/older", "old_root:", "older/Data/rejection_sampling/0_data: no such"),
     ("version: all", "version: version_9", "Copa:", "tasks.Copa.version"),
-    ("version: all", "version: latest\n      versions_in: none", "Copa:", "`versions_in` names the folder"),
+    (
+        "version: all",
+        "version: latest\n      versions_in: none",
+        "Copa:",
+        "Set `versions_in` to the folder that holds the versions",
+    ),
     ("mode: symlink", "old_folder: ArcC", "ArcC_Cloze:", "0_data/ArcC: no such folder; `old_folder` is its name"),
     (
         "original: ./data/original",

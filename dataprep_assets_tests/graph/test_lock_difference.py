@@ -167,6 +167,6 @@ def test_of_sensitive_data_no_count_and_no_two_tell_how_many_were_added(corpus: 
     value = found.to_json(cells)
     for side in ("a", "b"):
         counts = value["splits"]["val"][side]
-        assert counts["files"] == before[0]
-        assert all(str(counts[what])[1:].strip("0") == "" for what in ("rows", "documents", "tokens"))
+        assert counts["files"] == "< 11"
+        assert counts["tokens"] not in (before[1].tokens, now[1].tokens)
     assert value["files"][0]["after"] == {**value["files"][0]["before"]}, "to the first digit they are the same"
