@@ -30,7 +30,8 @@ _POSITIONS = {*Position.__annotations__, "record", "note", "document", "chunk", 
 """Entries and columns that say where something is."""
 _NAMES = _POSITIONS | {
     *("accepted", "artifact", "check", "content_digest", "cohort", "dataset", "dagster/uri", "declaration", "engine"),
-    *("examined", "key", "kind", "oldest_proof", "partition", "path", "reason", "rule", "source", "storage", "view"),
+    *("examined", "key", "kind", "oldest_proof", "partition", "path", "reason", "rule", "source", "stop_token"),
+    *("storage", "view"),
 }
 """Entries and columns whose texts are names, or repeat the declaration."""
 _THINGS = {"files", "folders", "shards", "cohorts", "months", "splits", "tasks", "partitions"}

@@ -125,7 +125,7 @@ TASKS = [
         "version: all",
         "version: latest\n      versions_in: none",
         "Copa:",
-        "Set `versions_in` to the folder that holds the versions",
+        "Set `versions_in` to the folder",
     ),
     ("mode: symlink", "old_folder: ArcC", "ArcC_Cloze:", "0_data/ArcC: no such folder; `old_folder` is its name"),
     (

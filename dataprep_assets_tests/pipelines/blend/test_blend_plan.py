@@ -13,7 +13,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, plan_covers_sources, plan_rows
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan, plan_from_json
+from dataprep_assets.pipelines.blend.plan import VERSION, BlendPlan, load_blend_plan, plan_from_json
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend, rl_rows
@@ -235,4 +235,4 @@ def test_a_plan_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="version 7"):
         plan_from_json(value | {"version": 7}, "here")
     with pytest.raises(FormatError, match="here: not a blend's plan"):
-        plan_from_json({"version": 1, "run_hash": "x"}, "here")
+        plan_from_json({"version": VERSION, "run_hash": "x"}, "here")
