@@ -140,7 +140,9 @@ class Release:
         return found
 
     def _plain(self) -> dict[str, Any]:
-        return {"kind": _KIND, **asdict(self)}
+        plain = {"kind": _KIND, **asdict(self)}
+        # both are optional in the format
+        return {name: value for name, value in plain.items() if value or name not in ("sensitive", "location")}
 
     def to_bytes(self) -> bytes:
         """The manifest file; the same release always gives the same bytes."""
