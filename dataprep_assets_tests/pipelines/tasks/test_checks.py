@@ -254,7 +254,7 @@ def test_a_sensitive_migration_shows_no_value_no_key_and_keeps_its_copies_privat
         (made.new / "CB" / "cb_train.jsonl").chmod(0o644)
         found = made.check()
         assert failed(found) == {FILES, ROWS}
-        assert "others may read it" in str(found[FILES].description)
+        assert str(found[FILES].description).startswith("failed at task CB")
         shown = json.dumps([(e.description, str(e.metadata)) for e in found.values()])
         assert "4711" not in shown
         assert "Jane" not in shown
