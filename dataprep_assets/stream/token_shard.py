@@ -132,7 +132,7 @@ class TokenShard:
         files = [_identity(f) for f in self.files]
         # not the reasons: a shard of which the same rows are dropped stays as it is, whatever drops them
         ruled_out = "" if self.ruled_out is None else self.ruled_out.digest
-        options = self._options(list(self.retracted), ruled_out)
+        options = [self.megatron, self.salt, list(self.retracted), ruled_out]
         return digest_value(["token_bins", VERSION, self.plan.key_parts(), self.budget, files, options])
 
     @property
@@ -140,9 +140,6 @@ class TokenShard:
         """The key under which its parts are staged: parts made with another retraction list are of no use."""
         listed = self.plan.retracted.hex()
         return digest_value([self.key, listed]) if listed else self.key
-
-    def _options(self, retracted: Any, ruled_out: str) -> dict[str, Any]:
-        return {"megatron": self.megatron, "salt": self.salt, "retracted": retracted, "selection": ruled_out}
 
     @property
     def recipe(self) -> Recipe:
@@ -162,7 +159,10 @@ class TokenShard:
                 "bad_records.policy": policy,
                 "bad_records.budget": self.budget,
                 **{name: limit for file in self.files for name, limit in file.limits.items()},
-                **self._options(counted_ids(self.retracted), "" if self.ruled_out is None else str(self.ruled_out)),
+                "megatron": self.megatron,
+                "salt": self.salt or None,
+                "retracted": counted_ids(self.retracted) or None,
+                "selection": None if self.ruled_out is None else str(self.ruled_out),
             },
             sources={"tokenizer": tokenizer, **files},
         )

@@ -155,7 +155,7 @@ def frames(raw: bytes, pieces: int, **options: Any) -> list[bytes]:
 def test_a_zst_file_cut_at_any_byte_is_refused_with_that_byte(tmp_path: Path, options: dict[str, bool]) -> None:
     whole = zstandard.ZstdCompressor(**options).compress(rows(60))
     path = tmp_path / "f.jsonl.zst"
-    for cut in range(len(whole)):
+    for cut in range(1, len(whole)):
         path.write_bytes(whole[:cut])
         with pytest.raises(CorruptSourceError, match=rf"f\.jsonl\.zst: truncated: .* at byte {cut}, inside"):
             read(path)
@@ -166,7 +166,7 @@ def test_a_large_zst_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     whole = zstandard.ZstdCompressor(level=1).compress(raw)
     path, generator = tmp_path / "f.jsonl.zst", random.Random(7)
     for cut in (
-        *(generator.randrange(len(whole)) for _ in range(30)),
+        *(generator.randrange(1, len(whole)) for _ in range(30)),
         len(whole) // 10,
         len(whole) // 2,
         len(whole) - 1,
@@ -210,7 +210,7 @@ def test_members_of_a_gzip_file_that_make_more_than_a_block_are_read_once(
 def test_a_gzip_file_cut_at_any_byte_is_refused(tmp_path: Path) -> None:
     whole = gzip.compress(rows(60))
     path = tmp_path / "f.jsonl.gz"
-    for cut in range(len(whole)):
+    for cut in range(1, len(whole)):
         path.write_bytes(whole[:cut])
         with pytest.raises(CorruptSourceError, match=f"byte {cut}, inside a gzip frame"):
             read(path)

@@ -18,7 +18,7 @@ def remarks_on(folder: Path, include: Sequence[str] = ("**/*.jsonl",), **more: o
 def test_a_file_with_two_names_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n')
-    (tmp_path / "sub" / "copy.jsonl").write_text('{"text": "a text"}\n')
+    (tmp_path / "sub" / "other.jsonl").write_text('{"text": "another text"}\n')
     assert remarks_on(tmp_path) == []
     (tmp_path / "sub" / "symbolic.jsonl").symlink_to("../a.jsonl")
     (tmp_path / "hard.jsonl").hardlink_to(tmp_path / "a.jsonl")
