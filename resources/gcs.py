@@ -4,7 +4,7 @@ import dagster as dg
 from dagster_gcp.gcs import GCSResource
 
 from dataprep_assets.resources.storage import StorageResource
-from dataprep_assets.stores.connect import GcsPlace, Place
+from dataprep_assets.stores.connect import GcsPlace, StoreAddress
 
 
 class GcsStorageResource(StorageResource):
@@ -15,5 +15,5 @@ class GcsStorageResource(StorageResource):
     prefix: str = ""
     allow_http: bool = False
 
-    def place(self) -> Place:
+    def place(self) -> StoreAddress:
         return GcsPlace(bucket=self.bucket, prefix=self.prefix, project=self.gcs.project, allow_http=self.allow_http)

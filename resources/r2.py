@@ -10,7 +10,7 @@ from dagster_aws.s3 import S3Resource
 from pydantic import Field
 
 from dataprep_assets.resources.storage import StorageResource
-from dataprep_assets.stores.connect import AWS_PAIR, Place, S3Place
+from dataprep_assets.stores.connect import AWS_PAIR, S3Place, StoreAddress
 
 
 class R2StorageResource(StorageResource):
@@ -25,7 +25,7 @@ class R2StorageResource(StorageResource):
     allow_http: bool = False
     key_names: list[str] = Field(default=list(AWS_PAIR))
 
-    def place(self) -> Place:
+    def place(self) -> StoreAddress:
         key_id, secret = self.key_names
         return S3Place(
             bucket=self.bucket,

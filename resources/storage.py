@@ -12,7 +12,7 @@ import dagster as dg
 
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.storage import artifacts_at
-from dataprep_assets.stores.connect import LocalPlace, Place, place_of
+from dataprep_assets.stores.connect import LocalPlace, StoreAddress, place_of
 
 
 class StorageResource(dg.ConfigurableResource[Any]):
@@ -25,7 +25,7 @@ class StorageResource(dg.ConfigurableResource[Any]):
     cache: str | None = None
     cache_bytes: int | None = None
 
-    def place(self) -> Place:
+    def place(self) -> StoreAddress:
         """The address of the store for datasets that declare none of their own."""
         return LocalPlace(root=Path(self.root).expanduser())
 

@@ -7,7 +7,7 @@ import typer
 
 from dataprep_assets.project import at
 from dataprep_assets.project_template import write_project
-from dataprep_assets.project_template.deployment import PAGE, Place, wheel_wanted, write_deployment
+from dataprep_assets.project_template.deployment import PAGE, DeployTarget, wheel_wanted, write_deployment
 
 
 def command(
@@ -15,7 +15,7 @@ def command(
         Path, typer.Argument(metavar="DIR", help="A folder that is empty or not there; with --deploy also a project.")
     ],
     deploy: Annotated[
-        Place | None, typer.Option(help="Write deploy/PLACE as well: the image and the files of that place.")
+        DeployTarget | None, typer.Option(help="Write deploy/PLACE as well: the image and the files of that place.")
     ] = None,
 ) -> int:
     """Make a project: a small dataset that runs without a network, its settings, and room for your own."""
@@ -37,7 +37,8 @@ def command(
 
 
 _FIRST = {
-    Place.COMPOSE: "deploy/compose/docker-compose.yaml begins with the commands that start it",
-    Place.KUBERNETES: "docker build -f deploy/Dockerfile -t REGISTRY/NAME:1 . ; then deploy/kubernetes/values.yaml",
-    Place.SLURM: "edit deploy/slurm/environment.sh, then: sbatch deploy/slurm/run.sbatch DATASET",
+    DeployTarget.COMPOSE: "deploy/compose/docker-compose.yaml begins with the commands that start it",
+    DeployTarget.KUBERNETES: "docker build -f deploy/Dockerfile -t REGISTRY/NAME:1 . ; "
+    "then deploy/kubernetes/values.yaml",
+    DeployTarget.SLURM: "edit deploy/slurm/environment.sh, then: sbatch deploy/slurm/run.sbatch DATASET",
 }

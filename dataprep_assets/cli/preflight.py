@@ -9,7 +9,7 @@ from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import Profile
 
 if TYPE_CHECKING:
-    from dataprep_assets.stores.preflight import Step
+    from dataprep_assets.stores.preflight import PreflightStep
 
 
 def command(
@@ -42,7 +42,7 @@ def _reading(url: str | None, profile: str | None) -> int:
     return _told(preflight_reading(place.store, [place.key(MANIFEST)]))
 
 
-def _told(steps: "Iterable[Step]") -> int:
+def _told(steps: "Iterable[PreflightStep]") -> int:
     failed = 0
     for step in steps:
         failed += not step.ok

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dataprep_assets.graph.declaration import DatasetDeclaration
     from dataprep_assets.integrity.storage import Storage
     from dataprep_assets.library.dataset import OpenDataset
-    from dataprep_assets.stores.connect import Place
+    from dataprep_assets.stores.connect import StoreAddress
 
 
 @cache
@@ -93,7 +93,7 @@ def work_folder() -> Path:
         return expanded(os.environ.get("DATAPREP_CACHE") or user, "DATAPREP_CACHE").absolute()
 
 
-def place(url: str | None, profile: str | None = None) -> "Place":
+def place(url: str | None, profile: str | None = None) -> "StoreAddress":
     """The store at a URL or in a folder, or the storage of the environment."""
     from dataprep_assets.stores.connect import place_of
 

@@ -14,7 +14,7 @@ from dataprep_assets.cli.lock import LockedBuild, lock_of
 from dataprep_assets.cli.status import tell
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.graph.privacy import privacy_of
-from dataprep_assets.library.part import Part
+from dataprep_assets.library.part import PartitionSelection
 from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def command(
     lock: LockFile = None,
 ) -> int:
     """Make datasets, from their sources to their last views, with all checks."""
-    part = Part(
+    part = PartitionSelection(
         split=split,
         bounds=months or shards,
         option="--months" if months else "--shards",
@@ -211,7 +211,7 @@ def _told(dataset: "OpenDataset", result: "RunResult") -> int:
     return result.ended
 
 
-def _run_part(name: str, part: Part) -> int:
+def _run_part(name: str, part: PartitionSelection) -> int:
     """Make the chosen partitions of a dataset, and before them what plans them and what they are made of."""
     from dataprep_assets.graph.summary import end_of_run
 

@@ -14,7 +14,7 @@ from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.asked_documents import AskedDocuments
-    from dataprep_assets.serving.seen import KeptDocument, Ledger, SeenDocument
+    from dataprep_assets.serving.seen import KeptDocument, SeenDocument, SeenLedger
 
 _MOST = 20
 
@@ -118,7 +118,7 @@ def _line(seen: "SeenDocument") -> str:
     return f"{seen.position:>6}  {seen.file}:{seen.row}  {seen.tokens} tokens, {where}"
 
 
-def _documents(ledger: "Ledger", document: str | None, id_: str | None) -> "list[KeptDocument]":
+def _documents(ledger: "SeenLedger", document: str | None, id_: str | None) -> "list[KeptDocument]":
     from dataprep_assets.serving.seen import find_documents
     from dataprep_assets.tokenization.document_ids import hash_id
 
@@ -139,7 +139,7 @@ def _documents(ledger: "Ledger", document: str | None, id_: str | None) -> "list
     return found
 
 
-def _tables(ledger: "Ledger", option: str) -> "Iterator[tuple[str, AskedDocuments]]":
+def _tables(ledger: "SeenLedger", option: str) -> "Iterator[tuple[str, AskedDocuments]]":
     """The tables of documents of the sources; raises ConfigError for a sensitive one, whose rows are not told."""
     for name in sorted({name for name, _ in ledger.shards.values()}):
         component = project.component(name)
@@ -148,7 +148,7 @@ def _tables(ledger: "Ledger", option: str) -> "Iterator[tuple[str, AskedDocument
         yield name, component.documents(component.store(project.storage()))
 
 
-def _where(ledger: "Ledger", where: str) -> "list[KeptDocument]":
+def _where(ledger: "SeenLedger", where: str) -> "list[KeptDocument]":
     """The documents of the sources of which an expression is true, also those that were retracted since."""
     from dataprep_assets.serving.seen import find_documents
 
@@ -164,7 +164,7 @@ def _where(ledger: "Ledger", where: str) -> "list[KeptDocument]":
     return found
 
 
-def _tokens_by(ledger: "Ledger", column: str, until: int) -> dict[str, int]:
+def _tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str, int]:
     """The tokens that the steps before `until` read, by a column of the tables of documents, most first."""
     import numpy as np
 
@@ -185,7 +185,7 @@ def _tokens_by(ledger: "Ledger", column: str, until: int) -> dict[str, int]:
     return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _steps(ledger: "Ledger", found: "list[KeptDocument]", until: int | None, json_: bool) -> Iterator[str]:
+def _steps(ledger: "SeenLedger", found: "list[KeptDocument]", until: int | None, json_: bool) -> Iterator[str]:
     from dataprep_assets.serving.seen import steps_of_document, taken_back
 
     for one in found:

@@ -15,7 +15,7 @@ from dataprep_assets.cli.arguments import AsJson, Profile, Select
 from dataprep_assets.errors import ConfigError, TransferError
 
 if TYPE_CHECKING:
-    from dataprep_assets.stores.connect import Place
+    from dataprep_assets.stores.connect import StoreAddress
 
 
 def command(
@@ -61,7 +61,7 @@ class _Output:
             print(line, flush=True)
 
 
-def _is_closed(place: "Place") -> bool:
+def _is_closed(place: "StoreAddress") -> bool:
     """Whether the place is a folder that only its owner can read, or contains a dataset that is."""
     from dataprep_assets.stores.connect import LocalPlace
     from dataprep_assets.stores.private import OTHERS
@@ -73,7 +73,7 @@ def _is_closed(place: "Place") -> bool:
 
 
 @contextmanager
-def _alone(work: Path, here: "Place") -> Iterator[None]:
+def _alone(work: Path, here: "StoreAddress") -> Iterator[None]:
     """While no other command copies in this folder: two would take each other's files for their own.
 
     Raises TransferError if one does.
@@ -89,8 +89,8 @@ def _alone(work: Path, here: "Place") -> Iterator[None]:
 
 
 def _sync(
-    there: "Place",
-    here: "Place",
+    there: "StoreAddress",
+    here: "StoreAddress",
     prefix: str,
     select: tuple[str, ...],
     say: _Output,
@@ -99,7 +99,7 @@ def _sync(
     dry_run: bool,
 ) -> None:
     from dataprep_assets.integrity.receipt import NAME
-    from dataprep_assets.integrity.sync import MANIFEST, Item, Sync
+    from dataprep_assets.integrity.sync import MANIFEST, Sync, SyncItem
     from dataprep_assets.serving.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import consumer_lines, server_between
 
@@ -135,7 +135,7 @@ def _sync(
     if not plan.items:
         raise ConfigError(f"{there.url}: nothing there to copy; check the prefix and --select")
 
-    def show(item: Item) -> None:
+    def show(item: SyncItem) -> None:
         say(f"copied {item.bytes:>18,} B  {item.key}")
 
     copying.run(plan, show)
@@ -145,7 +145,7 @@ def _sync(
 
 
 def _sync_release(
-    source: "Place", destination: "Place", prefix: str, scratch: Path, say: _Output, *, dry_run: bool
+    source: "StoreAddress", destination: "StoreAddress", prefix: str, scratch: Path, say: _Output, *, dry_run: bool
 ) -> None:
     """Copy a release by its manifest: every file is compared with it, and the manifest is copied last."""
     from dataprep_assets.pipelines.release.migration import migrate, plan_migration

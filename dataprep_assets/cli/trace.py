@@ -15,7 +15,7 @@ from dataprep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.trace import Trace
-    from dataprep_assets.serving.seen import KeptDocument, Ledger
+    from dataprep_assets.serving.seen import KeptDocument, SeenLedger
 
 
 def _number(told: str) -> Any:
@@ -93,7 +93,7 @@ def command(
     return 0
 
 
-def _kept(ledger: "Ledger", one: "Trace") -> "list[KeptDocument]":
+def _kept(ledger: "SeenLedger", one: "Trace") -> "list[KeptDocument]":
     from dataprep_assets.serving.seen import find_documents
 
     return find_documents(ledger, rows={one.file: [one.row]}, dataset=one.dataset)

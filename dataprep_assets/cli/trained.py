@@ -9,24 +9,24 @@ from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.graph.dataset import Dataset
-    from dataprep_assets.pipelines.corpus.retract import Given
-    from dataprep_assets.serving.seen import KeptDocument, Ledger
+    from dataprep_assets.pipelines.corpus.retract import IdLine
+    from dataprep_assets.serving.seen import KeptDocument, SeenLedger
 
 _MOST = 20
 
 
-def ledger_of(schedule: "Dataset") -> "Ledger | None":
+def ledger_of(schedule: "Dataset") -> "SeenLedger | None":
     """The ledger of a schedule; None if it has not been made."""
-    from dataprep_assets.serving.seen import Ledger
+    from dataprep_assets.serving.seen import SeenLedger
     from dataprep_assets.serving.training_data import TrainingData
 
     store = schedule.store(project.storage())
     if store.receipt(schedule.product(store)) is None:
         return None
-    return Ledger(TrainingData(store, schedule.declaration.dataset))
+    return SeenLedger(TrainingData(store, schedule.declaration.dataset))
 
 
-def runs_of(dataset: str) -> "Iterator[tuple[str, Ledger]]":
+def runs_of(dataset: str) -> "Iterator[tuple[str, SeenLedger]]":
     """The training runs of the project that read a dataset, each with its ledger."""
     from dataprep_assets.graph.spec import OtherDataset
 
@@ -44,7 +44,7 @@ def runs_of(dataset: str) -> "Iterator[tuple[str, Ledger]]":
             yield name, ledger
 
 
-def keys_of(ledger: "Ledger") -> "set[bytes | None]":
+def keys_of(ledger: "SeenLedger") -> "set[bytes | None]":
     """The keys under which the sources hash their ids."""
     from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
@@ -57,7 +57,7 @@ def keys_of(ledger: "Ledger") -> "set[bytes | None]":
     return found
 
 
-def given_documents(ledger: "Ledger", given: "Sequence[Given]", dataset: str) -> "dict[int, list[KeptDocument]]":
+def given_documents(ledger: "SeenLedger", given: "Sequence[IdLine]", dataset: str) -> "dict[int, list[KeptDocument]]":
     """The documents of a dataset that a list of ids means, by the line of the list: all with the same id, too."""
     from dataprep_assets.serving.seen import find_documents
     from dataprep_assets.tokenization.document_ids import hash_id
@@ -89,7 +89,7 @@ def given_documents(ledger: "Ledger", given: "Sequence[Given]", dataset: str) ->
     return found
 
 
-def steps_of(ledger: "Ledger", documents: "Sequence[KeptDocument]") -> list[int]:
+def steps_of(ledger: "SeenLedger", documents: "Sequence[KeptDocument]") -> list[int]:
     """The steps that read any of some documents, without those that were taken back."""
     from dataprep_assets.serving.seen import steps_of_document
 
@@ -103,7 +103,7 @@ def told_steps(steps: Sequence[int]) -> str:
     return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
 
 
-def trained_lines(dataset: str, given: "Sequence[Given]") -> Iterator[str]:
+def trained_lines(dataset: str, given: "Sequence[IdLine]") -> Iterator[str]:
     """At which steps training runs read, or will read, the documents of a list."""
     for name, ledger in runs_of(dataset):
         found = given_documents(ledger, given, dataset)

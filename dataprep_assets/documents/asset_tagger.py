@@ -20,7 +20,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.planning.globs import is_hidden
 from dataprep_assets.sources.access import LocalTree
-from dataprep_assets.sources.upstream import Partitions, open_asset
+from dataprep_assets.sources.upstream import UpstreamPartitions, open_asset
 
 _NUMBER = struct.Struct("<d")
 
@@ -70,7 +70,7 @@ class AssetTagger(ExternalTagger):
         if self.paths is not None:
             return self
         access, name = open_asset(self.key), "/".join(self.key)
-        if not isinstance(access, LocalTree | Partitions) or access.mirrored:
+        if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
             raise ConfigError(f"tag: {self.name}: {name}: its files are in a bucket. Let it leave them in a folder")
         paths = [
             access.path(file)

@@ -3,7 +3,7 @@
 A text is a field of an item, or one of the texts in its lists and objects (choices). Identifiers are no texts: a field
 that holds nothing but ASCII without white space in every item, such as a label, a subject or a URL.
 
-Entry points: `BenchmarkSet`, `Item`, `Part`.
+Entry points: `BenchmarkSet`, `BenchmarkItem`, `ItemText`.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.input_format import AS_NAMED, Reading
+from dataprep_assets.sources.input_format import AS_NAMED, ReadOptions
 from dataprep_assets.sources.row_files import TOO_LARGE
 from dataprep_assets.sources.rows import read_rows
 
@@ -29,7 +29,7 @@ _IDENTIFIER = re.compile(r"[!-~]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ItemText:
     """A text of an item.
 
     Attributes:
@@ -46,11 +46,11 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class BenchmarkItem:
     """An item of a set: its row in the file, from 1, and its texts in their order."""
 
     row: int
-    parts: Sequence[Part]
+    parts: Sequence[ItemText]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class BenchmarkSet:
     path: Path | str
     cache_dir: Path | None = None
     fields: tuple[str, ...] = ()
-    reading: Reading = AS_NAMED
+    reading: ReadOptions = AS_NAMED
 
     @property
     def settings(self) -> dict[str, str]:
@@ -97,25 +97,25 @@ class BenchmarkSet:
         except DataprepError as error:
             raise ConfigError(f"{self.key}: {error}") from error
 
-    def items(self, first: int | None = None) -> list[Item]:
+    def items(self, first: int | None = None) -> list[BenchmarkItem]:
         """The items, without identifiers; only the `first` ones if a number is given.
 
         Raises ConfigError for a file or a row that cannot be read or is too large, and for a field that no item has.
         """
-        missing, found, characters = set(self.fields), list[Item](), 0
+        missing, found, characters = set(self.fields), list[BenchmarkItem](), 0
         for row, value in islice(self._rows(), first):
             parts = []
             for field in self.fields or value:
                 if value.get(field) is not None:
                     missing.discard(field)
-                parts += [Part(field, *rest) for rest in _texts(value.get(field), field)]
+                parts += [ItemText(field, *rest) for rest in _texts(value.get(field), field)]
             characters += sum(len(one.text) for one in parts)
             if characters > MOST_CHARACTERS:
                 raise ConfigError(
                     f"{self.key}: {self.path}: with row {row} its items have more than {MOST_CHARACTERS:,} "
                     "characters. Leave rows or fields out. `duplicates.against` compares with whole datasets"
                 )
-            found.append(Item(row, parts))
+            found.append(BenchmarkItem(row, parts))
         if missing and found:
             raise ConfigError(f"{self.key}: no item of {self.path} has a field {min(missing)!r}")
         return _without_identifiers(found)
@@ -162,7 +162,7 @@ def _texts(value: Any, place: str, *, alternative: bool = False) -> Iterator[tup
             yield from _texts(one, place, alternative=alternative or len(value) > 1)
 
 
-def _without_identifiers(items: Sequence[Item]) -> list[Item]:
+def _without_identifiers(items: Sequence[BenchmarkItem]) -> list[BenchmarkItem]:
     """The items without their identifiers, and with fields marked of which each is one of several: A, B, C, D."""
     texts = {one.place for item in items for one in item.parts if not _IDENTIFIER.fullmatch(one.text)}
     found = []
@@ -170,10 +170,10 @@ def _without_identifiers(items: Sequence[Item]) -> list[Item]:
         parts = [one for one in item.parts if one.place in texts]
         stems = [one.place[:-1] for one in parts]
         found.append(
-            Item(
+            BenchmarkItem(
                 item.row,
                 [
-                    Part(one.field, one.place, one.text, one.alternative or _is_one_of(one.place, parts, stems))
+                    ItemText(one.field, one.place, one.text, one.alternative or _is_one_of(one.place, parts, stems))
                     for one in parts
                 ],
             )
@@ -181,6 +181,6 @@ def _without_identifiers(items: Sequence[Item]) -> list[Item]:
     return found
 
 
-def _is_one_of(place: str, parts: Sequence[Part], stems: Sequence[str]) -> bool:
+def _is_one_of(place: str, parts: Sequence[ItemText], stems: Sequence[str]) -> bool:
     """Whether another field has the same name but for its last character: `sol1` and `sol2`, `A` and `B`."""
     return any(stem == place[:-1] and one.place != place for one, stem in zip(parts, stems, strict=True))

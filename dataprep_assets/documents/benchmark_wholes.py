@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataprep_assets.documents.benchmark_items import Part
+from dataprep_assets.documents.benchmark_items import ItemText
 from dataprep_assets.documents.word_runs import WORD, KnownHashes, Runs, WordRuns
 
 _ANCHOR = 4
@@ -29,7 +29,7 @@ _INSTRUCTION, _SHARED = 0.1, 3
 _AROUND = 24
 """Words around an item, besides twice its own: letters of choices, `Question`, `Answer`."""
 
-Short = tuple[Part, str, int, int]
+Short = tuple[ItemText, str, int, int]
 """A text that is too short by itself: the part, its words joined by blanks, their weight, their number."""
 
 
@@ -47,7 +47,7 @@ class Whole:
     """
 
     name: str
-    parts: Sequence[Part]
+    parts: Sequence[ItemText]
     joined: Sequence[str]
     weights: Sequence[int]
     needed: int

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.benchmark_items import BenchmarkSet, Item
+from dataprep_assets.documents.benchmark_items import BenchmarkItem, BenchmarkSet
 from dataprep_assets.documents.benchmark_wholes import Whole, Wholes, whole_of
 from dataprep_assets.documents.duplicates.words import UNICODE, WORDS, words_of
 from dataprep_assets.documents.table import Columns, DocumentBatch
@@ -131,7 +131,7 @@ class Benchmarks:
             for one in sets:
                 self._require(one)
 
-    def _add(self, name: str, item: Item, long: _Texts) -> Iterator[Whole]:
+    def _add(self, name: str, item: BenchmarkItem, long: _Texts) -> Iterator[Whole]:
         """Put in the texts of an item that are long enough; yield the whole of the others."""
         short, there = [], set[tuple[str, str]]()
         for part in item.parts:
@@ -306,7 +306,7 @@ def _first_with(texts: NDArray[np.uint64], items: Sequence[str]) -> NDArray[np.i
     return found
 
 
-def _coverage(name: str, items: Sequence[Item], covered: set[str], long_enough: set[str]) -> Coverage:
+def _coverage(name: str, items: Sequence[BenchmarkItem], covered: set[str], long_enough: set[str]) -> Coverage:
     names = [f"{name}:{item.row}" for item in items if item.parts]
     left = [one for one in names if one not in covered]
     common = sum(one in long_enough for one in left)

@@ -12,7 +12,7 @@ NONE_RETRACTED = np.empty(0, np.uint64)
 """An empty retraction list."""
 
 
-class Documents:
+class FileDocuments:
     """Some documents of one source file, in its order.
 
     Their ids are hashed when they are first needed: hashing is several times cheaper once the encoder has seen a text,
@@ -39,7 +39,7 @@ class Documents:
         self._ids: NDArray[np.uint64] | None = None
 
     @classmethod
-    def of(cls, block: Block, scheme: DocumentIds | None) -> "Documents":
+    def of(cls, block: Block, scheme: DocumentIds | None) -> "FileDocuments":
         """The documents of a block of records, identified as `scheme` says."""
         rows = (
             np.arange(block.first_row, block.first_row + len(block.texts), dtype=np.uint64)
@@ -60,13 +60,13 @@ class Documents:
         """Their ids as `document_ids.bin` holds them."""
         return b"" if self.ids is None else self.ids.astype("<u8", copy=False).tobytes()
 
-    def only(self, kept: Sequence[int]) -> "Documents":
+    def only(self, kept: Sequence[int]) -> "FileDocuments":
         """The documents with the given, increasing indices."""
         if len(kept) == len(self.texts):
             return self
         at = np.array(kept, np.intp)
         declared = None if self._declared is None else [self._declared[i] for i in kept]
-        chosen = Documents([self.texts[i] for i in kept], self.rows[at], self._scheme, declared)
+        chosen = FileDocuments([self.texts[i] for i in kept], self.rows[at], self._scheme, declared)
         chosen._ids = None if self._ids is None else self._ids[at]
         return chosen
 

@@ -35,7 +35,7 @@ class _Import:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _ModuleSource:
     """The content of a module that counts.
 
     Attributes:
@@ -164,20 +164,20 @@ def _wanted(name: str, path: Path) -> Iterator[str]:
             yield from (f"{base}.{name}" for name in one.names if name != "*")
 
 
-def _source(path: Path) -> _Source:
+def _source(path: Path) -> _ModuleSource:
     found = path.stat()
     return _read_source(path, found.st_mtime_ns, found.st_size)
 
 
 @lru_cache(maxsize=4096)
-def _read_source(path: Path, _time: int, _size: int) -> _Source:
+def _read_source(path: Path, _time: int, _size: int) -> _ModuleSource:
     try:
         tree = ast.parse(path.read_bytes())
         _remove_docstrings(tree)
         # not `ast.dump`, whose form differs from one Python to the next
         digest = digest_value(ast.unparse(tree))
     except (SyntaxError, ValueError, RecursionError):  # a compiled module, or what its import will refuse
-        return _Source(sha256_file(path))
+        return _ModuleSource(sha256_file(path))
     nodes = [*ast.walk(tree)]
     imports = [_Import(one.name) for node in nodes if isinstance(node, ast.Import) for one in node.names]
     imports += [
@@ -187,7 +187,7 @@ def _read_source(path: Path, _time: int, _size: int) -> _Source:
     ]
     written = {id(one) for node in nodes if _writes(node) for one in ast.walk(node)}
     texts = (node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in written)
-    return _Source(
+    return _ModuleSource(
         digest, tuple(imports), frozenset(one for one in texts if isinstance(one, str) and _may_be_a_name(one))
     )
 

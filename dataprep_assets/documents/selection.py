@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.documents import NONE_RETRACTED, Documents
+from dataprep_assets.documents.documents import NONE_RETRACTED, FileDocuments
 from dataprep_assets.documents.ruled_out import RuledOut, RuledOutRows
 from dataprep_assets.integrity.ledger import RETRACTED, SELECTED
 from dataprep_assets.sources.csv_rows import BAD_CSV
@@ -52,7 +52,7 @@ class Selected:
         retracted: The ids, 16 hex digits, that dropped a document.
     """
 
-    documents: Documents
+    documents: FileDocuments
     dropped: Counter[str] = field(default_factory=Counter)
     retracted: frozenset[str] = frozenset()
 
@@ -82,7 +82,7 @@ class Selection:
 
         What has no tokens is known only when it has been encoded (`with_tokens`).
         """
-        documents, dropped = Documents.of(block, self.ids), Counter[str]()
+        documents, dropped = FileDocuments.of(block, self.ids), Counter[str]()
         # Each record has one reason, the first in this order. A selection knows the list: what it drops is counted as
         # one, so that the ledger depends only on which rows go.
         if self.ruled_out is not None:
@@ -104,7 +104,7 @@ class Selection:
                 documents = documents.only(long)
         return Selected(documents=documents, dropped=dropped, retracted=held)
 
-    def listed(self, documents: Documents) -> NDArray[np.bool_]:
+    def listed(self, documents: FileDocuments) -> NDArray[np.bool_]:
         """Which documents are on the retraction list: shape `(documents,)`."""
         if not len(self.retracted):
             return np.zeros(len(documents.texts), np.bool_)
@@ -130,7 +130,7 @@ def in_words(reason: str) -> str:
     return FILTERED.get(reason, f"is dropped by the rule {reason!r}")
 
 
-def with_tokens(documents: Documents, lengths: NDArray[np.unsignedinteger]) -> Selected:
+def with_tokens(documents: FileDocuments, lengths: NDArray[np.unsignedinteger]) -> Selected:
     """The documents that have tokens, given how many each has: trainers refuse empty sequences.
 
     It matters only where neither a BOS nor a separator is put around a document.

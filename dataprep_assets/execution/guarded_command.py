@@ -17,7 +17,7 @@ from dataprep_assets.execution import command_guard
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class CommandEnd:
     """How a command ended.
 
     Attributes:
@@ -31,7 +31,7 @@ class Ended:
     refused: str = ""
 
 
-def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: Path, quoted: bool) -> Ended:
+def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: Path, quoted: bool) -> CommandEnd:
     """Run a command to its end; what it started and left behind ends with it.
 
     Args:
@@ -61,4 +61,4 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
         answer = guard.stdout.read()
     if not answer:
         raise WorkerDiedError(f"{words[0]}: the process that watches it was killed. Run it again")
-    return Ended(**json.loads(answer))
+    return CommandEnd(**json.loads(answer))

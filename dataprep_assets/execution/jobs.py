@@ -14,11 +14,11 @@ from typing import Any, Protocol, Self
 
 from dataprep_assets.bounds import is_close
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.execution.pool import ON_PROCESSES, Engine
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.run_task import run_task
-from dataprep_assets.execution.tasks import Counts, Finished, Pool, Task, TaskId
+from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskCounts, TaskId
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.publication import AT_ONCE
@@ -86,7 +86,7 @@ class DirectoryJob(Job, Protocol):
         """Where the artifact is built."""
 
 
-class Subject(Protocol):
+class TaskSubject(Protocol):
     """The argument of a task that does all the work on a partition; it knows its artifact and how much it reads."""
 
     @property
@@ -100,7 +100,7 @@ class TaskJob:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: TaskSubject,
         function: Callable[..., tuple[Receipt, bool]],
         *arguments: Any,
         found: Callable[[], Receipt | None] = lambda: None,
@@ -167,14 +167,14 @@ class SerialExecutor:
         self._queue = deque(task for task in self._queue if not doomed(task.id))
         return cancelled
 
-    def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
+    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | Finished | None]:
         """Run what is queued; yield counts and the end of each task. Tasks may be submitted while iterating."""
         while self._queue:
             task = self._queue.popleft()
             done: list[dict[str, int]] = []
             # without `tell`: whoever watches the command gets the progress of this process
             kind, value = run_task(task, done.append, private=are_private())
-            yield from (Counts(task.id, counts) for counts in done)
+            yield from (TaskCounts(task.id, counts) for counts in done)
             yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)
 
 
@@ -199,7 +199,7 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
         by_partition[outcome.partition].told()
 
     for event in pool.events():
-        if isinstance(event, Counts):
+        if isinstance(event, TaskCounts):
             progress.add(event.done)
         elif isinstance(event, Finished):
             job = by_partition[event.task.id.partition]
@@ -241,7 +241,7 @@ def run_tasks(
     jobs: Sequence[TaskJob],
     *,
     workers: int,
-    engine: Engine = ON_PROCESSES,
+    engine: TaskEngine = ON_PROCESSES,
     progress: Progress | None = None,
     prepare: Callable[[], object] | None = None,
 ) -> Iterator[Outcome]:

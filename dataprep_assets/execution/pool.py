@@ -73,7 +73,7 @@ def open_pool(
 
 
 @dataclass(frozen=True)
-class Engine:
+class TaskEngine:
     """Who does the tasks of a dataset's steps.
 
     Attributes:
@@ -95,4 +95,4 @@ class Engine:
         return open_pool(count, ONE_THREAD, os.environ, self.declared, prepare)
 
 
-ON_PROCESSES = Engine(PROCESSES)
+ON_PROCESSES = TaskEngine(PROCESSES)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.bounds import Bounds
 from dataprep_assets.errors import BoundError, WorkerDiedError
 from dataprep_assets.execution.run_task import run_task, without_core, without_output
-from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId
+from dataprep_assets.execution.tasks import DEATHS, Finished, Task, TaskCounts, TaskId
 from dataprep_assets.execution.watch import Watch
 from dataprep_assets.stores.private import are_private, current_umask
 
@@ -102,7 +102,7 @@ def _end_with_parent() -> None:
 
 
 def _send_counts(channel: Channel, running: TaskId, done: dict[str, int]) -> None:
-    channel.send(("counts", Counts(running, done)))
+    channel.send(("counts", TaskCounts(running, done)))
 
 
 def _send_place(channel: Channel, where: str) -> None:
@@ -295,7 +295,7 @@ class WorkerPool:
             self._watch.begin(worker.pid)
             self._busy[worker.channel] = (worker, task)
 
-    def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
+    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | Finished | None]:
         """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
 
         Tasks may be submitted while iterating. A task whose worker ends without an answer is tried again by another;
@@ -308,7 +308,7 @@ class WorkerPool:
             for channel in ready:
                 yield from self._receive(channel)  # type: ignore[arg-type]
 
-    def _receive(self, channel: Channel) -> Iterator[Counts | Finished]:
+    def _receive(self, channel: Channel) -> Iterator[TaskCounts | Finished]:
         worker, task = self._busy[channel]
         try:
             kind, value = channel.recv()

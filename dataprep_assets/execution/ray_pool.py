@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from dataprep_assets.errors import ConfigError, WorkerDiedError
 from dataprep_assets.execution.run_task import run_task, without_output
-from dataprep_assets.execution.tasks import DEATHS, Counts, Finished, Task, TaskId
+from dataprep_assets.execution.tasks import DEATHS, Finished, Task, TaskCounts, TaskId
 from dataprep_assets.stores.private import are_private
 
 ADDRESS = "RAY_ADDRESS"
@@ -32,16 +32,16 @@ _CLIENT_TRIES = 6
 _CLIENT_WAIT_SECONDS = 5.0
 
 
-class _Board:
+class _CountBoard:
     """An actor that collects the counts of running tasks until the driver takes them."""
 
     def __init__(self) -> None:
-        self._done: list[Counts] = []
+        self._done: list[TaskCounts] = []
 
-    def add(self, counts: Counts) -> None:
+    def add(self, counts: TaskCounts) -> None:
         self._done.append(counts)
 
-    def take(self) -> list[Counts]:
+    def take(self) -> list[TaskCounts]:
         taken, self._done = self._done, []
         return taken
 
@@ -61,7 +61,7 @@ class _Sums:
 
     def _flush(self) -> None:
         if self._sums:
-            self._added = self._board.add.remote(Counts(self._running, self._sums))
+            self._added = self._board.add.remote(TaskCounts(self._running, self._sums))
         self._sums, self._sent = {}, time.monotonic()
 
     def close(self, wait: Callable[[Any], object]) -> None:
@@ -146,7 +146,7 @@ class RayPool:
         # at least what was asked for, though the cluster has less: an autoscaler sees the demand
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
         # the actor may be on any node, and restarts empty if that node is lost
-        self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Board).remote()
+        self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_CountBoard).remote()
         self._remote = ray.remote(num_cpus=1, max_retries=DEATHS)(_run)
         self._dispatch()
         return self
@@ -198,7 +198,7 @@ class RayPool:
             named = self._remote.options(name=str(task.id))
             self._running[named.remote(pickle.dumps(task), self._settings, self._board, are_private())] = task
 
-    def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
+    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | Finished | None]:
         """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
 
         Tasks may be submitted while iterating. Raises WorkerDiedError when a task's worker died `DEATHS` + 1 times.
@@ -206,7 +206,7 @@ class RayPool:
         while self.outstanding:
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=tick_seconds)
             if not ready:
-                taken: list[Counts] = self._ray.get(self._board.take.remote())
+                taken: list[TaskCounts] = self._ray.get(self._board.take.remote())
                 yield from taken
                 yield None
             for reference in ready:

@@ -39,7 +39,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Counts:
+class TaskCounts:
     """What a running task has done since its last message: counts by name (tokens, documents, source_bytes, cpu_ms)."""
 
     id: TaskId
@@ -70,7 +70,7 @@ class Pool(Protocol):
     def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
         """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks go on."""
 
-    def events(self, tick_seconds: float = 0.5) -> Iterator[Counts | Finished | None]:
+    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | Finished | None]:
         """Counts and ends of tasks, None at a tick without one; ends when nothing is outstanding.
 
         A task whose worker ends without an answer is tried again, `DEATHS` times; its next death raises

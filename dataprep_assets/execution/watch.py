@@ -121,7 +121,7 @@ def _why(bounds: Bounds, pid: int, process: _AtWork) -> str | None:
 
 
 @dataclass
-class _Board:
+class _Heartbeat:
     """Memory that a command shares with the process that watches it: how often it said where it is, and where."""
 
     memory: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, _BOARD_BYTES))
@@ -150,7 +150,7 @@ def over(work: Callable[[], int], bounds: Bounds, complain: Callable[[str], None
     if not CAN_WATCH:
         return work()
     for closely in (False, True) if again else (False,):
-        board = _Board()
+        board = _Heartbeat()
         blocked = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
         # Before the fork: from then on signals are for `_until_it_ends`, which passes them on to the work.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
@@ -177,7 +177,7 @@ def over(work: Callable[[], int], bounds: Bounds, complain: Callable[[str], None
     return 1
 
 
-def _until_it_ends(pid: int, board: _Board, bounds: Bounds, blocked: set[signal.Signals]) -> tuple[int, str | None]:
+def _until_it_ends(pid: int, board: _Heartbeat, bounds: Bounds, blocked: set[signal.Signals]) -> tuple[int, str | None]:
     """Wait for the end of a process; return its exit code (negative for a signal) and, if this ended it, why.
 
     Signals are passed on to it.

@@ -53,7 +53,7 @@ Node = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class ParquetColumn:
     """A column of Parquet. `is_list`: every value is a list, of any length."""
 
     name: str
@@ -109,7 +109,7 @@ def file_set_node(
     return _declared({**node, "containedIn": union, "encodingFormat": encoding, "includes": includes})
 
 
-def records_node(id: str, about: str, source: Node, columns: Sequence[Column]) -> Node:
+def records_node(id: str, about: str, source: Node, columns: Sequence[ParquetColumn]) -> Node:
     """The rows of a source: `{"fileObject": {"@id": …}}`, or `fileSet` for several files."""
     fields = [
         {

@@ -13,7 +13,7 @@ and the bytes in use are then picked out of all words at once. Python touches co
 
 Messages name columns, counts and bytes, never a value: rows may be those of patients.
 
-Entry points: `Column`, `encode_rows`, `decode_rows`; `key_order`.
+Entry points: `FeatureColumn`, `encode_rows`, `decode_rows`; `key_order`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ _SHORT = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class FeatureColumn:
     """One column of every row: ``length`` values a row, each within ``dtype``, ``"int32"`` or ``"int64"``.
 
     A length of None is any number of values from 1 on, which need not be the same in every row. Raises FormatError for
@@ -197,7 +197,7 @@ def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], 
     return spread.reshape(-1), used.reshape(-1)
 
 
-def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[str, npt.NDArray[Any]]:
+def decode_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]]:
     """The columns of these payloads: name to array of the column's dtype, shape ``(rows, length)``.
 
     An array of a column without a length is as wide as its longest row; behind the values of a shorter one is `ABSENT`.
@@ -217,7 +217,7 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[st
     return _unpack_rows(rows, columns)
 
 
-def _plain_rows(payloads: Sequence[bytes], columns: Sequence[Column]) -> dict[str, npt.NDArray[Any]] | None:
+def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]] | None:
     """What `decode_rows` gives, checked block by block instead of row by row.
 
     None if anything is not as declared, rows differ in length, or a varint has five bytes or more: the checks of rows
@@ -252,7 +252,7 @@ def column_names(payload: bytes) -> frozenset[str]:
     return frozenset(_int64_lists(payload))
 
 
-def _check_row(payload: bytes, columns: Sequence[Column]) -> list[memoryview]:
+def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryview]:
     """Check one payload against the columns, and return the packed varints of each, in the order of ``columns``.
 
     Raises FormatError for a message that is not such an Example, a column missing or not declared, a list of another
@@ -292,7 +292,7 @@ def _has_long_varints(follows: npt.NDArray[np.bool_]) -> bool:
     return bool((pairs[2:] & pairs[:-2]).any())
 
 
-def _check_range(packed: npt.NDArray[np.uint8], column: Column) -> None:
+def _check_range(packed: npt.NDArray[np.uint8], column: FeatureColumn) -> None:
     values = _unpacked(packed, column.name).astype(np.int64, copy=False)
     limits = np.iinfo(DTYPES[column.dtype])
     outside = np.flatnonzero((values < limits.min) | (values > limits.max))
@@ -345,7 +345,7 @@ def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: b
     return start, stop
 
 
-def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[Column]) -> dict[str, npt.NDArray[Any]]:
+def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]]:
     """The columns of rows that passed `_check_row`: arrays of the column's dtype, shape ``(rows, length)``."""
     out = {}
     for at, column in enumerate(columns):
@@ -362,7 +362,7 @@ def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[Column]
     return out
 
 
-def _unpack_uneven(rows: Sequence[memoryview], column: Column) -> npt.NDArray[Any]:
+def _unpack_uneven(rows: Sequence[memoryview], column: FeatureColumn) -> npt.NDArray[Any]:
     """The values of one column whose rows differ in length."""
     found = [_unpacked(np.frombuffer(row, np.uint8), column.name) for row in rows]
     out = np.full((len(rows), max((values.size for values in found), default=0)), ABSENT, DTYPES[column.dtype])

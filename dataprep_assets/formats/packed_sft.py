@@ -55,7 +55,7 @@ def token_ids(tokens: NDArray[np.uint32], where: str) -> NDArray[np.int32]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PackedRows:
+class PackedSftRows:
     """Consecutive rows. Row `r` has the tokens `rows[r]` to `rows[r + 1]` and the starts `heads[r]` to `heads[r + 1]`.
 
     `tokens` int32, `mask` uint8, shape `(tokens,)`; `starts` int32, relative to the row; `rows`, `heads` int64 with a
@@ -146,7 +146,7 @@ class PackedFile:
     rows: int
     group_sizes: tuple[int, ...]
 
-    def __iter__(self) -> Iterator[PackedRows]:
+    def __iter__(self) -> Iterator[PackedSftRows]:
         """Rows of each row group. Raises FormatError when they cannot be read."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -187,7 +187,7 @@ def _spelled(held: "pa.Schema") -> str:
     return ", ".join(f"{f.name} {f.type}" for f in held)
 
 
-def _rows(table: "pa.Table", first: int) -> PackedRows:
+def _rows(table: "pa.Table", first: int) -> PackedSftRows:
     values: dict[str, tuple[NDArray[Any], NDArray[np.int64]]] = {}
     for name in COLUMNS:
         column = table.column(name).combine_chunks()
@@ -203,10 +203,10 @@ def _rows(table: "pa.Table", first: int) -> PackedRows:
         at = first + int(np.argmax(np.diff(rows) != np.diff(mask_rows)))
         raise FormatError(f"row {at}: input_ids and loss_mask differ in length. Rebuild the file")
     starts, heads = values["seq_start_id"]
-    return PackedRows(tokens=tokens, mask=mask, starts=starts, rows=rows, heads=heads, first=first)
+    return PackedSftRows(tokens=tokens, mask=mask, starts=starts, rows=rows, heads=heads, first=first)
 
 
-def row_defects(rows: PackedRows, pack_size: int, *, untrained_allowed: bool = False) -> list[str]:
+def row_defects(rows: PackedSftRows, pack_size: int, *, untrained_allowed: bool = False) -> list[str]:
     """The defects of rows, one sentence for each kind with the first row that has it; empty if there are none.
 
     `pack_size` is the longest row in tokens; with `untrained_allowed` a sequence may have no trained token. Starts are

@@ -23,7 +23,7 @@ from typing import Any
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 
 DATASET_INFO = "dataset_info.json"
 FEATURES = "features.json"
@@ -87,7 +87,7 @@ class DatasetInfo:
     name: str
     version: str
     splits: tuple[Split, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[FeatureColumn, ...]
     file_format: str = "tfrecord"
     description: str = ""
 
@@ -152,14 +152,14 @@ def write_metadata(where: Path, info: DatasetInfo) -> None:
         handle.write(_bytes(dataset_info, 2))
 
 
-def features_bytes(columns: Iterable[Column]) -> bytes:
+def features_bytes(columns: Iterable[FeatureColumn]) -> bytes:
     """The bytes of `features.json` for these columns."""
     features = {column.name: _feature(column) for column in columns}
     # TFDS itself indents this file by 4, and dataset_info.json by 2
     return _bytes({"featuresDict": {"features": features}, "pythonClassName": _FEATURES_DICT}, 4)
 
 
-def _feature(column: Column) -> dict[str, Any]:
+def _feature(column: FeatureColumn) -> dict[str, Any]:
     # TFDS writes an unknown dimension as -1.
     shape = {"dimensions": [str(-1 if column.length is None else column.length)]}
     return {"pythonClassName": _TENSOR, "tensor": {"dtype": column.dtype, "encoding": "none", "shape": shape}}
@@ -208,7 +208,7 @@ def _read_split(value: object) -> Split:
         )
 
 
-def _read_features(path: Path) -> tuple[Column, ...]:
+def _read_features(path: Path) -> tuple[FeatureColumn, ...]:
     with _naming(path):
         fields = _load(path)
         if fields.get("pythonClassName") != _FEATURES_DICT:
@@ -218,7 +218,7 @@ def _read_features(path: Path) -> tuple[Column, ...]:
         return tuple(_read_column(name, value) for name, value in columns.items())
 
 
-def _read_column(name: str, value: object) -> Column:
+def _read_column(name: str, value: object) -> FeatureColumn:
     with _naming(f"column {name!r}"):
         fields = _object(value, "it")
         if fields.get("pythonClassName") != _TENSOR:
@@ -230,7 +230,7 @@ def _read_column(name: str, value: object) -> Column:
         if len(dimensions) != 1:
             raise FormatError(f"{len(dimensions)} dimensions, expected one, the row length")
         length = _integer(dimensions[0], "a dimension")
-        return Column(name=name, length=None if length == -1 else length, dtype=_text(tensor, "dtype"))
+        return FeatureColumn(name=name, length=None if length == -1 else length, dtype=_text(tensor, "dtype"))
 
 
 @contextmanager

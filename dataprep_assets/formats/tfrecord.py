@@ -52,7 +52,7 @@ class ShardCount:
     payload_bytes: int
 
 
-class Record(NamedTuple):
+class TfRecord(NamedTuple):
     """One record: its number from 0, the byte of the file where its frame begins, its payload."""
 
     number: int
@@ -99,7 +99,7 @@ def _masked(content: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def records(path: Path) -> Iterator[Record]:
+def records(path: Path) -> Iterator[TfRecord]:
     """Yield every record of a file, both its checksums verified.
 
     Raises FormatError, naming file, record and byte, for a file that ends within a record, for a checksum that does not
@@ -114,7 +114,7 @@ def records(path: Path) -> Iterator[Record]:
                     "the file is"
                     " damaged"
                 )
-            yield Record(number, offset, payload)
+            yield TfRecord(number, offset, payload)
 
 
 def count(path: Path) -> ShardCount:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined
+from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
 from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification, now, record_files, versions
@@ -31,7 +31,7 @@ class Written:
     facts: Facts | None = None
     ledger: Ledger | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
-    joined: tuple[Joined, ...] = ()
+    joined: tuple[JoinedFile, ...] = ()
     recipe: Recipe | None = None
     sources: tuple[Mapping[str, Any], ...] = ()
 

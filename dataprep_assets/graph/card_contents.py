@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dataprep_assets.errors import MissingArtifactError
-from dataprep_assets.formats.croissant import Column
+from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.graph.declaration import Attributed, CardDeclaration, DatasetDeclaration
 from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.graph.proof_level import Again, counted_again
@@ -85,7 +85,7 @@ class CardRecords:
     artifact: str
     split: str
     prefix: str
-    columns: Sequence[Column]
+    columns: Sequence[ParquetColumn]
 
 
 @dataclass(frozen=True, kw_only=True)

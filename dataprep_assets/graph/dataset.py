@@ -53,7 +53,7 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted:
+class DatasetCounts:
     """The counts of each split, and the receipt of the artifact that has them."""
 
     receipt: Receipt
@@ -128,7 +128,7 @@ class Dataset(ABC):
     def summary(self, store: ArtifactStore) -> list[str]:
         """Lines that say what was made, printed at the end of a run."""
 
-    def counted(self, store: ArtifactStore) -> Counted | None:
+    def counted(self, store: ArtifactStore) -> DatasetCounts | None:
         """The counts of its splits at the end of the last complete run; None if there are none.
 
         Those of the data card, the last artifact of a run. So a run that was killed leaves the card of the one before
@@ -136,7 +136,7 @@ class Dataset(ABC):
         """
         for spec in self.specs:
             if spec.name == DATA_CARD and (receipt := store.receipt(spec.located(store))) is not None:
-                return Counted(receipt=receipt, splits=CardFacts.of(receipt).splits)
+                return DatasetCounts(receipt=receipt, splits=CardFacts.of(receipt).splits)
         return None
 
     def standing(self, store: ArtifactStore) -> Sequence[str]:

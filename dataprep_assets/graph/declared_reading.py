@@ -6,7 +6,7 @@ They are the same wherever such files are declared: corpora, releases, the datas
 from pydantic import Field
 
 from dataprep_assets.graph.declared import Declared
-from dataprep_assets.sources.input_format import Reading
+from dataprep_assets.sources.input_format import ReadOptions
 
 
 class ReadingDeclaration(Declared):
@@ -23,6 +23,8 @@ class ReadingDeclaration(Declared):
     )
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """What it says of files that do not say it themselves."""
-        return Reading(text_separator=self.text_separator, csv_delimiter=self.csv_delimiter, csv_quotes=self.csv_quotes)
+        return ReadOptions(
+            text_separator=self.text_separator, csv_delimiter=self.csv_delimiter, csv_quotes=self.csv_quotes
+        )

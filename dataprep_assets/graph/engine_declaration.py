@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from dataprep_assets.execution.pool import Engine
+from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.graph.declaration import DatasetDeclaration
 
 
@@ -22,6 +22,6 @@ class MadeByEngine(DatasetDeclaration):
     )
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> TaskEngine:
         """Who makes it."""
-        return Engine(self.run_on)
+        return TaskEngine(self.run_on)

@@ -44,34 +44,34 @@ _UNRELATED = ("dataprep-assets", "python")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
+class LockCounts:
     """Rows of a source, the documents made from them, and their tokens."""
 
     rows: int = 0
     documents: int = 0
     tokens: int = 0
 
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
+    def __add__(self, other: "LockCounts") -> "LockCounts":
+        return LockCounts(
             rows=self.rows + other.rows, documents=self.documents + other.documents, tokens=self.tokens + other.tokens
         )
 
-    def rounded(self) -> "Counts":
+    def rounded(self) -> "LockCounts":
         """A copy that tells no small count: 1 to 10 become 1, larger numbers keep their first digit (11 to 19: 11)."""
 
         def rounded(number: int) -> int:
             unit = 10 ** (len(str(number)) - 1)
             return min(number, 1) if number < SMALL_CELL else max(SMALL_CELL, number // unit * unit)
 
-        return Counts(**{name: rounded(number) for name, number in asdict(self).items()})
+        return LockCounts(**{name: rounded(number) for name, number in asdict(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceFile:
+class LockedFile:
     """One source file of a shard, or the rows of it that its name has: `file[first:stop]`."""
 
     sha256: str
-    counts: Counts
+    counts: LockCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +92,8 @@ class Locked(Ingredients):
     content: Content | None
     bytes: int = 0
     libraries: Mapping[str, str] = field(default_factory=dict)
-    counts: Counts | None = None
-    files: Mapping[str, SourceFile] = field(default_factory=dict)
+    counts: LockCounts | None = None
+    files: Mapping[str, LockedFile] = field(default_factory=dict)
 
     @classmethod
     def of(cls, receipt: Receipt) -> "Locked":
@@ -111,7 +111,7 @@ class Locked(Ingredients):
             },
             counts=None
             if ledger is None
-            else Counts(rows=ledger.rows_in, documents=ledger.documents, tokens=ledger.tokens),
+            else LockCounts(rows=ledger.rows_in, documents=ledger.documents, tokens=ledger.tokens),
             files=dict(_source_files(receipt)),
         )
         return made.made_of(Ingredients.of_receipt(receipt) or Ingredients())
@@ -169,7 +169,7 @@ def file_of(name: str) -> str:
     return re.sub(r"\[\d+:(\d+|None)\]$", "", name)
 
 
-def _source_files(receipt: Receipt) -> Iterator[tuple[str, SourceFile]]:
+def _source_files(receipt: Receipt) -> Iterator[tuple[str, LockedFile]]:
     """The source files of a shard. Some receipts list them in the fact `sources`, which may also be something else."""
     found = receipt.sources or receipt.facts.get("sources", ())
     for line in found:
@@ -177,9 +177,9 @@ def _source_files(receipt: Receipt) -> Iterator[tuple[str, SourceFile]]:
             return
         rows = line.get("rows")
         documents = line["documents"] if "documents" in line else line.get("conversations", 0)
-        counts = Counts(rows=line["rows_in"], documents=documents, tokens=line.get("tokens", 0))
+        counts = LockCounts(rows=line["rows_in"], documents=documents, tokens=line.get("tokens", 0))
         name = line["file"] if rows is None else f"{line['file']}[{rows[0]}:{rows[1]}]"
-        yield name, SourceFile(sha256=line["sha256"], counts=counts)
+        yield name, LockedFile(sha256=line["sha256"], counts=counts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dataprep_assets.graph.lock import Counts, Lock, file_of
+from dataprep_assets.graph.lock import Lock, LockCounts, file_of
 from dataprep_assets.graph.privacy import OPEN, Privacy
 from dataprep_assets.planning.shard_plan import split_of
 
 _SHOWN = 20
 """Most lines of one kind in the text output; the JSON has all."""
 
-_Files = Mapping[tuple[str, str], tuple[frozenset[str], Counts]]
+_Files = Mapping[tuple[str, str], tuple[frozenset[str], LockCounts]]
 """Split and path → digests and counts: several digests if parts of a file were read before and after it changed."""
 
 
@@ -27,8 +27,8 @@ class ChangedSource:
 
     split: str
     file: str
-    before: Counts | None
-    after: Counts | None
+    before: LockCounts | None
+    after: LockCounts | None
 
     @property
     def kind(self) -> str:
@@ -51,7 +51,7 @@ class LockDifference:
     """
 
     names: tuple[str, str]
-    totals: Mapping[str, Sequence[tuple[int, Counts]]]
+    totals: Mapping[str, Sequence[tuple[int, LockCounts]]]
     files: Sequence[ChangedSource]
     added: Sequence[str]
     removed: Sequence[str]
@@ -66,7 +66,7 @@ class LockDifference:
     def to_json(self, privacy: Privacy = OPEN) -> dict[str, Any]:
         """Plain builtins, with the counts that leave."""
 
-        def counts(found: Counts | None) -> dict[str, Any] | None:
+        def counts(found: LockCounts | None) -> dict[str, Any] | None:
             return None if found is None else privacy.row(asdict(found))
 
         return {
@@ -97,7 +97,7 @@ class LockDifference:
         yield from (f"{side}: {name}" for side, name in zip("ab", self.names, strict=True))
         if self.is_none:
             first = [side for side, _ in self.totals.values()]
-            files, total = sum(count for count, _ in first), sum((counts for _, counts in first), Counts())
+            files, total = sum(count for count, _ in first), sum((counts for _, counts in first), LockCounts())
             counted = f"{files:,} source files, {total.documents:,} documents, {total.tokens:,} tokens"
             yield "the same" if privacy.closed else f"the same: {counted}"
         for split, sides in self.totals.items():
@@ -110,7 +110,7 @@ class LockDifference:
         )
         yield from _section("obsolete, and not compared", self.obsolete)
 
-    def _lines_of_split(self, split: str, sides: Sequence[tuple[int, Counts]], privacy: Privacy) -> Iterator[str]:
+    def _lines_of_split(self, split: str, sides: Sequence[tuple[int, LockCounts]], privacy: Privacy) -> Iterator[str]:
         own = [one for one in self.files if one.split == split]
         if not own:
             return
@@ -121,7 +121,9 @@ class LockDifference:
         yield f"{split or 'all'}: {told}"
         for what in ("documents", "tokens"):
             was, now = (getattr(counts, what) for _, counts in sides)
-            gains = [getattr(one.after or Counts(), what) - getattr(one.before or Counts(), what) for one in own]
+            gains = [
+                getattr(one.after or LockCounts(), what) - getattr(one.before or LockCounts(), what) for one in own
+            ]
             plus, minus = (privacy.count(sum(max(0, sign * gain) for gain in gains)) for sign in (1, -1))
             yield f"  {what:<10}{privacy.count(was):>16} → {privacy.count(now):>16}  (+{plus} −{minus})"
         yield from _cut([f"  {_file_line(one, privacy)}" for one in own])
@@ -139,7 +141,7 @@ def grouped(reasons: Mapping[str, str]) -> list[str]:
 
 
 def _file_line(one: ChangedSource, privacy: Privacy) -> str:
-    before, after = one.before or Counts(), one.after or Counts()
+    before, after = one.before or LockCounts(), one.after or LockCounts()
     gains = {what: getattr(after, what) - getattr(before, what) for what in ("documents", "tokens")}
     if privacy.hides(abs(gains["documents"])):  # their tokens would tell how many documents they are
         del gains["tokens"]
@@ -196,11 +198,11 @@ def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
 
 def _files_of(lock: Lock) -> _Files:
     """The counted source files of the artifacts that a run would build; if it counts none, each kind's partitions."""
-    found: dict[tuple[str, str], tuple[frozenset[str], Counts]] = {}
+    found: dict[tuple[str, str], tuple[frozenset[str], LockCounts]] = {}
     for name, one in lock.artifacts.items():
         split = split_of(name.partition("/")[2])
         for file, line in one.files.items() if name not in lock.obsolete else ():
-            digests, counts = found.get((split, file_of(file)), (frozenset(), Counts()))
+            digests, counts = found.get((split, file_of(file)), (frozenset(), LockCounts()))
             found[split, file_of(file)] = digests | {line.sha256}, counts + line.counts
     if not found:
         for name, one in lock.artifacts.items():
@@ -210,6 +212,6 @@ def _files_of(lock: Lock) -> _Files:
     return found
 
 
-def _total(files: _Files, split: str) -> tuple[int, Counts]:
+def _total(files: _Files, split: str) -> tuple[int, LockCounts]:
     own = [counts for (of, _), (_, counts) in files.items() if of == split]
-    return len(own), sum(own, Counts())
+    return len(own), sum(own, LockCounts())

@@ -39,7 +39,7 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TokenRange:
     """Where tokens `[start, stop)` of a file hold a document, or a part of it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Place:
     at: Mapping[str, int | list[int]] = field(default_factory=dict)
 
 
-Locate = Callable[[Span], Iterable[Place]]
+Locate = Callable[[Span], Iterable[TokenRange]]
 """Finds the places of a document in one artifact; none if the artifact holds no part of it."""
 
 OpenPlaces = Callable[[ArtifactStore, Mapping[str, Receipt]], Locate]

@@ -9,7 +9,7 @@ from typing import Any
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of
-from dataprep_assets.graph.spec import ArtifactSpec, Reading
+from dataprep_assets.graph.spec import ArtifactSpec, ReadCost
 from dataprep_assets.graph.status import CHECK_FAILED, UNREADABLE, Stale, foreseeing, stale
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
@@ -28,7 +28,7 @@ class ToBuild:
     """
 
     stale: Stale
-    reading: Reading | None = None
+    reading: ReadCost | None = None
     tokens: int | None = None
     seconds: float | None = None
 
@@ -155,7 +155,7 @@ def rebuild_of(
         )
 
 
-def _density(readings: Sequence[Reading]) -> float:
+def _density(readings: Sequence[ReadCost]) -> float:
     """Of all that is tokenized, by bytes."""
     stored = sum(reading.source_bytes for reading in readings)
     return sum(reading.source_bytes * reading.density for reading in readings) / stored if stored else 1.0
@@ -189,13 +189,13 @@ def _receipt(store: ArtifactStore, spec: ArtifactSpec, slot: str | None) -> Rece
 Slot = tuple[ArtifactSpec | None, str | None]
 
 
-def _readings(found: Iterable[Stale], view: ArtifactStore) -> dict[Slot, Reading]:
+def _readings(found: Iterable[Stale], view: ArtifactStore) -> dict[Slot, ReadCost]:
     """What each stale partition reads of the source."""
     by_spec: dict[ArtifactSpec, list[str]] = {}
     for one in found:
         if one.spec is not None and one.spec.reads is not None and one.partition is not None:
             by_spec.setdefault(one.spec, []).append(one.partition)
-    readings: dict[Slot, Reading] = {}
+    readings: dict[Slot, ReadCost] = {}
     for spec, partitions in by_spec.items():
         assert spec.reads is not None
         try:
@@ -206,7 +206,7 @@ def _readings(found: Iterable[Stale], view: ArtifactStore) -> dict[Slot, Reading
     return readings
 
 
-def _seconds(reading: Reading | None, machine: Machine, rates: Rates) -> float | None:
+def _seconds(reading: ReadCost | None, machine: Machine, rates: Rates) -> float | None:
     if reading is None:
         return None
     if reading.tokenized:
@@ -235,7 +235,7 @@ class _Expected:
     def __init__(
         self,
         found: Iterable[Stale],
-        readings: Mapping[Slot, Reading],
+        readings: Mapping[Slot, ReadCost],
         view: ArtifactStore,
         store: ArtifactStore,
         rates: Rates,

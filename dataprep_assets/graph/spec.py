@@ -151,7 +151,7 @@ class Proofs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReadCost:
     """What building one partition reads: the bytes of its source as stored, their density (`planning.cost`), how many
     of them have to be fetched first, and whether they are tokenized."""
 
@@ -236,7 +236,7 @@ class ArtifactSpec:
     verification: Verification | None = None
     kept: bool = True
     foresee: Callable[[BuildRequest], Iterable[Outcome]] | None = None
-    reads: Callable[[ArtifactStore, Sequence[str]], Iterable[Reading]] | None = None
+    reads: Callable[[ArtifactStore, Sequence[str]], Iterable[ReadCost]] | None = None
     published_to: Callable[[Receipt], str] | None = None
     names_places: frozenset[str] | None = None
     adopt: Callable[[ArtifactStore, Mapping[str, Sequence[str]], str], None] | None = None

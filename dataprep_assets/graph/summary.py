@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.card_contents import SplitCounts
-from dataprep_assets.graph.dataset import Counted, Dataset
+from dataprep_assets.graph.dataset import Dataset, DatasetCounts
 from dataprep_assets.graph.losses import LINES, LossTable, losses_of
 from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.graph.standing import NotPassed, results
@@ -57,7 +57,7 @@ def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
     return LossTable(losses_of(dataset.specs, store), privacy_of(dataset.declaration))
 
 
-def end_of_run(dataset: Dataset, store: ArtifactStore, before: Counted | None) -> list[str]:
+def end_of_run(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | None) -> list[str]:
     """The lines at the end of a run: the losses, and what changed since the state with the counts `before`."""
     return [*_losses(dataset, loss_table(dataset, store)), *_changed(dataset, store, before)]
 
@@ -72,14 +72,14 @@ def _losses(dataset: Dataset, table: LossTable) -> Iterator[str]:
     return table.lines(LINES, f"dataprep show {dataset.declaration.dataset}")
 
 
-def present_counts(dataset: Dataset, store: ArtifactStore) -> Counted | None:
+def present_counts(dataset: Dataset, store: ArtifactStore) -> DatasetCounts | None:
     """The counts of the last run that made all of the dataset; None if there are none."""
     with suppress(DataprepError):  # the run makes a damaged artifact again
         return dataset.counted(store)
     return None
 
 
-def _changed(dataset: Dataset, store: ArtifactStore, before: Counted | None) -> Iterator[str]:
+def _changed(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | None) -> Iterator[str]:
     now, privacy = present_counts(dataset, store), privacy_of(dataset.declaration)
     if before is None or now is None:
         return

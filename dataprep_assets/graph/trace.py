@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.place import Place
+from dataprep_assets.graph.place import TokenRange
 
 _WHERE = frozenset({"split", "shard", "file", "sample"})
 """Fields of a question that say where to look; each other one is a way to ask."""
@@ -119,7 +119,7 @@ class Trace:
     file: str
     row: int
     tokens: int
-    places: tuple[Place, ...]
+    places: tuple[TokenRange, ...]
     text: str | None = field(default=None, repr=False)
     source_bytes: SourceBytes | None = None
 
@@ -153,7 +153,7 @@ class Trace:
             yield f"  text: {cut!r}" + (f" and {len(self.text) - _SHOWN} characters more" if cut != self.text else "")
 
 
-def _place_json(place: Place) -> dict[str, Any]:
+def _place_json(place: TokenRange) -> dict[str, Any]:
     value: dict[str, Any] = {"artifact": place.artifact, "file": place.file, "tokens": [place.start, place.stop]}
     if place.itemsize is not None:
         value["bytes"] = [place.start * place.itemsize, place.stop * place.itemsize]

@@ -17,7 +17,7 @@ from typing import Any, NotRequired, Protocol, TypeVar
 from typing_extensions import TypedDict  # pydantic takes no other below Python 3.12
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.execution.pool import ON_PROCESSES, Engine
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import Proof
@@ -67,14 +67,14 @@ class Record(TypedDict):
     artifacts: NotRequired[list[tuple[str, str | None]]]
 
 
-class Subject(Protocol):
+class CheckSubject(Protocol):
     """What the proofs of a partition are called with; it knows its artifact."""
 
     @property
     def artifact(self) -> Artifact: ...
 
 
-S = TypeVar("S", bound=Subject)
+S = TypeVar("S", bound=CheckSubject)
 
 
 def prove_all(
@@ -82,7 +82,7 @@ def prove_all(
     prove: Callable[[S], dict[str, Finding]],
     workers: int,
     *,
-    engine: Engine = ON_PROCESSES,
+    engine: TaskEngine = ON_PROCESSES,
     prepare: Callable[[], object] | None = None,
 ) -> Verdicts:
     """Run `prove` on each subject in parallel; yields each partition with its findings when it is done.

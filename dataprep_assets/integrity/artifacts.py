@@ -27,7 +27,7 @@ _FEW_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Part:
+class FileRef:
     """A file of a committed artifact, as its receipt records it."""
 
     artifact: Artifact
@@ -35,11 +35,11 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joined:
+class JoinedFile:
     """A file that is the concatenation of others. `record` is that of the result."""
 
     record: FileRecord
-    parts: tuple[Part, ...]
+    parts: tuple[FileRef, ...]
 
 
 class Ranges(Protocol):
@@ -139,11 +139,11 @@ class ArtifactStore(ABC):
         self,
         staged: Path,
         name: str,
-        parts: Sequence[Part],
+        parts: Sequence[FileRef],
         *,
         verify: bool = True,
         counted: Callable[[int], None] | None = None,
-    ) -> Joined:
+    ) -> JoinedFile:
         """Make the file `name` of an artifact under construction out of `parts`, in order.
 
         With `verify` every part is read and compared with its record (IntegrityError if it differs), and the digest of
@@ -152,7 +152,7 @@ class ArtifactStore(ABC):
         """
 
     @abstractmethod
-    def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
+    def publish(self, artifact: Artifact, joined: Mapping[str, JoinedFile] | None = None) -> None:
         """Make an artifact that was committed to its directory visible to all readers, its receipt last.
 
         `joined` are, by name, the files that `join` described and that the directory does not have.
@@ -290,11 +290,11 @@ class LocalArtifacts(ArtifactStore):
         self,
         staged: Path,
         name: str,
-        parts: Sequence[Part],
+        parts: Sequence[FileRef],
         *,
         verify: bool = True,
         counted: Callable[[int], None] | None = None,
-    ) -> Joined:
+    ) -> JoinedFile:
         target = staged / name
         target.parent.mkdir(parents=True, exist_ok=True)
         concatenate([self.directory(p.artifact) / p.record.path for p in parts], target)
@@ -304,9 +304,9 @@ class LocalArtifacts(ArtifactStore):
         else:
             digest = parts[0].record.sha256
         size = sum(p.record.bytes for p in parts)
-        return Joined(record=FileRecord(path=name, bytes=size, sha256=digest), parts=tuple(parts))
+        return JoinedFile(record=FileRecord(path=name, bytes=size, sha256=digest), parts=tuple(parts))
 
-    def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
+    def publish(self, artifact: Artifact, joined: Mapping[str, JoinedFile] | None = None) -> None:
         """Nothing to do: the commit by rename was the publication."""
 
 
@@ -347,7 +347,7 @@ def holds_others(location: str) -> IntegrityError:
 
 
 def digest_of_parts(
-    blocks: Iterable[bytes], parts: Sequence[Part], where: str, counted: Callable[[int], None] | None = None
+    blocks: Iterable[bytes], parts: Sequence[FileRef], where: str, counted: Callable[[int], None] | None = None
 ) -> str:
     """SHA-256 (hex) of `blocks`, which must be these parts in order; each part's own digest is compared on the way.
 

@@ -19,7 +19,14 @@ from typing import Protocol
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import CorruptSourceError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part, digest_of_parts, holds_others, of_artifact
+from dataprep_assets.integrity.artifacts import (
+    ArtifactStore,
+    FileRef,
+    JoinedFile,
+    digest_of_parts,
+    holds_others,
+    of_artifact,
+)
 from dataprep_assets.integrity.commit import alone, left_over, remove_directory, write_atomically
 from dataprep_assets.integrity.copies import Copies
 from dataprep_assets.integrity.digest import canonical_json
@@ -345,19 +352,19 @@ class BucketArtifacts(ArtifactStore):
         self,
         staged: Path,
         name: str,
-        parts: Sequence[Part],
+        parts: Sequence[FileRef],
         *,
         verify: bool = True,
         counted: Callable[[int], None] | None = None,
-    ) -> Joined:
+    ) -> JoinedFile:
         size = sum(part.record.bytes for part in parts)
         if verify or len(parts) != 1:
             digest = digest_of_parts(self._blocks(parts), parts, name, counted)
         else:
             digest = parts[0].record.sha256
-        return Joined(record=FileRecord(path=name, bytes=size, sha256=digest), parts=tuple(parts))
+        return JoinedFile(record=FileRecord(path=name, bytes=size, sha256=digest), parts=tuple(parts))
 
-    def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
+    def publish(self, artifact: Artifact, joined: Mapping[str, JoinedFile] | None = None) -> None:
         """Publish the artifact in its directory; files that were not made here are joined on the server.
 
         Raises MissingArtifactError without a committed artifact, IntegrityError if another run published something else
@@ -391,7 +398,7 @@ class BucketArtifacts(ArtifactStore):
                 self._check_sent(publication, record, sent[record.path])
         self.copies.adopt(artifact, directory, receipt)
 
-    def _blocks(self, parts: Sequence[Part]) -> Iterator[bytes]:
+    def _blocks(self, parts: Sequence[FileRef]) -> Iterator[bytes]:
         """The bytes of published files, from local copies if there are any, else from the bucket."""
         for part in parts:
             receipt = self.require(part.artifact)
@@ -404,7 +411,7 @@ class BucketArtifacts(ArtifactStore):
                 info = self.pinned(part.artifact, receipt, part.record.path)
                 yield from self.store.read(info.key, version=info.version)
 
-    def _send(self, directory: Path, record: FileRecord, joined: Joined | None, key: str) -> ObjectInfo:
+    def _send(self, directory: Path, record: FileRecord, joined: JoinedFile | None, key: str) -> ObjectInfo:
         there = self.store.head(key)
         if there is not None and not differs(record, there, certain=True):
             return there  # an interrupted publication has sent it
@@ -419,8 +426,8 @@ class BucketArtifacts(ArtifactStore):
             raise IntegrityError(f"{self.url}/{key}: {defect}, right after it was written. Run again")
         return replace(info, sha256=record.sha256)
 
-    def _compose(self, joined: Joined, key: str) -> ObjectInfo:
-        def find(part: Part) -> ObjectInfo:
+    def _compose(self, joined: JoinedFile, key: str) -> ObjectInfo:
+        def find(part: FileRef) -> ObjectInfo:
             found = self._publication(part.artifact).located(self.require(part.artifact), part.record)
             if found is None or differs(part.record, found):
                 raise IntegrityError(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, LocalArtifacts, Part, Ranges
+from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile, LocalArtifacts, Ranges
 from dataprep_assets.integrity.receipt import NAME, Receipt, Verification
 
 
@@ -85,14 +85,14 @@ class OverlayArtifacts(ArtifactStore):
         self,
         staged: Path,
         name: str,
-        parts: Sequence[Part],
+        parts: Sequence[FileRef],
         *,
         verify: bool = True,
         counted: Callable[[int], None] | None = None,
-    ) -> Joined:
+    ) -> JoinedFile:
         return self.below.join(staged, name, parts, verify=verify, counted=counted)
 
-    def publish(self, artifact: Artifact, joined: Mapping[str, Joined] | None = None) -> None:
+    def publish(self, artifact: Artifact, joined: Mapping[str, JoinedFile] | None = None) -> None:
         """Nothing to do: nobody else uses the scratch folder."""
 
     def remove(self, artifact: Artifact) -> bool:

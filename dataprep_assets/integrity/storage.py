@@ -16,7 +16,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.paths import expanded
-from dataprep_assets.stores.connect import LocalPlace, Place, place_of
+from dataprep_assets.stores.connect import LocalPlace, StoreAddress, place_of
 
 DEFAULT_ROOT = Path(".dataprep/artifacts")
 DEFAULT_CACHE = Path(".dataprep/cache")
@@ -27,7 +27,7 @@ KINDS = ("local", "gcs", "r2", "s3")
 class Storage(Protocol):
     """What finds the store of a dataset."""
 
-    def place(self) -> Place:
+    def place(self) -> StoreAddress:
         """The address of the store for datasets that declare none of their own."""
 
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
@@ -46,7 +46,7 @@ class LocalStorage:
     cache: Path
     cache_bytes: int | None = None
 
-    def place(self) -> Place:
+    def place(self) -> StoreAddress:
         return LocalPlace(root=self.root)
 
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
@@ -54,7 +54,7 @@ class LocalStorage:
         return artifacts_at(place, self.cache, self.cache_bytes, private=private)
 
 
-def artifacts_at(place: Place, cache: Path, cache_bytes: int | None, *, private: bool) -> ArtifactStore:
+def artifacts_at(place: StoreAddress, cache: Path, cache_bytes: int | None, *, private: bool) -> ArtifactStore:
     """The artifacts at a place.
 
     Args:
@@ -68,7 +68,7 @@ def artifacts_at(place: Place, cache: Path, cache_bytes: int | None, *, private:
     return BucketArtifacts(cache / _folder_name(place), place, place.url, cache_bytes, private)
 
 
-def _folder_name(place: Place) -> str:
+def _folder_name(place: StoreAddress) -> str:
     """A folder name that is unique to the place: buckets of the same name behind two endpoints are two places."""
     identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
     # for people: the digest alone tells places apart, so this may be cut and have characters replaced

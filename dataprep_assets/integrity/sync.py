@@ -45,7 +45,7 @@ Action = Literal["copy", "replace", "skip"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item:
+class SyncItem:
     """One object of the source, and what to do with it. `sha256` is None until it is known."""
 
     key: str
@@ -60,12 +60,12 @@ class Item:
 class SyncPlan:
     """What a sync would do. `findings` are irregularities of the source: gaps, odd sizes, missing ids."""
 
-    items: tuple[Item, ...]
+    items: tuple[SyncItem, ...]
     findings: tuple[str, ...]
     on_server: bool
 
     @property
-    def todo(self) -> tuple[Item, ...]:
+    def todo(self) -> tuple[SyncItem, ...]:
         """The objects to copy, receipts after the data of their artifacts."""
         return tuple(item for item in self.items if item.action != "skip")
 
@@ -111,7 +111,9 @@ class Sync:
             on_server=self.server is not None,
         )
 
-    def run(self, plan: SyncPlan, progress: Callable[[Item], None] | None = None, moved: Progress | None = None) -> int:
+    def run(
+        self, plan: SyncPlan, progress: Callable[[SyncItem], None] | None = None, moved: Progress | None = None
+    ) -> int:
         """Carry out a plan and write the manifest; returns how many objects were copied.
 
         `progress` gets each object once it is copied, `moved` the bytes that pass through this machine.
@@ -171,7 +173,7 @@ class Sync:
 
     def _item(
         self, info: ObjectInfo, recorded: str | None, there: ObjectInfo | None, kept: Mapping[str, Mapping[str, Any]]
-    ) -> Item:
+    ) -> SyncItem:
         sha256 = recorded or self._known.get((info.key, info.version))
         action: Action
         if there is None:
@@ -184,7 +186,7 @@ class Sync:
             sha256 = sha256 or source.sha256
             other = self.destination.head(info.key) or there
             action, sha256, why = self._compared(source, other, sha256, kept.get(info.key, {}))
-        return Item(key=info.key, bytes=info.bytes, version=info.version, sha256=sha256, action=action, why=why)
+        return SyncItem(key=info.key, bytes=info.bytes, version=info.version, sha256=sha256, action=action, why=why)
 
     def _compared(
         self, source: ObjectInfo, there: ObjectInfo, sha256: str | None, kept: Mapping[str, Any]
@@ -205,7 +207,7 @@ class Sync:
         other = other or _digest(self.destination, there)
         return ("skip", sha256, "sha256 compared") if sha256 == other else ("replace", sha256, "another sha256 there")
 
-    def _copy(self, item: Item, moved: Progress | None) -> str | None:
+    def _copy(self, item: SyncItem, moved: Progress | None) -> str | None:
         """Copy one object; returns its SHA-256 if it passed through this machine."""
         if self.server is not None:
             return self._copy_on_server(item)
@@ -224,7 +226,7 @@ class Sync:
         path.unlink()
         return digest
 
-    def _copy_on_server(self, item: Item) -> str | None:
+    def _copy_on_server(self, item: SyncItem) -> str | None:
         assert self.server is not None
         store, source_prefix, destination_prefix = self.server
         # the server copies what is there now, whatever was planned
@@ -243,13 +245,13 @@ class Sync:
                 raise self._not_its_receipt(item)
         return item.sha256 or before.sha256
 
-    def _require_planned(self, item: Item, found: ObjectInfo | None) -> ObjectInfo:
+    def _require_planned(self, item: SyncItem, found: ObjectInfo | None) -> ObjectInfo:
         """What was found at the source; raises ConflictError if it is not the version that was planned."""
         if found is None or found.version != item.version:
             raise ConflictError(f"{self.source.url}/{item.key}: it was replaced meanwhile. Run again")
         return found
 
-    def _copy_in_pieces(self, item: Item, moved: Progress | None) -> str:
+    def _copy_in_pieces(self, item: SyncItem, moved: Progress | None) -> str:
         """Copy a big object, one piece at a time; those that a killed sync had sent are read again, but not sent."""
         # named by the version, too: pieces of another one are never composed with these
         area = f"{PIECES}{hashlib.sha256(f'{item.key} {item.version}'.encode()).hexdigest()[:32]}/"
@@ -277,7 +279,7 @@ class Sync:
             self.destination.delete(key)
         return whole.hexdigest()
 
-    def _not_its_receipt(self, item: Item) -> IntegrityError:
+    def _not_its_receipt(self, item: SyncItem) -> IntegrityError:
         return IntegrityError(f"{self.source.url}/{item.key}: its bytes are not those of its receipt. Rebuild it")
 
     def _kept_manifest(self) -> dict[str, dict[str, Any]]:
@@ -306,7 +308,7 @@ class Sync:
     def _journal_path(self) -> Path:
         return self.work / "journal.jsonl"
 
-    def _journal(self, item: Item, sha256: str | None) -> None:
+    def _journal(self, item: SyncItem, sha256: str | None) -> None:
         if sha256 is not None:
             with open(self._journal_path, "a", opener=own_file) as file:
                 file.write(json.dumps([item.key, item.version, sha256]) + "\n")

@@ -24,7 +24,7 @@ from dataprep_assets.integrity.receipt import (
     parse_receipt,
     read_receipt,
 )
-from dataprep_assets.stores.connect import GcsPlace, LocalPlace, Place, S3Place
+from dataprep_assets.stores.connect import GcsPlace, LocalPlace, S3Place, StoreAddress
 from dataprep_assets.stores.store import ObjectInfo, Store
 
 _AT_ONCE = 4
@@ -63,7 +63,7 @@ def verify_store(store: Store, verification: Verification = "full", *, strays: b
 
 
 def verify_place(
-    place: Place, verification: Verification = "full", *, dataset: str | None = None, strays: bool = False
+    place: StoreAddress, verification: Verification = "full", *, dataset: str | None = None, strays: bool = False
 ) -> Iterator[Verified]:
     """As `verify`, for a folder or a bucket; of a `dataset` that has a folder there, in that alone.
 
@@ -77,7 +77,7 @@ def verify_place(
     return verify(found.root, verification, strays=strays)
 
 
-def place_of_dataset(place: Place, dataset: str) -> Place:
+def place_of_dataset(place: StoreAddress, dataset: str) -> StoreAddress:
     """The folder of a dataset below a place if there is one, so that nothing else is read; else the place itself."""
     if isinstance(place, LocalPlace):
         below = place.root / dataset

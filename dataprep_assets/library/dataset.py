@@ -21,7 +21,7 @@ from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.verify import Verified, verify_place
 from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment
-from dataprep_assets.library.part import Part
+from dataprep_assets.library.part import PartitionSelection
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stores.private import private_files
 
@@ -107,7 +107,9 @@ class OpenDataset:
         was finished is kept, and the next run goes on from there.
         """
         self.require_sound()
-        part = Part(split=split, bounds=partitions, option="partitions", count=process_count, index=process_index)
+        part = PartitionSelection(
+            split=split, bounds=partitions, option="partitions", count=process_count, index=process_index
+        )
         result = self.build() if not part.is_some else self.build_part(part)
         if result.ended:
             lines = [*self.complaints(result), *(check for check in result.checks if check.startswith("check "))]
@@ -161,7 +163,9 @@ class OpenDataset:
             whole = definitions.resolve_job_def(job.name)
             return execute(whole, instance, tags=tags, verbose=verbose)
 
-    def build_part(self, part: Part, *, attendants: "Sequence[Attendant]" = (), verbose: bool = False) -> "RunResult":
+    def build_part(
+        self, part: PartitionSelection, *, attendants: "Sequence[Attendant]" = (), verbose: bool = False
+    ) -> "RunResult":
         """Make the chosen partitions, and before them what plans them and what they are made of.
 
         Raises NotFoundError if there are fewer partitions than processes, so that none is left for this one,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class PartitionSelection:
     """A part of a dataset's partitions.
 
     Attributes:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dataprep_assets.library.dataset import OpenDataset
     from dataprep_assets.library.mistakes import Mistake
     from dataprep_assets.sources.upstream import Materialization
-    from dataprep_assets.stores.connect import Place
+    from dataprep_assets.stores.connect import StoreAddress
 
 _HOME = "DAGSTER_HOME"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -202,7 +202,7 @@ class OpenProject:
 
         return open_storage(self.root)
 
-    def place(self, url: str | None, profile: str | None = None) -> "Place":
+    def place(self, url: str | None, profile: str | None = None) -> "StoreAddress":
         """The store at a URL or in a folder; without one, that of the storage."""
         from dataprep_assets.stores.connect import place_of
 

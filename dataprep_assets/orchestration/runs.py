@@ -19,7 +19,7 @@ from dataprep_assets.orchestration.lost_runs import at_work, end_lost_runs
 _QUIET, _VERBOSE = ({"loggers": {"console": {"config": {"log_level": level}}}} for level in ("CRITICAL", "ERROR"))
 
 
-class Ended(IntEnum):
+class RunEnd(IntEnum):
     """How a run ended, as an exit code."""
 
     WELL = 0
@@ -43,7 +43,7 @@ class RunResult:
     """How a run ended: what failed, and a sentence for each check that did not pass (`warning: ` before one that only
     warns)."""
 
-    ended: Ended
+    ended: RunEnd
     failures: tuple[FailedStep, ...] = ()
     checks: tuple[str, ...] = ()
 
@@ -80,11 +80,11 @@ def execute(
     failures = [event for event in outcome.all_events if event.is_failure]
     # the event that the run failed adds nothing
     failures = [event for event in failures if event.is_step_failure] or failures
-    ended = Ended.FAILED
+    ended = RunEnd.FAILED
     if outcome.success:
-        ended = Ended.WELL
+        ended = RunEnd.WELL
     elif failures and all(map(_is_misconfigured, failures)):
-        ended = Ended.MISCONFIGURED
+        ended = RunEnd.MISCONFIGURED
     dataset = job.tags.get(DATASET, "")
     return RunResult(
         ended=ended,

@@ -30,7 +30,7 @@ LONGEST_LOOK_SECONDS = 40.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
+class _Tick:
     """What a tick found: a `sentence` to show, and the `look`, which is None if the source was not or could not be
     asked."""
 
@@ -126,11 +126,11 @@ def _tags(dataset: str, found: Look) -> dict[str, str]:
     return {DATASET: dataset, SOURCE: found.identity, CHANGE: found.change}
 
 
-def _later(asked: _Asked, busy: str) -> str:
+def _later(asked: _Tick, busy: str) -> str:
     return f"{asked.sentence}; {busy}: it is looked at again when that has ended"
 
 
-def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageResource, seen: str | None) -> _Asked:
+def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageResource, seen: str | None) -> _Tick:
     """Ask the source.
 
     Args:
@@ -144,7 +144,7 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
         with private_files(declaration.sensitive):
             found = within(LONGEST_LOOK_SECONDS, lambda: look(watch, declaration.store(storage), seen))
     except TimeoutError:
-        return _Asked(
+        return _Tick(
             sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s; it is asked again. Where it "
             "always takes that long, use `automation.schedule`"
         )
@@ -153,9 +153,9 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
         if not (declaration.sensitive or isinstance(error, DataprepError)):
             raise
         told = privacy.error(error, "the source cannot be asked").rstrip(".")
-        return _Asked(sentence=f"the source cannot be asked: {told}; it is asked again")
+        return _Tick(sentence=f"the source cannot be asked: {told}; it is asked again")
     if found.change:
         found = replace(found, change=privacy.text(found.change, "the source changed"))
-        return _Asked(sentence=found.change, look=found)
+        return _Tick(sentence=found.change, look=found)
     same = "nothing changed since the last look" if found.identity == seen else "the source is as it was planned"
-    return _Asked(sentence=same, look=found)
+    return _Tick(sentence=same, look=found)

@@ -86,7 +86,7 @@ def pack_rows(
     offsets = _checked_offsets(document_offsets, tokens)
     segments = _checked_segments(content, np.diff(offsets))
     lengths = segments.stops - segments.starts
-    layout = _Layout(lengths, segments.offsets, row_length)
+    layout = _RowLayout(lengths, segments.offsets, row_length)
     segmentation, position = layout.segmentation(), layout.position()
     real = segmentation != 0
     position *= real
@@ -105,7 +105,7 @@ def pack_rows(
     )
 
 
-class _Layout:
+class _RowLayout:
     """Rows as pieces that fill them without gaps: the segments of a row, and its padding as one more piece."""
 
     def __init__(self, lengths: Int64, offsets: Int64, row_length: int) -> None:

@@ -32,7 +32,7 @@ wheels/*.whl
 """
 
 
-class Place(StrEnum):
+class DeployTarget(StrEnum):
     """Where a project can be deployed."""
 
     COMPOSE = "compose"
@@ -40,7 +40,7 @@ class Place(StrEnum):
     SLURM = "slurm"
 
 
-def write_deployment(root: Path, place: Place) -> list[Path]:
+def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
     """Write `deploy/<place>` into a project, and the image that it needs; returns what was written.
 
     Raises ConfigError if the folder is not a project, or has such a folder already.
@@ -52,7 +52,7 @@ def write_deployment(root: Path, place: Place) -> list[Path]:
     if target.exists():
         raise ConfigError(f"{target}: is there already; delete it to have it written anew, or edit it")
     names = _names(project)
-    written = [] if place == Place.SLURM else _write_image(root, project, names)
+    written = [] if place == DeployTarget.SLURM else _write_image(root, project, names)
     for source in sorted(path for path in (_DEPLOY / place).rglob("*") if path.is_file()):
         relative = source.relative_to(_DEPLOY / place)
         # the image is written above, and what git ignores below
@@ -65,7 +65,7 @@ def write_deployment(root: Path, place: Place) -> list[Path]:
         (target / relative).write_text(text, encoding="utf-8")
         shutil.copymode(source, target / relative)
         written.append(target / relative)
-    if place == Place.COMPOSE:
+    if place == DeployTarget.COMPOSE:
         (target / "credentials").mkdir()
         written.append(target / "credentials")
     ignored = root / "deploy" / ".gitignore"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import example
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
 
 __all__ = ["grain_batches", "install", "six_columns", "tfds_batches"]
@@ -98,7 +98,7 @@ def _decoded(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
     """The six columns of one record; at the top of the module, because grain's workers import it by name."""
     # stored targets are optional, and a record is all that says whether there are any
     names: Sequence[str] = (*COLUMNS, TARGETS) if TARGETS in example.column_names(payload) else COLUMNS
-    rows = example.decode_rows([payload], [Column(name=name, length=row_length) for name in names])
+    rows = example.decode_rows([payload], [FeatureColumn(name=name, length=row_length) for name in names])
     return six_columns({name: values[0] for name, values in rows.items()})
 
 

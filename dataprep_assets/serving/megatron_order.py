@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.sampler import Rule, Sampler, Turn
+from dataprep_assets.serving.sampler import RevisionRule, Sampler, Turn
 from dataprep_assets.serving.source_order import Pieces
 from dataprep_assets.serving.training_schedule import Source
 
@@ -128,7 +128,7 @@ class SourceSamples:
         """The sample of the index that is nothing but padding."""
         return self.window_rows
 
-    def _found(self, rule: Rule, turn: Turn, ordinals: Int64, others: list[Int64]) -> Int64:
+    def _found(self, rule: RevisionRule, turn: Turn, ordinals: Int64, others: list[Int64]) -> Int64:
         # Each sample as one stretch: its shard, its first token, and where its last span ends.
         pieces = turn.pieces(ordinals)[1]
         order = np.lexsort((pieces.at, pieces.row))
@@ -166,7 +166,7 @@ class SourceSamples:
         return found
 
 
-def _number(rule: Rule, name: str) -> int | None:
+def _number(rule: RevisionRule, name: str) -> int | None:
     return next((at for at, turn in enumerate(rule.turns) if turn.source.name == name), None)
 
 

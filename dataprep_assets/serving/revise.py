@@ -33,7 +33,7 @@ from dataprep_assets.serving.training_schedule import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Documents:
+class DocumentEnds:
     """The documents of a shard: where each ends, in tokens, and its id; uint64, shape ``(documents,)``.
 
     `ids` are None for a shard without an index of ids.
@@ -43,7 +43,7 @@ class Documents:
     ids: NDArray[np.uint64] | None
 
 
-DocumentsOf = Callable[[str], Documents]
+DocumentsOf = Callable[[str], DocumentEnds]
 """Gives the documents of the shard with a content; of one that is there no more, too."""
 
 
@@ -260,7 +260,7 @@ def _new_ranges(then: SourceShard | None, shard: SourceShard) -> Ranges:
     return ((0, shard.tokens),) if is_another else shard.added
 
 
-def _within(documents: Documents, ranges: Ranges) -> Iterator[tuple[int, int]]:
+def _within(documents: DocumentEnds, ranges: Ranges) -> Iterator[tuple[int, int]]:
     """Id and length of each document in ranges of tokens; those without tokens are in none.
 
     Without ids there are none: which documents these are is not known.
@@ -276,7 +276,7 @@ def _within(documents: Documents, ranges: Ranges) -> Iterator[tuple[int, int]]:
     yield from zip(documents.ids[inside].tolist(), lengths[inside].tolist(), strict=True)
 
 
-def changed_between(old: Documents, new: Documents) -> tuple[Ranges, Ranges] | None:
+def changed_between(old: DocumentEnds, new: DocumentEnds) -> tuple[Ranges, Ranges] | None:
     """The ranges of tokens of documents that a shard lost, in the numbers of then, and of those that it gained, in the
     numbers of now; None if it has no ids by which that could be told.
 
@@ -334,7 +334,7 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     return [at for at, _ in reversed(chain)], [there for _, there in reversed(chain)]
 
 
-def _documents(documents: Documents) -> Iterator[tuple[int, int]]:
+def _documents(documents: DocumentEnds) -> Iterator[tuple[int, int]]:
     """Id and length of each document."""
     assert documents.ids is not None
     # a plain 0 would be an int64, which together with uint64 becomes float64

@@ -4,7 +4,7 @@ Step `s` reads the samples `(s - first_step) * batch` and following of its revis
 sample is and the how-manieth of it; the source's order says which tokens that is. Nothing here reads a file, or keeps
 anything of the steps before: ranks, workers and resumes do not enter.
 
-Entry points: `Sampler`, `Spans`, `Reading`.
+Entry points: `Sampler`, `Spans`, `SampleRead`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, NotFoundError
 from dataprep_assets.serving.mixture import mixture_of
-from dataprep_assets.serving.source_order import Cut, Order, Packs, Pieces, Rest, Run, joined
+from dataprep_assets.serving.source_order import Cut, Packs, Pieces, Rest, Run, SourceOrder, joined
 from dataprep_assets.serving.training_schedule import Reign, Revision, Samples, Source, SourceShard, TrainingSchedule
 
 Int64 = NDArray[np.int64]
@@ -40,7 +40,7 @@ class Spans(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class SampleRead:
     """One time that a step reads a span of tokens: at a position of its batch, in an epoch of the source."""
 
     step: int
@@ -52,13 +52,13 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class SourceProgress:
     """How far a source has been read: `done` samples of the order of an epoch, under the rules of a revision."""
 
     source: Source
     rules: tuple[int, int, Samples]
     epoch: int
-    order: Order
+    order: SourceOrder
     done: int
 
 
@@ -66,7 +66,7 @@ class Turn:
     """A source under one revision: the order that is under way when it begins, and the epochs that follow."""
 
     def __init__(
-        self, source: Source, revision: Revision, number: int, packs: Packs | None, before: Progress | None
+        self, source: Source, revision: Revision, number: int, packs: Packs | None, before: SourceProgress | None
     ) -> None:
         self.source, self._seed, self._number = source, revision.seed, number
         self._rules = (revision.sequence_length, revision.seed, revision.samples)
@@ -78,7 +78,7 @@ class Turn:
         self.epoch, self.order, self.done = (0, self._begun(0), 0) if before is None else self._resumed(before)
         self.left = self.order.size - self.done
 
-    def _resumed(self, before: Progress) -> tuple[int, Order, int]:
+    def _resumed(self, before: SourceProgress) -> tuple[int, SourceOrder, int]:
         then = {shard.name: number for number, shard in enumerate(before.source.shards)}
         moved = np.full(len(then), -1, np.int64)
         changed: dict[int, SourceShard] = {}
@@ -101,7 +101,7 @@ class Turn:
             return before.epoch, before.order, before.done
         rest = Rest(before.order, before.done, self._whole.length, moved, changed)
         cut = Cut(self.source.shards, self._whole.length, self._packs, new)
-        order = Order(cut, self._key(before.epoch), self.source.shards, rest)
+        order = SourceOrder(cut, self._key(before.epoch), self.source.shards, rest)
         # all that was left may have been retracted
         return (before.epoch, order, 0) if order.size else (before.epoch + 1, self._begun(before.epoch + 1), 0)
 
@@ -114,10 +114,10 @@ class Turn:
         # with the number of the revision: each one shuffles what is left of an epoch anew
         return self._seed, self.source.name, epoch, self._number
 
-    def _begun(self, epoch: int) -> Order:
-        return Order(self._whole, self._key(epoch), self.source.shards)
+    def _begun(self, epoch: int) -> SourceOrder:
+        return SourceOrder(self._whole, self._key(epoch), self.source.shards)
 
-    def order_of(self, epoch: int) -> Order:
+    def order_of(self, epoch: int) -> SourceOrder:
         """The order of an epoch from the one under way on."""
         return self.order if epoch == self.epoch else self._of_epoch(epoch)
 
@@ -155,7 +155,7 @@ class Turn:
         return epoch + self.order_of(epoch).read(done)
 
     def tokens(self, count: int) -> int:
-        """The tokens of the turn's first `count` samples, see `Order.tokens`."""
+        """The tokens of the turn's first `count` samples, see `SourceOrder.tokens`."""
         found, epoch, first = 0, self.epoch, self.done
         while count > 0:
             order = self.order_of(epoch)
@@ -164,14 +164,14 @@ class Turn:
             count, epoch, first = count - (stop - first), epoch + 1, 0
         return found
 
-    def after(self, count: int) -> Progress:
+    def after(self, count: int) -> SourceProgress:
         """How far it has been read after `count` of the turn's samples."""
         epoch, done = (int(found[0]) for found in self.located(np.array([count])))
         order = self.order_of(epoch)
         if count and not done:  # an epoch has just ended: what comes new at this very step still belongs to it
             epoch, order = epoch - 1, self.order_of(epoch - 1)
             done = order.size
-        return Progress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done)
+        return SourceProgress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done)
 
     def pieces(self, ordinals: Int64) -> tuple[Int64, Pieces]:
         """The epoch of each of the turn's samples, and their spans."""
@@ -183,10 +183,12 @@ class Turn:
         return epochs, joined(parts)
 
 
-class Rule:
+class RevisionRule:
     """A revision with the turns of its sources, and the steps `[first, stop)` that it decides."""
 
-    def __init__(self, revision: Revision, reign: Reign, packs: Packs | None, before: dict[str, Progress]) -> None:
+    def __init__(
+        self, revision: Revision, reign: Reign, packs: Packs | None, before: dict[str, SourceProgress]
+    ) -> None:
         self.revision, self.number, self.first = revision, reign.revision, reign.first
         self.mixture = mixture_of(tuple(source.share for source in revision.sources))
         self.turns = [Turn(s, revision, reign.revision, packs, before.get(s.name)) for s in revision.sources]
@@ -211,7 +213,7 @@ class Rule:
         """Samples of each source that its steps before `step` read."""
         return self.mixture.counts((step - self.first) * self.revision.batch)
 
-    def after(self, step: int) -> dict[str, Progress]:
+    def after(self, step: int) -> dict[str, SourceProgress]:
         """How far its sources have been read when the steps before `step` have been read."""
         counted = zip(self.turns, self.counts(step), strict=True)
         return {turn.source.name: turn.after(count) for turn, count in counted}
@@ -227,11 +229,11 @@ class Sampler:
 
     def __init__(self, schedule: TrainingSchedule, packs: Packs | None = None) -> None:
         self.schedule = schedule
-        self.rules: list[Rule] = []
-        turns: dict[str, Progress] = {}
+        self.rules: list[RevisionRule] = []
+        turns: dict[str, SourceProgress] = {}
         # one after another: where a revision begins in its sources follows from what those before it read
         for reign in schedule.reigns:
-            rule = Rule(schedule.revisions[reign.revision], reign, packs, turns)
+            rule = RevisionRule(schedule.revisions[reign.revision], reign, packs, turns)
             if rule.stop > rule.end:
                 raise ConfigError(
                     f"{schedule.name}: revision {reign.revision} reads until step {rule.end}, because {rule.why}; the "
@@ -245,7 +247,7 @@ class Sampler:
         """The number of steps of the run."""
         return self.rules[-1].stop
 
-    def rule(self, step: int) -> Rule:
+    def rule(self, step: int) -> RevisionRule:
         """The revision of a step; raises NotFoundError for one that the schedule does not have."""
         reign = self.schedule.reign(step)
         rule = next(rule for rule in self.rules if rule.number == reign.revision)
@@ -297,7 +299,7 @@ class Sampler:
             )
         return self.spans_of(rule, (step - rule.first) * rule.revision.batch + wanted)
 
-    def spans_of(self, rule: Rule, samples: Int64) -> Spans:
+    def spans_of(self, rule: RevisionRule, samples: Int64) -> Spans:
         """The spans of the samples of a revision, numbered from its first step on."""
         source, ordinal = rule.mixture.at(samples)
         parts = []
@@ -323,7 +325,7 @@ class Sampler:
         first: int = 0,
         until: int | None = None,
         within: tuple[str, int] | None = None,
-    ) -> Iterator[Reading]:
+    ) -> Iterator[SampleRead]:
         """Every time that the tokens `[start, stop)` of the shard with this content are read, in no particular order.
 
         `first` and `until` bound the steps, `within` is the only source that is asked, and the only epoch of it.
@@ -343,13 +345,13 @@ class Sampler:
 
     def _in_turn(
         self,
-        rule: Rule,
+        rule: RevisionRule,
         number: int,
         shard: int,
         span: tuple[int, int],
         steps: tuple[int, int],
         only: int | None = None,
-    ) -> Iterator[Reading]:
+    ) -> Iterator[SampleRead]:
         turn, batch = rule.turns[number], rule.revision.batch
         count = rule.counts(steps[1])[number]
         if not count:
@@ -369,7 +371,7 @@ class Sampler:
             for sample, start, stop in zip(samples.tolist(), own.start.tolist(), own.stop.tolist(), strict=True):
                 step = rule.first + sample // batch
                 if steps[0] <= step < steps[1]:
-                    yield Reading(
+                    yield SampleRead(
                         step=step,
                         position=sample % batch,
                         source=turn.source.name,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows, no_runs, open_ids, open_runs
-from dataprep_assets.serving.sampler import Reading, Sampler
+from dataprep_assets.serving.sampler import Sampler, SampleRead
 from dataprep_assets.serving.training_data import TrainingData, documents_folder
 from dataprep_assets.serving.training_schedule import Reign, SourceShard
 
@@ -74,7 +74,7 @@ class KeptDocument:
     hash: int | None
 
 
-class Ledger:
+class SeenLedger:
     """What the artifact of a schedule knows of documents."""
 
     def __init__(self, data: TrainingData) -> None:
@@ -143,7 +143,7 @@ class Ledger:
             at = to
 
 
-def documents_of_step(ledger: Ledger, step: int, *, rank: int = 0, world_size: int = 1) -> list[SeenDocument]:
+def documents_of_step(ledger: SeenLedger, step: int, *, rank: int = 0, world_size: int = 1) -> list[SeenDocument]:
     """The documents that a step read, or that one of its ranks did, in the order of the batch."""
     sampler, found = ledger.data.sampler, []
     positions = sampler.positions(step, rank, world_size)
@@ -171,7 +171,7 @@ def documents_of_step(ledger: Ledger, step: int, *, rank: int = 0, world_size: i
 
 
 def find_documents(
-    ledger: Ledger,
+    ledger: SeenLedger,
     *,
     rows: Mapping[str, Collection[int]] | None = None,
     hashes: Collection[int] = (),
@@ -201,7 +201,7 @@ def find_documents(
     return found
 
 
-def tokens_read(ledger: Ledger, until: int) -> dict[str, NDArray[np.int64]]:
+def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
     """How many tokens of each document the steps before `until` read: content of a shard → int64, ``(documents,)``.
 
     A document that is read twice counts twice. Epochs that were read as a whole are not looked at sample by sample.
@@ -246,13 +246,13 @@ def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDAr
     return read
 
 
-def steps_of_document(ledger: Ledger, document: KeptDocument, *, until: int | None = None) -> list[Reading]:
+def steps_of_document(ledger: SeenLedger, document: KeptDocument, *, until: int | None = None) -> list[SampleRead]:
     """Every time that a step before `until` reads a document, in order."""
     readings = ledger.data.sampler.readings(document.shard.content, document.start, document.stop, until=until)
     return sorted(readings, key=lambda one: (one.step, one.position, one.start))
 
 
-def taken_back(ledger: Ledger, document: KeptDocument) -> list[tuple[Reign, Reading]]:
+def taken_back(ledger: SeenLedger, document: KeptDocument) -> list[tuple[Reign, SampleRead]]:
     """The times that a document was read in steps that were taken back, with the revision of these."""
     data, found = ledger.data, []
     for reign in data.schedule.taken_back:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataprep_assets.serving.sampler import Rule, Sampler
+from dataprep_assets.serving.sampler import RevisionRule, Sampler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
     ]
 
 
-def _ends(rule: Rule, number: int, count: int) -> Iterator[tuple[int, int]]:
+def _ends(rule: RevisionRule, number: int, count: int) -> Iterator[tuple[int, int]]:
     for epoch, ordinal in rule.turns[number].ends(count):
         # samples count from 0, so this one is the first of the next epoch
         place = int(rule.mixture.place_of(number, np.array([ordinal]))[0])

@@ -1,9 +1,9 @@
 """The order in which the samples of one source are read, in one epoch; it may have been revised while it was under way.
 
-A `Cut` is shards cut into samples. An `Order` is a keyed permutation of all samples of a cut, or, after a revision, of
-what was not read of the order before (`Rest`) together with the samples of the shards that came new. So it is a chain
-as long as there were changes in one epoch, every link of which is evaluated at single points: nothing is stored but
-what a retraction emptied.
+A `Cut` is shards cut into samples. A `SourceOrder` is a keyed permutation of all samples of a cut, or, after a
+revision, of what was not read of the order before (`Rest`) together with the samples of the shards that came new. So it
+is a chain as long as there were changes in one epoch, every link of which is evaluated at single points: nothing is
+stored but what a retraction emptied.
 
 A rest is seen as one long row of *slots*, the samples that were not read, each as wide as a sample was then; another
 sequence length cuts that row anew. Tokens that were taken out of a shard since leave holes in their slots. Slots
@@ -188,7 +188,7 @@ class Rest:
 
     def __init__(
         self,
-        order: "Order",
+        order: "SourceOrder",
         done: int,
         length: int,
         moved: Int64,
@@ -334,7 +334,7 @@ def _gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
     return starts - lengths[:-1], lengths
 
 
-class Order:
+class SourceOrder:
     """The order of a source's samples in one epoch: sample `k` of it is at place `permutation(k)` of rest and cut.
 
     Args:

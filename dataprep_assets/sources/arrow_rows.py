@@ -26,7 +26,7 @@ _BLOCK_BYTES = 16 << 20
 """About as many bytes of a batch become rows at once."""
 
 
-class _Stream:
+class _ArrowStream:
     """The decompressed bytes of a file as pyarrow reads them."""
 
     closed = False  # asked for by pyarrow's PythonFile
@@ -94,7 +94,7 @@ class ArrowRows(ReadThrough[BlockReader]):
         """Each batch and its first row."""
         import pyarrow as pa
 
-        stream, row = _Stream(iter(self._under)), 1
+        stream, row = _ArrowStream(iter(self._under)), 1
         of_file = stream.peek(len(_MAGIC)) == _MAGIC
         # which the first bytes have told by now, whatever the name says
         by_footer = of_file and self._under.compression is None
@@ -157,7 +157,7 @@ def _check_buffers(array: Any) -> None:
         array.validate(full=True)
 
 
-def _by_footer(path: Path, stream: _Stream) -> Iterator[Any]:
+def _by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
     """The batches of a file; its stream is digested in step, so that the bytes read say how much is done."""
     import pyarrow as pa
 
@@ -170,7 +170,7 @@ def _by_footer(path: Path, stream: _Stream) -> Iterator[Any]:
             yield batch
 
 
-def _one_by_one(stream: _Stream, before: int) -> Iterator[Any]:
+def _one_by_one(stream: _ArrowStream, before: int) -> Iterator[Any]:
     """The batches of a stream behind so many bytes: the magic of a file and its padding, whose footer follows."""
     import pyarrow as pa
 

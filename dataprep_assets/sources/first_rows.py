@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.input_format import AS_NAMED, Reading
+from dataprep_assets.sources.input_format import AS_NAMED, ReadOptions
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import read_rows
 
@@ -52,7 +52,7 @@ def first_bad(blocks: Iterable[tuple[int, Sequence[BadRecord]]]) -> FirstRows:
     return FirstRows(bad=bad, has_good=good > 0, whole=True)
 
 
-def first_rows(paths: Iterable[Path], reading: Reading = AS_NAMED) -> Iterator[dict[str, Any]]:
+def first_rows(paths: Iterable[Path], reading: ReadOptions = AS_NAMED) -> Iterator[dict[str, Any]]:
     """The first rows of files, in order, read as the declaration says; a bad row is one without fields.
 
     Raises CorruptSourceError or OSError for a file that cannot be read.
@@ -60,7 +60,7 @@ def first_rows(paths: Iterable[Path], reading: Reading = AS_NAMED) -> Iterator[d
     return itertools.islice(_rows(paths, reading), ROWS)
 
 
-def _rows(paths: Iterable[Path], reading: Reading) -> Iterator[dict[str, Any]]:
+def _rows(paths: Iterable[Path], reading: ReadOptions) -> Iterator[dict[str, Any]]:
     for path in paths:
         kind, compression = file_format(path.name)
         for block in read_rows(path, format=kind, compression=compression, label=path.name, reading=reading):

@@ -5,7 +5,7 @@ field is the text, which rows become documents, ledger, quarantine, trace) follo
 formats that find one row after another have in common. JSON lines and Parquet have faster ways to the texts alone, too
 (`records.py`).
 
-Entry points: `InputFormat`, `InputFile`, `Reading`, `input_format`; `RowByRow`, for a format.
+Entry points: `InputFormat`, `InputFile`, `ReadOptions`, `input_format`; `RowByRow`, for a format.
 """
 
 import importlib.util
@@ -64,7 +64,7 @@ class RowReader(Digested, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class ReadOptions:
     """What a declaration says of files that do not say it themselves. Picklable.
 
     Attributes:
@@ -92,7 +92,7 @@ class Reading:
 
 CSV = ("csv", "tsv")
 ALL_ROWS = RowRange()
-AS_NAMED = Reading()
+AS_NAMED = ReadOptions()
 """Files are read as their names say."""
 
 
@@ -120,7 +120,7 @@ class InputFile:
     only: Collection[int] | None = None
     columns: Sequence[str] | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
-    reading: Reading = AS_NAMED
+    reading: ReadOptions = AS_NAMED
 
     def wants(self, number: int) -> bool:
         """Whether a row is to be read."""

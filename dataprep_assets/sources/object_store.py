@@ -41,7 +41,7 @@ from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import Listing
 from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.stores import ranged
-from dataprep_assets.stores.connect import Access, GcsPlace, Place, S3Place, place_of
+from dataprep_assets.stores.connect import Access, GcsPlace, S3Place, StoreAddress, place_of
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.locks import own_file, try_lock
@@ -100,7 +100,7 @@ class ObjectStorePrefix:
         # Bucket names have at least three characters, so this folder cannot be one.
         return (self.cache_dir / scheme if scheme == "gs" else self.cache_dir) / place.removesuffix("/")
 
-    def place(self) -> Place:
+    def place(self) -> StoreAddress:
         """The prefix as a place of `stores`, with the environment of this process."""
         place = place_of(self.url, os.environ)
         if isinstance(place, S3Place | GcsPlace):

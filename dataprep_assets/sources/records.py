@@ -19,7 +19,7 @@ import orjson
 from dataprep_assets.bounds import at, is_close
 from dataprep_assets.errors import SourceError
 from dataprep_assets.sources.contents import BOM, is_array
-from dataprep_assets.sources.input_format import ALL_ROWS, AS_NAMED, InputFile, Reading, RowBlock, RowReader
+from dataprep_assets.sources.input_format import ALL_ROWS, AS_NAMED, InputFile, ReadOptions, RowBlock, RowReader
 from dataprep_assets.sources.json_values import parse
 from dataprep_assets.sources.row_files import (
     MAX_RECORD_BYTES,
@@ -79,7 +79,7 @@ def read_records(
     rows: RowRange | None = None,
     id_field: str | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    reading: Reading = AS_NAMED,
+    reading: ReadOptions = AS_NAMED,
 ) -> RecordReader:
     """The reader of the file `path` for its `format` (`planning.inputs`), read as the declaration says (`reading`).
 

@@ -25,7 +25,7 @@ from dataprep_assets.sources.input_format import (
     MOST_ROWS,
     InputFile,
     InputFormat,
-    Reading,
+    ReadOptions,
     RowBlock,
     RowReader,
     input_format,
@@ -66,7 +66,7 @@ def read_rows(
     columns: Sequence[str] | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
     only: Collection[int] | None = None,
-    reading: Reading = AS_NAMED,
+    reading: ReadOptions = AS_NAMED,
 ) -> RowReader:
     """The reader of the file `path` for its `format` (`planning.inputs`), read as the declaration says (`reading`).
 
@@ -91,7 +91,7 @@ def read_rows(
     return input_format(format).rows(file)
 
 
-def count_rows(path: Path, *, format: str, compression: str | None, label: str, reading: Reading = AS_NAMED) -> int:
+def count_rows(path: Path, *, format: str, compression: str | None, label: str, reading: ReadOptions = AS_NAMED) -> int:
     """Physical rows of the file `path`, as a `RowRange` counts them.
 
     `format`, `compression`, `label` and `reading` are those of `read_rows`. Raises CorruptSourceError for a file that

@@ -89,7 +89,9 @@ def open_asset(
             f"{name}: several partitions name the same place in their metadata; give each its own, or declare "
             "`source.path` for all of them"
         )
-    return Partitions({str(p): _opened(f"{name} [{p}]", at, cache_dir, follow_links) for p, at in places.items()})
+    return UpstreamPartitions(
+        {str(p): _opened(f"{name} [{p}]", at, cache_dir, follow_links) for p, at in places.items()}
+    )
 
 
 def launch(key: Sequence[str]) -> str:
@@ -130,7 +132,7 @@ def _opened(name: str, place: str, cache_dir: Path | None, follow_links: bool) -
     return LocalTree(path, follow_links)
 
 
-class Partitions:
+class UpstreamPartitions:
     """The places of an asset's partitions as one source: the files of each are below its key."""
 
     def __init__(self, parts: Mapping[str, SourceAccess]) -> None:

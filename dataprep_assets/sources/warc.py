@@ -28,7 +28,7 @@ _FIELDS = {
 _TEXTS, _PAGES = ("conversion", "resource"), ("response",)
 
 
-class _Stream:
+class _WarcStream:
     """The decompressed bytes of a file, as fastwarc reads them."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
@@ -55,7 +55,7 @@ class WarcRows(RowByRow):
     def _found(self) -> Iterator[Found]:
         from fastwarc.warc import ArchiveIterator
 
-        stream: Any = _Stream(iter(self._under))
+        stream: Any = _WarcStream(iter(self._under))
         number = 0
         try:
             # The file is decompressed already, and pages are not read: so neither a compression nor HTTP is looked for.

@@ -1,6 +1,6 @@
 """Addresses of stores: small values that name a bucket or a folder, with everything needed to open it.
 
-A `Place` is the address of a store; the path of an artifact in it is the artifact's location. A place can be pickled
+A `StoreAddress` is the address of a store; the path of an artifact in it is the artifact's location. It can be pickled
 into worker processes and made from a URL and the environment, without Dagster. Secrets are never part of its repr.
 
 The environment (`place_of`):
@@ -40,7 +40,7 @@ _ADDRESSES = "give s3://bucket/prefix, gs://bucket/prefix, file:///folder or a p
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(?:/[^\s?#]*)?")
 
 
-class Place(Protocol):
+class StoreAddress(Protocol):
     """The address of a store; calling it opens the store."""
 
     def __call__(self) -> Store:
@@ -195,7 +195,9 @@ def missing_library(url: str) -> str | None:
         return _NEEDS_GOOGLE
 
 
-def place_of(url: str, environment: Mapping[str, str], *, profile: str | None = None, reads: bool = False) -> Place:
+def place_of(
+    url: str, environment: Mapping[str, str], *, profile: str | None = None, reads: bool = False
+) -> StoreAddress:
     """The place of `url` (or a path), reached as the environment says (see the module).
 
     Raises ConfigError for other URLs.
@@ -246,7 +248,7 @@ def names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tupl
     return AWS_PAIR
 
 
-def server_between(source: Place, destination: Place) -> tuple[Store, str, str] | None:
+def server_between(source: StoreAddress, destination: StoreAddress) -> tuple[Store, str, str] | None:
     """A store that contains both places, with their prefixes in it, if its server can copy between them; else None."""
     if not isinstance(source, S3Place | GcsPlace) or not isinstance(destination, type(source)):
         return None
@@ -257,7 +259,7 @@ def server_between(source: Place, destination: Place) -> tuple[Store, str, str] 
     return replace(source, prefix="")(), prefixes[0], prefixes[1]
 
 
-def consumer_lines(place: Place) -> list[str]:
+def consumer_lines(place: StoreAddress) -> list[str]:
     """The environment variables for a reader of this place, as a shell takes them, with the secrets to be filled in."""
     if isinstance(place, S3Place):
         endpoint = place.endpoint_url or ""

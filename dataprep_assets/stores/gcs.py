@@ -31,13 +31,13 @@ from dataprep_assets.errors import ConfigError, IntegrityError, TransferError
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.crc32c import crc32c_of_file
 from dataprep_assets.stores.gcs_bucket import CREATE, DIGEST, KEY, GcsBucket, NoObjectError
-from dataprep_assets.stores.given import Given
+from dataprep_assets.stores.given import ReversibleProgress
 from dataprep_assets.stores.keys import UPLOADS, check_key
 from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, conflict
-from dataprep_assets.stores.upload import Part, cut, send_parts
+from dataprep_assets.stores.upload import UploadPart, cut, send_parts
 
 # The most that the library sends in one request.
 PART_BYTES = 8 * 1024 * 1024
@@ -137,7 +137,7 @@ class GcsStore(Store):
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
         size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(self._bucket.checked(key))
-        metadata, given = {DIGEST: sha256}, Given(progress)
+        metadata, given = {DIGEST: sha256}, ReversibleProgress(progress)
         if size <= self._part_bytes:
             data = path.read_bytes()
             if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
@@ -150,7 +150,7 @@ class GcsStore(Store):
         area, stop = f"{UPLOADS}{secrets.token_hex(16)}/", Event()
         names: list[str] = []
 
-        def send(part: Part, view: memoryview) -> ObjectInfo:
+        def send(part: UploadPart, view: memoryview) -> ObjectInfo:
             # Before it is sent: an attempt whose answer was lost may have made the object all the same.
             names.append(name := f"{area}{part.number:08d}")
             part_label = f"{label}, part {part.number}"

@@ -5,7 +5,7 @@ import threading
 from dataprep_assets.stores.store import Progress
 
 
-class Given:
+class ReversibleProgress:
     """Passes progress on, from any thread, and can take back all that it passed on."""
 
     def __init__(self, progress: Progress | None) -> None:

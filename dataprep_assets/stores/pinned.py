@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dataprep_assets.errors import TransferError
-from dataprep_assets.stores.given import Given
+from dataprep_assets.stores.given import ReversibleProgress
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, no_object
 
 _TRIES = 3
@@ -29,7 +29,7 @@ def download_pinned(
         info = head()
         if info is None:
             raise no_object(label)
-        given = Given(progress)
+        given = ReversibleProgress(progress)
         try:
             return replace(info, sha256=fetch(info, given))
         except ConflictError:

@@ -22,7 +22,7 @@ _READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class PreflightStep:
     """One line of the report. `error` is empty for a success, and says what to fix otherwise."""
 
     name: str
@@ -35,7 +35,7 @@ class Step:
         return self.tried and not self.error
 
 
-def preflight(store: Store) -> Iterator[Step]:
+def preflight(store: Store) -> Iterator[PreflightStep]:
     """Try the store step by step; a step that needs a failed one is not tried. The scratch prefix is always removed."""
     scratch = f"{SCRATCH}{secrets.token_hex(8)}/"
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +44,7 @@ def preflight(store: Store) -> Iterator[Step]:
         for name, needs, do in trial.steps():
             if failed & needs:
                 failed.add(name)
-                yield Step(name=name, tried=False)
+                yield PreflightStep(name=name, tried=False)
                 continue
             step = _tried(name, do)
             if not step.ok:
@@ -54,7 +54,7 @@ def preflight(store: Store) -> Iterator[Step]:
             yield _tried("delete", trial.delete)
 
 
-def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[Step]:
+def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[PreflightStep]:
     """Try what a reader needs, on an existing object; nothing is written.
 
     ``known`` are keys that may exist, tried first, because a place may refuse to be listed.
@@ -79,14 +79,14 @@ def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[Step]
 
     yield (step := _tried("credentials and an object", find))
     for name, do in (("read", read), ("range read", last)):
-        yield _tried(name, do) if step.ok else Step(name=name, tried=False)
+        yield _tried(name, do) if step.ok else PreflightStep(name=name, tried=False)
 
 
-def _tried(name: str, do: Callable[[], str | None]) -> Step:
+def _tried(name: str, do: Callable[[], str | None]) -> PreflightStep:
     try:
-        return Step(name=name, error=do() or "")
+        return PreflightStep(name=name, error=do() or "")
     except (DataprepError, OSError) as error:
-        return Step(name=name, error=str(error))
+        return PreflightStep(name=name, error=str(error))
 
 
 class _Trial:

@@ -33,7 +33,7 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError, IntegrityError, TransferError
 from dataprep_assets.stores import ranged
-from dataprep_assets.stores.given import Given
+from dataprep_assets.stores.given import ReversibleProgress
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.retry import RetryPolicy
@@ -171,7 +171,7 @@ class S3Store(Store):
                 key=key,
                 size=size,
                 sha256=sha256,
-                given=Given(progress),
+                given=ReversibleProgress(progress),
                 part_bytes=self._part_bytes,
                 workers=self._workers,
             )

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.stores.given import Given
+from dataprep_assets.stores.given import ReversibleProgress
 from dataprep_assets.stores.retry import RetryableError
 from dataprep_assets.stores.s3_api import RefusedError
 from dataprep_assets.stores.s3_bucket import S3Bucket
 from dataprep_assets.stores.s3_etag import COMPOSITE, DIGEST, composite, etag_of, is_opaque, plain_md5
 from dataprep_assets.stores.store import ObjectInfo
-from dataprep_assets.stores.upload import Lanes, Part, PartBody, plan_parts, send_parts
+from dataprep_assets.stores.upload import Lanes, PartBody, UploadPart, plan_parts, send_parts
 
 # A store that answers a completion with one of these has lost parts that it had accepted.
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "InvalidRequest"}
@@ -191,7 +191,7 @@ class Upload:
     key: str
     size: int
     sha256: str
-    given: Given
+    given: ReversibleProgress
     part_bytes: int
     workers: int
 
@@ -208,7 +208,7 @@ class Upload:
             upload = bucket.create_upload(self.key, {DIGEST: self.sha256})
         lanes, stop = Lanes(self.workers), threading.Event()
 
-        def send(part: Part, view: memoryview) -> Sent:
+        def send(part: UploadPart, view: memoryview) -> Sent:
             sent = _already_there(part, view, there)
             if sent is None:
                 sent = send_part(bucket, self.key, upload, part.number, view, lanes=lanes, stop=stop)
@@ -231,7 +231,7 @@ class Upload:
             bucket.abort_quietly(name, upload)
             raise
 
-    def _left_over(self, name: str, parts: Sequence[Part]) -> tuple[str | None, dict[int, tuple[int, str]]]:
+    def _left_over(self, name: str, parts: Sequence[UploadPart]) -> tuple[str | None, dict[int, tuple[int, str]]]:
         """The latest unfinished upload of this key whose parts fit, with them; all others that have parts are aborted.
 
         One without parts is left to a sweep: another machine may just have begun it.
@@ -252,7 +252,7 @@ class Upload:
         return chosen, there
 
 
-def _already_there(part: Part, view: memoryview, there: Mapping[int, tuple[int, str]]) -> Sent | None:
+def _already_there(part: UploadPart, view: memoryview, there: Mapping[int, tuple[int, str]]) -> Sent | None:
     size, etag = there.get(part.number, (-1, ""))
     if size != part.bytes or hashlib.md5(view, usedforsecurity=False).hexdigest() != etag:
         return None

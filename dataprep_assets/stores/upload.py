@@ -38,7 +38,7 @@ class SlowError(RetryableError):
 
 
 @dataclass(frozen=True)
-class Part:
+class UploadPart:
     """The bytes [start, stop) of a file, as part `number` (from 1) of an upload."""
 
     number: int
@@ -65,7 +65,7 @@ class Piece:
         return self.stop - self.start
 
 
-def plan_parts(size: int, *, part_bytes: int) -> list[Part]:
+def plan_parts(size: int, *, part_bytes: int) -> list[UploadPart]:
     """Cut `size` bytes into equal parts but the last (R2's rule): at least 5 MiB each, at most 10,000.
 
     Parts are `part_bytes` long, or as many whole MiB as 10,000 of them need. Raises ConfigError for parts under 5 MiB,
@@ -78,9 +78,9 @@ def plan_parts(size: int, *, part_bytes: int) -> list[Part]:
     return cut(size, max(part_bytes, _whole_mib(-(-size // MAX_PARTS))))
 
 
-def cut(size: int, step: int) -> list[Part]:
+def cut(size: int, step: int) -> list[UploadPart]:
     """Cut `size` bytes into parts of `step` bytes and what is left."""
-    return [Part(n, start, min(start + step, size)) for n, start in enumerate(range(0, size, step), 1)]
+    return [UploadPart(n, start, min(start + step, size)) for n, start in enumerate(range(0, size, step), 1)]
 
 
 def plan_concatenation(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
@@ -115,8 +115,8 @@ def _whole_mib(size: int) -> int:
 
 def send_parts(
     path: Path,
-    parts: Sequence[Part],
-    send: Callable[[Part, memoryview], T],
+    parts: Sequence[UploadPart],
+    send: Callable[[UploadPart, memoryview], T],
     *,
     sha256: str,
     lanes: int,
@@ -153,14 +153,14 @@ def send_parts(
 class _OrderedReader:
     """Hands out the parts of a file in order, to many threads, and digests them."""
 
-    def __init__(self, *, path: Path, stream: io.FileIO, parts: Sequence[Part]) -> None:
+    def __init__(self, *, path: Path, stream: io.FileIO, parts: Sequence[UploadPart]) -> None:
         self.path = path
         self.digest = hashlib.sha256()
         self._stream = stream
         self._parts = iter(parts)
         self._lock = threading.Lock()
 
-    def read_next(self, buffer: bytearray) -> Part | None:
+    def read_next(self, buffer: bytearray) -> UploadPart | None:
         with self._lock:
             # Reading and digesting are both under the lock: a digest needs the bytes in order. Sending is not.
             part = next(self._parts, None)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.documents import Documents, sampled
+from dataprep_assets.documents.documents import FileDocuments, sampled
 from dataprep_assets.documents.selection import Selected, with_tokens
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.formats import document_ends, flat_bins
@@ -122,7 +122,7 @@ def _write_all(file: Any, data: bytes) -> None:
 class _Encoded:
     """Documents that are in the stream, and their bytes of it."""
 
-    documents: Documents
+    documents: FileDocuments
     data: bytes
 
 
@@ -199,7 +199,7 @@ class _Counting:
     def _has_texts(self, part: SourcePart) -> bool:
         return any(block.texts for block in part.read_records(self._plan.fields))
 
-    def _counted(self, selected: Selected) -> Documents:
+    def _counted(self, selected: Selected) -> FileDocuments:
         """The documents that are kept; the others are counted."""
         self._dropped += selected.dropped
         self.retracted |= selected.retracted
@@ -255,7 +255,7 @@ class _Counting:
         # the join put a BOS after the last document
         return self._before + block[: len(block) - len(self._before)] if self._before else block
 
-    def _recheck_sample(self, documents: Documents, ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> None:
+    def _recheck_sample(self, documents: FileDocuments, ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> None:
         if self._plan.sample_rate <= 0:
             return
         for index in sampled(documents.rows, self._part.sha256, self._plan.sample_rate):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.documents import Documents
+from dataprep_assets.documents.documents import FileDocuments
 from dataprep_assets.documents.retractions import hex_ids
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
@@ -134,7 +134,7 @@ def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
     if line is None or (part := files.get(line["file"])) is None:
         return
     for block in part.read_records(plan.fields):
-        documents = Documents.of(block, plan.ids)
+        documents = FileDocuments.of(block, plan.ids)
         for at in np.flatnonzero(selection.listed(documents)).tolist():
             yield part.label, int(documents.rows[at]), documents.texts[at]
             found += 1

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.bounds import alive, json_of
-from dataprep_assets.documents.documents import Documents
+from dataprep_assets.documents.documents import FileDocuments
 from dataprep_assets.documents.selection import Selection, with_tokens
 from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
@@ -44,7 +44,7 @@ class IndexCheck:
     ids: DocumentIds | None
     stored: NDArray[np.uint64] | None
 
-    def differences(self, documents: Documents, file: int, first: int, label: str) -> Iterator[str]:
+    def differences(self, documents: FileDocuments, file: int, first: int, label: str) -> Iterator[str]:
         """How the index differs from some documents of a source file, at most one sentence of each kind.
 
         Args:
@@ -193,7 +193,7 @@ def round_trip(
     chosen = _chosen(receipt, samples)
     reference = ReferenceEngine(bundle, facts.special_tokens)
     around = _Around(facts.separator_id, facts.bos_id, max_tokens)
-    layout = _Layout(tokens, ends, around, reference.encode, encode or reference.encode)
+    layout = _StreamLayout(tokens, ends, around, reference.encode, encode or reference.encode)
     ids = selection.ids
     stored = open_ids(directory / IDS, len(ends)) if ids is not None else None
     fields = RecordFields(text_field, ids.id_field if ids is not None else None)
@@ -277,7 +277,7 @@ class _Around:
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _StreamLayout:
     """The stored stream, and how texts are laid out in it."""
 
     tokens: NDArray[Any]
@@ -311,7 +311,7 @@ class _Layout:
 def _differences(
     reading: _Reading,
     part: SourcePart,
-    layout: _Layout,
+    layout: _StreamLayout,
     fields: RecordFields,
     index: IndexCheck,
     selection: Selection,
@@ -349,7 +349,9 @@ def _differences(
         yield f"{part.label}: sha256 of the file is {digest} now, the receipt says {reading.line['sha256']}"
 
 
-def _lengths(documents: Documents, reading: _Reading, layout: _Layout, index: IndexCheck) -> NDArray[np.uint64]:
+def _lengths(
+    documents: FileDocuments, reading: _Reading, layout: _StreamLayout, index: IndexCheck
+) -> NDArray[np.uint64]:
     """Whether each document has tokens, as numbers; those that the index does not know are encoded."""
     held = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
     known = np.isin(documents.rows, held)

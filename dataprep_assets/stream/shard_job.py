@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepError, together
-from dataprep_assets.execution.jobs import DirectoryJob, Outcome, Subject, TaskJob, run_and_sweep, run_tasks
-from dataprep_assets.execution.pool import ON_PROCESSES, Engine
+from dataprep_assets.execution.jobs import DirectoryJob, Outcome, TaskJob, TaskSubject, run_and_sweep, run_tasks
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
@@ -40,7 +40,7 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module, because workers import it, and its arguments."""
 
 
-class FinishedOnce(Subject, Protocol):
+class FinishedOnce(TaskSubject, Protocol):
     """A shard that is current when its store has it under its key."""
 
     @property
@@ -50,7 +50,7 @@ class FinishedOnce(Subject, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pieces:
+class ShardPieces:
     """The work on a shard that has to be made: its files, each a task, then one task that makes the shard of them.
 
     Attributes:
@@ -76,7 +76,7 @@ class ShardJob:
         self,
         shard: FinishedOnce,
         verify: Call,
-        begin: Callable[[ExitStack], Receipt | Pieces],
+        begin: Callable[[ExitStack], Receipt | ShardPieces],
         locks: ExitStack | None = None,
     ) -> None:
         """Prepare a shard's work.
@@ -95,7 +95,7 @@ class ShardJob:
         self._settled = False
         # what `begin` entered, such as the shard's lock; left when no worker writes below the shard any more
         self._stack = ExitStack()
-        self._pieces: Pieces | None = None
+        self._pieces: ShardPieces | None = None
         # files that are queued or at work; those that ended are below
         self._waiting: set[int] = set()
         self._results: dict[int, Any] = {}
@@ -185,14 +185,14 @@ def encoded_in_pieces(shard: TokenShard, verification: Verification, locks: Exit
         locks: Holds the shard's lock; closed when no worker writes below the shard's directory any more.
     """
 
-    def begin(stack: ExitStack) -> Receipt | Pieces:
+    def begin(stack: ExitStack) -> Receipt | ShardPieces:
         staged = stack.enter_context(staging(shard.directory, shard.staging_key))
         # asked again under the lock: another run may have made it while this one waited
         if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt
         found = {piece: finished_part(staged, piece) for piece in range(len(shard.files))}
-        return Pieces(
+        return ShardPieces(
             names=("encode", "seal"),
             tasks={
                 piece: (encode_into, (shard.plan, part, staged, piece))
@@ -318,7 +318,7 @@ def build_token_bins(
     shards: Sequence[TokenShard],
     *,
     workers: int | None,
-    engine: Engine = ON_PROCESSES,
+    engine: TaskEngine = ON_PROCESSES,
     verification: Verification = "full",
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,

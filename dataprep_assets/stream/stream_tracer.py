@@ -11,7 +11,7 @@ from typing import Any
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, NotFoundError
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.place import Locate, Place
+from dataprep_assets.graph.place import Locate, TokenRange
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question, SourceBytes, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
@@ -192,7 +192,7 @@ class StreamTracer(Tracer):
         span = self.index.span(shard, document)
         file, row = self.index.source(shard, document)
         places = [
-            Place(
+            TokenRange(
                 artifact=str(shard.handle.artifact),
                 file=TOKENS,
                 start=span.shard_start,
@@ -221,7 +221,7 @@ class StreamTracer(Tracer):
     def _bundle(self) -> TokenizerBundle:
         return self._load_bundle()
 
-    def _text(self, shard: IndexedShard, place: Place) -> str:
+    def _text(self, shard: IndexedShard, place: TokenRange) -> str:
         facts = shard.facts
         before, after = facts.bos_id is not None, facts.separator_id is not None
         return self._bundle.decode(shard.read(place.start + before, place.stop - after))

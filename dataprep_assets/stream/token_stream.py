@@ -23,7 +23,7 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.first_rows import FirstRows
-from dataprep_assets.sources.input_format import AS_NAMED, Reading, RowReader
+from dataprep_assets.sources.input_format import AS_NAMED, ReadOptions, RowReader
 from dataprep_assets.sources.records import Block, RecordFields, RecordReader, read_records
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.sources.rows import read_rows
@@ -129,7 +129,7 @@ class SourcePart:
     rows: RowRange | None = None
     digests: SourceDigests = PLAIN
     max_record_bytes: int = MAX_RECORD_BYTES
-    reading: Reading = AS_NAMED
+    reading: ReadOptions = AS_NAMED
     ruled_out: RuledOut | None = None
 
     @classmethod
@@ -142,7 +142,7 @@ class SourcePart:
         *,
         digests: SourceDigests = PLAIN,
         max_record_bytes: int = MAX_RECORD_BYTES,
-        reading: Reading = AS_NAMED,
+        reading: ReadOptions = AS_NAMED,
         ruled_out: RuledOut | None = None,
     ) -> Self:
         """The file `entry` of a plan at `path`, with the snapshot's digest `sha256`: the whole file, or these `rows`.

@@ -28,7 +28,7 @@ import numpy as np
 import xxhash
 
 from dataprep_assets.documents.duplicates.banding import banding_for
-from dataprep_assets.documents.duplicates.candidates import Documents
+from dataprep_assets.documents.duplicates.candidates import CandidateSet
 from dataprep_assets.documents.duplicates.kept_set import (
     Compared,
     KeptSet,
@@ -105,7 +105,7 @@ def _known(work: Path) -> Compared:
 
 
 def _joined(made: Sequence[SignedShard], known: Compared | None, appended: bool) -> KeptSet:
-    documents = Documents(made, [np.ones(one.rows, np.bool_) for one in made])
+    documents = CandidateSet(made, [np.ones(one.rows, np.bool_) for one in made])
     zero = np.zeros(1, np.int64)
     orders = [
         ShardOrder(split=0, starts=zero, files=zero + at, ages=zero + (appended and at == len(made) - 1))

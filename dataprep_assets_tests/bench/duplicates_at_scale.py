@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.duplicates.candidates import Documents
+from dataprep_assets.documents.duplicates.candidates import CandidateSet
 from dataprep_assets.documents.duplicates.kept_set import Priority, ShardOrder, kept_set
 from dataprep_assets.documents.duplicates.signatures import (
     DIGESTS,
@@ -70,7 +70,7 @@ def join(folder: Path) -> int:
         for one in sorted(folder.iterdir(), key=lambda one: int(one.name))
         for rows in [(one / ENDS).stat().st_size // 8]
     ]
-    documents = Documents(shards, [np.ones(one.rows, np.bool_) for one in shards])
+    documents = CandidateSet(shards, [np.ones(one.rows, np.bool_) for one in shards])
     zero = np.zeros(1, np.int64)
     orders = [ShardOrder(split=0, starts=zero, files=zero + at, ages=zero) for at in range(len(shards))]
     priority = Priority(documents=documents, shards=orders, by_split=False)

@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np
 
 from dataprep_assets.serving.permutation import Permutation
-from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, revised
+from dataprep_assets.serving.revise import DocumentEnds, FoundSource, Wanted, revised
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.source_order import PackTable
 from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
@@ -43,7 +43,7 @@ def histories(count: int) -> list[str]:
     ]
 
 
-def _no_documents(content: str) -> Documents:
+def _no_documents(content: str) -> DocumentEnds:
     raise AssertionError(content)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets.serving.seen import Ledger, documents_of_step
+from dataprep_assets.serving.seen import SeenLedger, documents_of_step
 from dataprep_assets.serving.training_data import TrainingData
 from dataprep_assets_tests import fresh_environment
 
@@ -186,7 +186,7 @@ def compare_with_the_loop(project: Path, outs: dict[str, str]) -> None:
         for path in folder.iterdir()
         for row, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
     }
-    ledger = Ledger(TrainingData(project / ".dataprep" / "artifacts", "my_run"))
+    ledger = SeenLedger(TrainingData(project / ".dataprep" / "artifacts", "my_run"))
     seen = {step: documents_of_step(ledger, step) for step in range(200)}
     wrote = [json.loads(line) for line in (project / "read.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(wrote) == 100 * 8 + 100 * 12

@@ -18,7 +18,7 @@ import yaml
 
 from dataprep_assets.project import at
 from dataprep_assets.project_template import write_project
-from dataprep_assets.project_template.deployment import Place, write_deployment
+from dataprep_assets.project_template.deployment import DeployTarget, write_deployment
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.deploy.chart import KUBERNETES, OPERATORS, PLACES, literals, render, run_job
 
@@ -44,7 +44,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     write_project(root)
     if request.param == "src":
         in_src(root)
-    for place in Place:
+    for place in DeployTarget:
         write_deployment(root, place)
     return root
 
@@ -65,12 +65,12 @@ def test_no_file_names_our_own_project(project: Path) -> None:
 
 def test_a_second_place_leaves_what_was_written_and_brings_what_is_missing(tmp_path: Path) -> None:
     write_project(root := tmp_path / "night_corpora")
-    write_deployment(root, Place.KUBERNETES)
+    write_deployment(root, DeployTarget.KUBERNETES)
     own = {name: root / "deploy" / name for name in (".gitignore", "requirements.txt", "dagster-webserver")}
     for path in own.values():
         path.write_text("mine\n")
     (root / "deploy" / "Dockerfile").unlink()
-    brought = write_deployment(root, Place.COMPOSE)
+    brought = write_deployment(root, DeployTarget.COMPOSE)
     assert {path.read_text() for path in own.values()} == {"mine\n"}
     assert root / "deploy" / "Dockerfile" in brought
     assert not set(own.values()) & set(brought)
@@ -185,7 +185,7 @@ def test_a_node_of_slurm_runs_the_project_by_a_venv_by_modules_and_in_a_containe
     """The script that sbatch runs, with the variables that Slurm gives it; `test_slurm.py` has a real one."""
     root = tmp_path / "night-corpora"
     write_project(root)
-    write_deployment(root, Place.SLURM)
+    write_deployment(root, DeployTarget.SLURM)
     environment = root / "deploy" / "slurm" / "environment.sh"
     assert f"#{ENVIRONMENTS[kind]}" in environment.read_text()
     text = environment.read_text().replace(f"#{ENVIRONMENTS[kind]}", ENVIRONMENTS[kind])

@@ -21,7 +21,7 @@ from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.project_template import write_project
-from dataprep_assets.project_template.deployment import Place, write_deployment
+from dataprep_assets.project_template.deployment import DeployTarget, write_deployment
 from dataprep_assets_tests.deploy.cluster import SCRIPTS, Cluster, deployment
 from dataprep_assets_tests.project import sample_attributes
 from dataprep_assets_tests.samples import SAMPLE
@@ -75,7 +75,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("services")
     project = folder / "night-corpora"
     write_project(project)
-    write_deployment(project, Place.COMPOSE)
+    write_deployment(project, DeployTarget.COMPOSE)
     (project / "downstream.py").write_text(DOWNSTREAM)
     with deployment(folder / "cluster", project, PYTHONPATH=str(project)) as running:
         _set_pools(running)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.documents.duplicates.banding import banding_for
-from dataprep_assets.documents.duplicates.candidates import Documents
+from dataprep_assets.documents.duplicates.candidates import CandidateSet
 from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet, Priority, ShardOrder, kept_set
 from dataprep_assets.documents.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
 
@@ -55,11 +55,11 @@ def decided(
     across: str = "ignore",
     known: Compared | None = None,
     threshold: float = 0.8,
-) -> tuple[KeptSet, Documents]:
+) -> tuple[KeptSet, CandidateSet]:
     """The kept set of texts in shards, each of one file."""
     made = [signed(folder / f"{number}", texts, settings) for number, texts in enumerate(shards)]
     taken = [one.digests[:, :2].any(axis=1) for one in made]
-    documents = Documents(made, taken)
+    documents = CandidateSet(made, taken)
     order = [
         ShardOrder(
             split=0 if splits is None else splits[number],

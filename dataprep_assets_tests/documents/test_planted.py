@@ -2,7 +2,7 @@
 
 import pytest
 
-from dataprep_assets.documents.planted import Case, Counts, by_kind, found_of
+from dataprep_assets.documents.planted import Case, PlantedCounts, by_kind, found_of
 from dataprep_assets.documents.taggers import TAGGERS
 from dataprep_assets.documents.tagging import named_tagger
 
@@ -40,6 +40,6 @@ def test_recall_and_precision_are_shares_of_what_was_planted_and_of_what_was_tak
 
     cases = [*(case(text, positive=True) for text in ("x", "xx", "y", "x")), case("xy", positive=False)]
     counts = found_of(cases, lambda texts: {"x": [text.count("x") for text in texts]}, ["x marks"])
-    assert counts == {"exes, plain": Counts(planted=4, found=3, negatives=1, mistaken=1)}
+    assert counts == {"exes, plain": PlantedCounts(planted=4, found=3, negatives=1, mistaken=1)}
     (one,) = by_kind(counts).values()
     assert (one.recall, one.precision) == (0.75, 0.75)

@@ -24,7 +24,7 @@ from dataprep_assets.graph.proof_level import EVERY_DOCUMENT, SAMPLE, Level
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.notes.component import PackedCohorts
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile, PackedRowsWriter
 from dataprep_assets_tests.drill.box import Box, Target, reseal, write
 from dataprep_assets_tests.drill.datasets import (
     SEPARATOR,
@@ -85,7 +85,7 @@ def _write_cohort(folder: Path, ids: Ids) -> None:
     shape = file.shape
     for block in file.blocks(shape.batch_rows):
         held = ids[at : at + len(block.tokens)].astype(np.int32)
-        blocks.append(RowBlock(tokens=held, segments=block.segments, offsets=block.offsets))
+        blocks.append(PackedRowBlock(tokens=held, segments=block.segments, offsets=block.offsets))
         at += len(held)
     path.unlink()
     with PackedRowsWriter(path, shape) as writer:

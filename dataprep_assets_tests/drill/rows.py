@@ -18,7 +18,7 @@ import zstandard
 
 from dataprep_assets.formats import array_record, document_ends, megatron, npy_shards, sample_ids, tfrecord
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile, PackedRowsWriter
 from dataprep_assets_tests.drill.box import Box, Target, edit_receipt, reseal, write
 from dataprep_assets_tests.drill.bytes_of_files import files_of
 from dataprep_assets_tests.drill.faults import Apply, Fault, InapplicableError
@@ -200,7 +200,7 @@ def _write_arrow(path: Path, rows: Rows) -> None:
             blocks = [block for _, block in rows[first : first + shape.batch_rows]]
             segments = [block.segments for block in blocks]
             writer.write(
-                RowBlock(
+                PackedRowBlock(
                     tokens=np.concatenate([block.tokens for block in blocks]),
                     segments=np.concatenate(segments),
                     offsets=np.concatenate([[0], np.cumsum([len(one) for one in segments])]).astype(np.int64),
@@ -210,7 +210,7 @@ def _write_arrow(path: Path, rows: Rows) -> None:
 
 def _shift_block(row: Any) -> Any:
     shape, block = row
-    return shape, RowBlock(tokens=np.roll(block.tokens, 1), segments=block.segments, offsets=block.offsets)
+    return shape, PackedRowBlock(tokens=np.roll(block.tokens, 1), segments=block.segments, offsets=block.offsets)
 
 
 LINES = RowFile(_lines, lambda path, rows: write(path, b"".join(rows)), _ids_in_json)

@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.execution.pool import Engine
+from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.integrity import artifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.stream.shard_job import build_token_bins
@@ -18,7 +18,7 @@ from dataprep_assets_tests.bench.engines import shards
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 
-ABSENT = Engine("ray")
+ABSENT = TaskEngine("ray")
 
 
 @pytest.fixture(autouse=True)

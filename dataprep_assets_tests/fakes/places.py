@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.stores.connect import GcsPlace, LocalPlace, Place, S3Place
+from dataprep_assets.stores.connect import GcsPlace, LocalPlace, S3Place, StoreAddress
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -24,7 +24,7 @@ class Places:
         self._folder, self._s3, self._stack, self._environment = folder, s3, stack, environment
         self._gcs: str | None = None
 
-    def new(self, kind: str, prefix: str = "some/prefix") -> Place:
+    def new(self, kind: str, prefix: str = "some/prefix") -> StoreAddress:
         """An empty place of this kind."""
         if kind == "folder":
             return LocalPlace(root=self._folder / "folders" / uuid.uuid4().hex)

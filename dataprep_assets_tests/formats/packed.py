@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 
 Rows = dict[str, npt.NDArray[Any]]
 
@@ -45,9 +45,9 @@ def packed_rows(rows: int, length: int, seed: int = 0) -> Rows:
     }
 
 
-def columns_of(rows: Rows) -> tuple[Column, ...]:
+def columns_of(rows: Rows) -> tuple[FeatureColumn, ...]:
     """The declaration that these arrays fulfil."""
-    return tuple(Column(name=name, length=v.shape[1], dtype=str(v.dtype)) for name, v in rows.items())
+    return tuple(FeatureColumn(name=name, length=v.shape[1], dtype=str(v.dtype)) for name, v in rows.items())
 
 
 def assert_same(found: Mapping[str, npt.NDArray[Any]], expected: Rows) -> None:

@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import array_record, example, tfds, tfrecord
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.formats.tfds import DatasetInfo
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD, ShardCount
 
 _TOTAL = re.compile(r"-[0-9]+-of-(?P<total>[0-9]+)$")
 
 
-def decode_tfrecord(path: Path, columns: Sequence[Column]) -> ShardCount:
+def decode_tfrecord(path: Path, columns: Sequence[FeatureColumn]) -> ShardCount:
     """Decode every record of a TFRecord file; FormatError with file, record and byte."""
     found = payload_bytes = 0
     for record in tfrecord.records(path):
@@ -35,7 +35,7 @@ def decode_tfrecord(path: Path, columns: Sequence[Column]) -> ShardCount:
     return ShardCount(records=found, payload_bytes=payload_bytes)
 
 
-def decode_array_record(path: Path, columns: Sequence[Column]) -> ShardCount:
+def decode_array_record(path: Path, columns: Sequence[FeatureColumn]) -> ShardCount:
     """Decode every record of an ArrayRecord file; FormatError with file and record."""
     found = payload_bytes = 0
     for payload in array_record.records(path):
@@ -47,7 +47,7 @@ def decode_array_record(path: Path, columns: Sequence[Column]) -> ShardCount:
 
 
 def read_batches(
-    path: Path, columns: Sequence[Column], *, rows: int = ROWS_PER_SHARD
+    path: Path, columns: Sequence[FeatureColumn], *, rows: int = ROWS_PER_SHARD
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
     """The columns of up to `rows` rows of a TFRecord file at a time: name to array of shape `(rows, length)`."""
     records = tfrecord.records(path)

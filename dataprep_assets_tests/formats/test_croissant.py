@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.formats import croissant
-from dataprep_assets.formats.croissant import Column
+from dataprep_assets.formats.croissant import ParquetColumn
 
 DIGEST = "0123456789abcdef" * 4
 ROWS = "view/data/train-00000-of-00001.parquet"
-IDS = [Column(name="ids", about="Ids.")]
+IDS = [ParquetColumn(name="ids", about="Ids.")]
 DESCRIBED: croissant.Node = {
     "name": "letters",
     "description": "Letters that nobody sent.",

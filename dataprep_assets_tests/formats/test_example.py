@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import example
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets_tests.formats import packed
 from dataprep_assets_tests.formats.packed import Rows, assert_same, columns_of, entry, field, packed_rows
 from dataprep_assets_tests.readers.tensorflow import example_payloads, int64_values, parsed_examples
@@ -120,8 +120,8 @@ def test_columns_may_be_in_any_order_in_a_payload() -> None:
     assert_same(example.decode_rows(payloads, columns_of(rows)), rows)
 
 
-A = Column(name="a", length=3)
-B = Column(name="b", length=2)
+A = FeatureColumn(name="a", length=3)
+B = FeatureColumn(name="b", length=2)
 GOOD_A, GOOD_B = entry(b"a", [1, 300, 70_000]), entry(b"b", [4, 5])
 
 
@@ -238,4 +238,4 @@ def test_arrays_that_are_no_batch_of_rows_are_refused() -> None:
 @pytest.mark.parametrize(("name", "length", "dtype"), [("", 1, "int32"), ("a", 0, "int32"), ("a", 1, "uint16")])
 def test_columns_that_cannot_be_are_refused(name: str, length: int, dtype: str) -> None:
     with pytest.raises(FormatError, match="a column has a name"):
-        Column(name=name, length=length, dtype=dtype)
+        FeatureColumn(name=name, length=length, dtype=dtype)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.packed_sft import PackedRows, open_packed, row_defects, token_ids, write_bins
+from dataprep_assets.formats.packed_sft import PackedSftRows, open_packed, row_defects, token_ids, write_bins
 from dataprep_assets.packing.algorithms import pack
 from dataprep_assets_tests.packing.excerpt import as_lists
 
@@ -83,10 +83,10 @@ def test_an_id_beyond_the_dtype_is_refused_not_wrapped() -> None:
         token_ids(np.array([7, 2**31], np.uint32), "x")
 
 
-def _rows(row: list[int], mask: list[int], starts: list[int], before: int = 3) -> PackedRows:
+def _rows(row: list[int], mask: list[int], starts: list[int], before: int = 3) -> PackedSftRows:
     """A sound row, and after it the given one."""
     sound = [1, 2, 3][:before]
-    return PackedRows(
+    return PackedSftRows(
         tokens=np.array(sound + row, np.int32),
         mask=np.array([1, 1, 0][:before] + mask, np.uint8),
         starts=np.array([0, *starts], np.int32),

@@ -11,7 +11,7 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import example, tfds, tfrecord
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.formats.tfds import DatasetInfo, Split
 from dataprep_assets_tests.formats import packed, shard_reader
 from dataprep_assets_tests.formats.packed import Rows, columns_of, packed_rows
@@ -243,7 +243,7 @@ def test_a_directory_named_otherwise_is_only_found_by_its_path(tmp_path: Path) -
         {"file_format": "riegeli"},
         {"splits": ()},
         {"columns": ()},
-        {"columns": (Column(name="a", length=1), Column(name="a", length=2))},
+        {"columns": (FeatureColumn(name="a", length=1), FeatureColumn(name="a", length=2))},
     ],
 )
 def test_a_description_that_tfds_would_not_take_cannot_be_made(changes: dict[str, Any]) -> None:
@@ -251,7 +251,7 @@ def test_a_description_that_tfds_would_not_take_cannot_be_made(changes: dict[str
         name="notes",
         version="1.0.0",
         splits=(Split(name="train", shard_lengths=(1,), num_bytes=1),),
-        columns=(Column(name="a", length=1),),
+        columns=(FeatureColumn(name="a", length=1),),
     )
     with pytest.raises(FormatError):
         replace(good, **changes)

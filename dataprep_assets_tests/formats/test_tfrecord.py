@@ -11,7 +11,7 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import example, tfrecord
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.formats.tfrecord import ShardCount
 from dataprep_assets_tests.formats import packed, shard_reader
 from dataprep_assets_tests.formats.packed import assert_same, columns_of, packed_rows
@@ -178,7 +178,7 @@ def _replace(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-A = Column(name="a", length=2)
+A = FeatureColumn(name="a", length=2)
 
 
 def _rows(*values: list[int]) -> list[bytes]:

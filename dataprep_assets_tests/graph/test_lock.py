@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
-from dataprep_assets.graph.lock import Counts, lock_bytes, lock_dataset, lock_of_receipts, parse_lock
+from dataprep_assets.graph.lock import LockCounts, lock_bytes, lock_dataset, lock_of_receipts, parse_lock
 from dataprep_assets.graph.lock_difference import difference
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.verify import receipts_below
@@ -43,7 +43,7 @@ def test_a_lock_has_every_artifact_with_its_content_and_its_source_files_with_th
     assert certificate["reference"] == lock.artifacts["token_bins/train-00000"].settings["reference"] == tables
     lines = {name: line for one in lock.artifacts.values() for name, line in one.files.items()}
     assert len(lines) == lock.files == 9
-    total = sum((line.counts for line in lines.values()), Counts())
+    total = sum((line.counts for line in lines.values()), LockCounts())
     ledgers = [r.ledger for r in receipts.values() if r.artifact == "token_bins" and r.ledger]
     assert (total.documents, total.tokens) == (sum(g.documents for g in ledgers), sum(g.tokens for g in ledgers))
     assert lines[TRAIN].sha256 == lock.artifacts["snapshot/train-00000"].sources[TRAIN]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceFile, lock_bytes, lock_dataset, parse_lock
+from dataprep_assets.graph.lock import Lock, LockCounts, Locked, LockedFile, lock_bytes, lock_dataset, parse_lock
 from dataprep_assets.graph.lock_difference import LockDifference, difference
 from dataprep_assets.graph.privacy import Privacy
 from dataprep_assets.integrity.receipt import Content
@@ -121,7 +121,7 @@ def rows(ranges: Mapping[str, tuple[str, int]]) -> Lock:
             f"rl_jsonl/code-{i:05d}": Locked(
                 key=name,
                 content=Content(name),
-                files={name: SourceFile(sha256=digest, counts=Counts(documents=count))},
+                files={name: LockedFile(sha256=digest, counts=LockCounts(documents=count))},
             )
             for i, (name, (digest, count)) in enumerate(ranges.items())
         },
@@ -138,7 +138,7 @@ def test_rows_of_a_file_are_added_up_whatever_the_cut() -> None:
 
 def test_a_dataset_without_counted_files_is_compared_by_its_partitions() -> None:
     def months(documents: int) -> Lock:
-        counts = {"2011-01": Counts(documents=5), "2011-02": Counts(documents=documents)}
+        counts = {"2011-01": LockCounts(documents=5), "2011-02": LockCounts(documents=documents)}
         entries = {
             f"{kind}/{month}": Locked(key=f"{count}", content=Content(f"{count}"), counts=count)
             for kind in ("cohort_shards", "packed_cohorts")

@@ -8,12 +8,21 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.graph.lock import Counts, Lock, Locked, SourceFile, lock_bytes, lock_dataset, parse_lock, read_lock
+from dataprep_assets.graph.lock import (
+    Lock,
+    LockCounts,
+    Locked,
+    LockedFile,
+    lock_bytes,
+    lock_dataset,
+    parse_lock,
+    read_lock,
+)
 from dataprep_assets.integrity.receipt import Content
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 
 FILES = {
-    name: SourceFile(sha256=digest * 64, counts=Counts(rows=3, documents=2, tokens=90))
+    name: LockedFile(sha256=digest * 64, counts=LockCounts(rows=3, documents=2, tokens=90))
     for name, digest in (("train/a.jsonl", "a"), ("train/é b.jsonl[1:7]", "b"))
 }
 DIGESTS = {name: file.sha256 for name, file in FILES.items()}
@@ -32,7 +41,7 @@ LOCK = Lock(
             settings={"a": {"b": [1, None]}},
             sources={**DIGESTS, "tokenizer": "t" * 64},
             libraries={"numpy": "2"},
-            counts=Counts(rows=6, documents=4, tokens=180),
+            counts=LockCounts(rows=6, documents=4, tokens=180),
             files=FILES,
         ),
     },

@@ -15,7 +15,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.stores.connect import Place
+from dataprep_assets.stores.connect import StoreAddress
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import ObjectInfo, Store
 from dataprep_assets_tests import forked
@@ -34,7 +34,7 @@ CONDITIONAL = ("folder", "moto", "gcs")
 """Swift has no conditional replacement (If-Match), so it is tried with first publications only."""
 
 
-def opened(place: Place, root: Path, budget: int | None = None) -> BucketArtifacts:
+def opened(place: StoreAddress, root: Path, budget: int | None = None) -> BucketArtifacts:
     return BucketArtifacts(root, place, place.url, budget)
 
 
@@ -48,7 +48,7 @@ def build(store: ArtifactStore, files: dict[str, bytes], key: str, artifact: Art
     return ensure(Recipe(artifact=artifact, key=key), store, write)
 
 
-def contents(place: Place, below: str = "") -> dict[str, bytes]:
+def contents(place: StoreAddress, below: str = "") -> dict[str, bytes]:
     """Key → bytes of everything in the place but receipts."""
     store = place()
     return {

@@ -10,7 +10,7 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import Part
+from dataprep_assets.integrity.artifacts import FileRef
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.stores.connect import GcsPlace, LocalPlace
@@ -71,7 +71,7 @@ def test_a_joined_file_is_made_by_the_server_of_published_parts(kind: str, serve
     parts = []
     for shard, data in zip(shards, datas, strict=True):
         receipt, _ = build(store, {"t.bin": data}, "s", shard)
-        parts.append(Part(shard, receipt.file("t.bin")))
+        parts.append(FileRef(shard, receipt.file("t.bin")))
     whole = Artifact(dataset="ds", name="whole")
     counts: list[int] = []
 
@@ -98,7 +98,7 @@ def test_a_joined_file_is_verified_on_another_machine_without_being_read(
         parts = []
         for number in range(3):
             shard = Artifact(dataset="ds", name="shard", partition=f"s-{number}")
-            parts.append(Part(shard, build(store, {"t.bin": b"%d" % number * 1000}, "s", shard)[0].file("t.bin")))
+            parts.append(FileRef(shard, build(store, {"t.bin": b"%d" % number * 1000}, "s", shard)[0].file("t.bin")))
         whole = Artifact(dataset="ds", name="whole")
         joining = len(server.log)
         receipt, _ = ensure(

@@ -17,11 +17,11 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt
-from dataprep_assets.stores.connect import LocalPlace, Place
+from dataprep_assets.stores.connect import LocalPlace, StoreAddress
 from dataprep_assets_tests.integrity.builds import ARTIFACT, OLD, build, killed_at, opened
 
 
-def published(tmp_path: Path, count: int, size: int) -> tuple[Place, list[Artifact]]:
+def published(tmp_path: Path, count: int, size: int) -> tuple[StoreAddress, list[Artifact]]:
     place = LocalPlace(root=tmp_path / "bucket")
     store = opened(place, tmp_path / "builder")
     artifacts = [Artifact(dataset="ds", name="shard", partition=f"s-{n}") for n in range(count)]

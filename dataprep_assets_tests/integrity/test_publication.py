@@ -11,7 +11,7 @@ import pytest
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.stores.connect import LocalPlace, Place
+from dataprep_assets.stores.connect import LocalPlace, StoreAddress
 from dataprep_assets.stores.store import ObjectInfo, Store
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.integrity.builds import (
@@ -114,7 +114,7 @@ def test_two_runs_that_publish_the_same_both_succeed(kind: str, servers: Places,
 class InterruptingPlace:
     """A place in which another machine publishes just before this one's receipt."""
 
-    place: Place
+    place: StoreAddress
     other: BucketArtifacts
     files: tuple[tuple[str, bytes], ...]
 

@@ -26,7 +26,7 @@ from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.stores.connect import Place
+from dataprep_assets.stores.connect import StoreAddress
 from dataprep_assets.stores.store import Store
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, new_bucket, new_store
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy
@@ -54,7 +54,7 @@ class Step:
 class SteppingPlace:
     """Opens the place's own store, and counts what is asked of it."""
 
-    place: Place
+    place: StoreAddress
     reached: Callable[[str], None]
 
     def __call__(self) -> Store:
@@ -92,7 +92,7 @@ def build(store: BucketArtifacts, artifact: Artifact, files: dict[str, bytes], k
 
 
 def first_machine(
-    place: Place, cache: Path, artifact: Artifact, step: Step, talk: Connection, variables: dict[str, str]
+    place: StoreAddress, cache: Path, artifact: Artifact, step: Step, talk: Connection, variables: dict[str, str]
 ) -> None:
     os.environ.update(variables)
     store = BucketArtifacts(cache, SteppingPlace(place, Stepper(step, talk)), place.url)
@@ -105,7 +105,7 @@ def first_machine(
 
 
 @contextmanager
-def stepping(place: Place, cache: Path, artifact: Artifact, step: Step) -> Iterator[tuple[Any, Connection]]:
+def stepping(place: StoreAddress, cache: Path, artifact: Artifact, step: Step) -> Iterator[tuple[Any, Connection]]:
     """The process of the first machine, and what tells that it stopped, or how it ended."""
     here, there = PROCESSES.Pipe()
     variables = {name: value for name, value in os.environ.items() if name == "STORAGE_EMULATOR_HOST"}
@@ -129,7 +129,7 @@ def preloaded() -> None:
 class Look:
     """One artifact of a place, as others see it, and a folder for their caches. The store is opened once a test."""
 
-    place: Place
+    place: StoreAddress
     store: Store
     artifact: Artifact
     folder: Path
@@ -160,7 +160,9 @@ class Look:
         assert [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")] == []
 
 
-def looks(place: Place, folder: Path, replacing: bool, points: range = range(1, 200)) -> Iterator[tuple[int, Look]]:
+def looks(
+    place: StoreAddress, folder: Path, replacing: bool, points: range = range(1, 200)
+) -> Iterator[tuple[int, Look]]:
     """An artifact of its own for each point at which the first machine stops; with `replacing`, there already."""
     store = place()
     for at in points:

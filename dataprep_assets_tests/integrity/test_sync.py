@@ -13,9 +13,9 @@ import pytest
 
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.integrity.sync import MANIFEST, Item, Sync, _receipts_last, inventory
+from dataprep_assets.integrity.sync import MANIFEST, Sync, SyncItem, _receipts_last, inventory
 from dataprep_assets.integrity.verify import verify_store
-from dataprep_assets.stores.connect import LocalPlace, Place, server_between
+from dataprep_assets.stores.connect import LocalPlace, StoreAddress, server_between
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.fakes.places import Places
@@ -32,7 +32,7 @@ SHARDS = {
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> StoreAddress:
     root = tmp_path_factory.mktemp("corpus")
     run_pipeline(sample_declaration(views=["nanogpt"]), root, 2)
     for folder in root.rglob(".staging"):
@@ -42,7 +42,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return LocalPlace(root=root)
 
 
-def filled(place: Place, files: dict[str, bytes]) -> Place:
+def filled(place: StoreAddress, files: dict[str, bytes]) -> StoreAddress:
     store = place()
     for key, data in files.items():
         store.put(key, data)
@@ -53,7 +53,7 @@ def contents(store: Store) -> dict[str, bytes]:
     return {info.key: b"".join(store.read(info.key)) for info in store.list() if info.key != MANIFEST}
 
 
-def sync(source: Place, destination: Place, work: Path, **named: Any) -> Sync:
+def sync(source: StoreAddress, destination: StoreAddress, work: Path, **named: Any) -> Sync:
     return Sync(
         source=source(), destination=destination(), work=work, server=server_between(source, destination), **named
     )
@@ -63,7 +63,7 @@ def sync(source: Place, destination: Place, work: Path, **named: Any) -> Sync:
     ("here", "there"), [("folder", "swift"), ("moto", "gcs"), ("gcs", "moto"), ("swift", "folder"), ("gcs", "folder")]
 )
 def test_a_dataset_arrives_whole_and_a_second_sync_copies_nothing(
-    here: str, there: str, servers: Places, corpus: Place, tmp_path: Path
+    here: str, there: str, servers: Places, corpus: StoreAddress, tmp_path: Path
 ) -> None:
     source, destination = corpus, servers.new(there)
     if here != "folder":
@@ -107,7 +107,7 @@ def test_what_differs_is_replaced_and_what_matches_is_not(kind: str, servers: Pl
     assert contents(destination()) == SHARDS | {"own": b"o"}
 
 
-def test_receipts_are_last_and_an_outdated_one_is_taken_away_first(corpus: Place, tmp_path: Path) -> None:
+def test_receipts_are_last_and_an_outdated_one_is_taken_away_first(corpus: StoreAddress, tmp_path: Path) -> None:
     destination = LocalPlace(root=tmp_path / "there")
     one = sync(corpus, destination, tmp_path / "work")
     order = [item.key for item in one.plan().items]
@@ -126,7 +126,7 @@ def test_receipts_are_last_and_an_outdated_one_is_taken_away_first(corpus: Place
     destination().put(f"{changed}/train.bin", b"old")
     there: list[bool] = []
 
-    def look(item: Item) -> None:
+    def look(item: SyncItem) -> None:
         there.append(destination().head(f"{changed}/{NAME}") is not None)
 
     again = sync(corpus, destination, tmp_path / "work")
@@ -151,7 +151,7 @@ def test_a_big_object_goes_in_pieces_with_one_of_them_on_the_disk(servers: Place
         assert sync(source, destination, tmp_path / "work").plan().todo == ()
 
 
-def test_a_source_that_is_not_as_its_receipt_says_is_not_copied(corpus: Place, tmp_path: Path) -> None:
+def test_a_source_that_is_not_as_its_receipt_says_is_not_copied(corpus: StoreAddress, tmp_path: Path) -> None:
     source = LocalPlace(root=tmp_path / "source")
     sync(corpus, source, tmp_path / "w").run(sync(corpus, source, tmp_path / "w").plan())
     key = "sample_corpus/token_bins/train-00000/tokens.bin"
@@ -283,7 +283,7 @@ def test_an_object_that_changes_after_the_copy_is_noticed(tmp_path: Path) -> Non
     source, destination = filled(LocalPlace(root=tmp_path / "a"), SHARDS), LocalPlace(root=tmp_path / "b")
     one = sync(source, destination, tmp_path / "work")
 
-    def spoil(item: Item) -> None:
+    def spoil(item: SyncItem) -> None:
         destination().put(item.key, b"something else")
 
     with pytest.raises(IntegrityError, match="Something else writes to it"):

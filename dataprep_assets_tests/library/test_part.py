@@ -10,7 +10,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.library.part import Part
+from dataprep_assets.library.part import PartitionSelection
 
 TRAIN = [f"train-{i:05d}" for i in range(10)]
 VAL = ["val-00000", "val-00001"]
@@ -36,43 +36,51 @@ def specs(*groups: tuple[str | None, Sequence[str]]) -> list[ArtifactSpec]:
     return [spec("manifest", None, None), *parts]
 
 
-def made(part: Part, *groups: tuple[str | None, Sequence[str]]) -> list[Sequence[str]]:
+def made(part: PartitionSelection, *groups: tuple[str | None, Sequence[str]]) -> list[Sequence[str]]:
     """The partitions of each artifact of a part."""
     return list(part.chosen(specs(*groups), LocalArtifacts(Path("nowhere"))).values())
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 20])
 def test_the_parts_of_all_processes_cover_every_partition_once(count: int) -> None:
-    parts = [made(Part(count=count, index=i), ("train", TRAIN), ("val", VAL)) for i in range(count)]
+    parts = [made(PartitionSelection(count=count, index=i), ("train", TRAIN), ("val", VAL)) for i in range(count)]
     assert sorted(key for part in parts for run in part for key in run) == TRAIN + VAL
-    one_split = [made(Part(split="train", count=count, index=i), ("train", TRAIN), ("val", VAL)) for i in range(count)]
+    one_split = [
+        made(PartitionSelection(split="train", count=count, index=i), ("train", TRAIN), ("val", VAL))
+        for i in range(count)
+    ]
     assert [key for part in one_split for run in part for key in run] == TRAIN
 
 
 def test_a_range_is_found_in_the_split_that_has_it_and_in_months() -> None:
-    assert made(Part(bounds="val-00000...val-00001"), ("train", TRAIN), ("val", VAL)) == [VAL]
-    assert made(Part(bounds="train-00002"), ("train", TRAIN), ("val", VAL)) == [["train-00002"]]
-    assert made(Part(bounds="2010-11...2011-02"), (None, MONTHS)) == [MONTHS[10:14]]
-    assert made(Part(bounds="2010-11...2011-02", count=2, index=1), (None, MONTHS)) == [["2011-01", "2011-02"]]
+    assert made(PartitionSelection(bounds="val-00000...val-00001"), ("train", TRAIN), ("val", VAL)) == [VAL]
+    assert made(PartitionSelection(bounds="train-00002"), ("train", TRAIN), ("val", VAL)) == [["train-00002"]]
+    assert made(PartitionSelection(bounds="2010-11...2011-02"), (None, MONTHS)) == [MONTHS[10:14]]
+    assert made(PartitionSelection(bounds="2010-11...2011-02", count=2, index=1), (None, MONTHS)) == [
+        ["2011-01", "2011-02"]
+    ]
 
 
 @pytest.mark.parametrize(
     ("part", "told"),
     [
         (
-            Part(bounds="train-00009...train-00001"),
+            PartitionSelection(bounds="train-00009...train-00001"),
             "--shards train-00009...train-00001: give FIRST...LAST among train-00000...train-00009, "
             "val-00000...val-00001",
         ),
-        (Part(bounds="2010-01", split="val"), "--shards 2010-01: give FIRST...LAST among val-00000...val-00001"),
         (
-            Part(bounds="val-00000...", split="val"),
+            PartitionSelection(bounds="2010-01", split="val"),
+            "--shards 2010-01: give FIRST...LAST among val-00000...val-00001",
+        ),
+        (
+            PartitionSelection(bounds="val-00000...", split="val"),
             "--shards val-00000...: give FIRST...LAST among val-00000...val-00001",
         ),
-        (Part(split="test"), "--split test: d has ['train', 'val']"),
+        (PartitionSelection(split="test"), "--split test: d has ['train', 'val']"),
     ],
 )
-def test_what_is_not_among_them_is_named(part: Part, told: str) -> None:
+def test_what_is_not_among_them_is_named(part: PartitionSelection, told: str) -> None:
     with pytest.raises(ConfigError) as raised:
         made(part, ("train", TRAIN), ("val", VAL))
     assert str(raised.value) == told
@@ -80,7 +88,7 @@ def test_what_is_not_among_them_is_named(part: Part, told: str) -> None:
 
 def test_a_dataset_without_partitions_has_no_part() -> None:
     with pytest.raises(ConfigError, match=r"--process-count: d has no partitions to choose from"):
-        made(Part(count=2, index=0))
+        made(PartitionSelection(count=2, index=0))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import asset_key, job_name
 from dataprep_assets.orchestration.recorded import Recorded
-from dataprep_assets.orchestration.runs import Ended, RunResult, execute
+from dataprep_assets.orchestration.runs import RunEnd, RunResult, execute
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
 from dataprep_assets_tests.graph.notices import Notices, notices_specs, write_notices
@@ -52,7 +52,7 @@ class NoticeBoard:
 
     def materialize(self) -> bool:
         """Whether the job, as `dataprep run` executes it, ends well."""
-        return self.executed().ended == Ended.WELL
+        return self.executed().ended == RunEnd.WELL
 
     def executed(self) -> RunResult:
         """The job, as `dataprep run` executes it."""

@@ -10,7 +10,7 @@ import pytest
 from dataprep_assets.graph.status import Stale, stale
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.recorded import unevaluated
-from dataprep_assets.orchestration.runs import Ended
+from dataprep_assets.orchestration.runs import RunEnd
 from dataprep_assets_tests.graph.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
@@ -51,7 +51,7 @@ def test_all_artifacts_in_order_leave_nothing_to_do(board: NoticeBoard) -> None:
 def test_a_failed_step_ends_what_needs_it_and_says_why(board: NoticeBoard) -> None:
     (board.declaration.folder / "n-1.txt").unlink()
     result = board.executed()
-    assert (result.ended, result.checks) == (Ended.FAILED, ())
+    assert (result.ended, result.checks) == (RunEnd.FAILED, ())
     (failure,) = result.failures
     assert failure.where == "notices/notices"
     assert failure.why.startswith("1 of 3 notices failed")
@@ -62,7 +62,7 @@ def test_a_failed_step_ends_what_needs_it_and_says_why(board: NoticeBoard) -> No
 def test_a_blocking_check_that_failed_holds_up_what_follows_and_is_told(board: NoticeBoard) -> None:
     board.say("n-1", "")
     result = board.executed()
-    assert result.ended == Ended.FAILED
+    assert result.ended == RunEnd.FAILED
     assert result.checks == ("check has_words: 1 of 3 notices fails, first n-1: 0 words",)
     assert result.failures == (), "said once"
     assert severity(board, "has_words") == dg.AssetCheckSeverity.ERROR
@@ -85,7 +85,7 @@ def test_what_failed_its_own_check_is_built_again_once_and_then_a_person_is_aske
     second = made()
     assert second != first, "it is built again"
     result = board.executed()
-    assert result.ended == Ended.FAILED
+    assert result.ended == RunEnd.FAILED
     assert made() == second, "but once"
     (told,) = result.checks
     assert f"{board.store.location(notice)} was built again from the same inputs, and fails as before" in told

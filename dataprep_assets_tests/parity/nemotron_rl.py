@@ -21,7 +21,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Source
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE, RlOptions
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.shard import compact_line
-from dataprep_assets.pipelines.blend.rl.through import LeftOut, Refused, through
+from dataprep_assets.pipelines.blend.rl.through import Refused, SkippedRecord, through
 from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
 from dataprep_assets.pipelines.blend.trainer_entry import RL_MANIFEST
 from dataprep_assets_tests.parity.absent import stand_in
@@ -85,7 +85,7 @@ def _our_transform(hub: Path) -> Callable[[Record], Line]:
     def line(record: Record) -> Line:
         made = through(record, steps, options.rules, "the record")
         try:
-            if isinstance(made, LeftOut | Refused):
+            if isinstance(made, SkippedRecord | Refused):
                 return STOPS_ALL if isinstance(made, Refused) else None
             return compact_line(made)
         except (TypeError, ValueError):  # a bad record

@@ -13,7 +13,7 @@ import numpy as np
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.mixture import PLACES
 from dataprep_assets.serving.packs import pack_shard
-from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, revised
+from dataprep_assets.serving.revise import DocumentEnds, FoundSource, Wanted, revised
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.source_order import PackTable
 from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
@@ -32,11 +32,11 @@ class World:
     tables: dict[tuple[str, int], PackTable] = field(default_factory=dict)
     tokens: int = 0
 
-    def documents(self, content: str) -> Documents:
+    def documents(self, content: str) -> DocumentEnds:
         """The documents of a shard; an id is the number of a document's first token."""
         held = self.contents[content]
         ends = np.cumsum([len(one) for one in held], dtype=np.uint64)
-        return Documents(ends=ends, ids=np.array([one[0] for one in held], np.uint64))
+        return DocumentEnds(ends=ends, ids=np.array([one[0] for one in held], np.uint64))
 
     def packs(self, shard: SourceShard, length: int) -> PackTable:
         """The packs of a shard."""

@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.packs import pack_shard
-from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, changed_between, revised
+from dataprep_assets.serving.revise import DocumentEnds, FoundSource, Wanted, changed_between, revised
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
 
@@ -23,17 +23,17 @@ BOOKS = FoundSource(
     shards=(("train-00000", "a", 30), ("train-00001", "b", 20)),
 )
 DOCUMENTS = {
-    "a": Documents(ends=np.array([10, 20, 30], np.uint64), ids=np.array([1, 2, 3], np.uint64)),
-    "without 2": Documents(ends=np.array([10, 20], np.uint64), ids=np.array([1, 3], np.uint64)),
-    "two alike": Documents(ends=np.array([10, 20, 30], np.uint64), ids=np.array([1, 3, 1], np.uint64)),
-    "the first of them gone": Documents(ends=np.array([10, 20], np.uint64), ids=np.array([3, 1], np.uint64)),
-    "the last of them gone": Documents(ends=np.array([10, 20], np.uint64), ids=np.array([1, 3], np.uint64)),
-    "other": Documents(ends=np.array([10, 25], np.uint64), ids=np.array([1, 3], np.uint64)),
-    "in another order": Documents(ends=np.array([10, 20, 30], np.uint64), ids=np.array([2, 1, 3], np.uint64)),
-    "2": Documents(ends=np.array([10], np.uint64), ids=np.array([2], np.uint64)),
-    "nameless": Documents(ends=np.array([10], np.uint64), ids=None),
-    "nothing": Documents(ends=np.empty(0, np.uint64), ids=np.empty(0, np.uint64)),
-    "b": Documents(ends=np.array([20], np.uint64), ids=np.array([9], np.uint64)),
+    "a": DocumentEnds(ends=np.array([10, 20, 30], np.uint64), ids=np.array([1, 2, 3], np.uint64)),
+    "without 2": DocumentEnds(ends=np.array([10, 20], np.uint64), ids=np.array([1, 3], np.uint64)),
+    "two alike": DocumentEnds(ends=np.array([10, 20, 30], np.uint64), ids=np.array([1, 3, 1], np.uint64)),
+    "the first of them gone": DocumentEnds(ends=np.array([10, 20], np.uint64), ids=np.array([3, 1], np.uint64)),
+    "the last of them gone": DocumentEnds(ends=np.array([10, 20], np.uint64), ids=np.array([1, 3], np.uint64)),
+    "other": DocumentEnds(ends=np.array([10, 25], np.uint64), ids=np.array([1, 3], np.uint64)),
+    "in another order": DocumentEnds(ends=np.array([10, 20, 30], np.uint64), ids=np.array([2, 1, 3], np.uint64)),
+    "2": DocumentEnds(ends=np.array([10], np.uint64), ids=np.array([2], np.uint64)),
+    "nameless": DocumentEnds(ends=np.array([10], np.uint64), ids=None),
+    "nothing": DocumentEnds(ends=np.empty(0, np.uint64), ids=np.empty(0, np.uint64)),
+    "b": DocumentEnds(ends=np.array([20], np.uint64), ids=np.array([9], np.uint64)),
 }
 
 

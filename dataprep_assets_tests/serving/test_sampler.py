@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError, NotFoundError
 from dataprep_assets.serving import source_order
-from dataprep_assets.serving.revise import Documents, FoundSource, Wanted, revised
+from dataprep_assets.serving.revise import DocumentEnds, FoundSource, Wanted, revised
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.training_schedule import TrainingSchedule
 from dataprep_assets_tests.serving.histories import EDITS, History, history, readings_of, resumed, tell
@@ -115,7 +115,7 @@ def make(tokens: int, **changed: Any) -> tuple[Wanted, FoundSource]:
     return replace(wanted, **{k: v for k, v in changed.items() if hasattr(wanted, k)}), source
 
 
-def whole(_: str) -> Documents:
+def whole(_: str) -> DocumentEnds:
     raise AssertionError("no shard has changed")
 
 

@@ -20,7 +20,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import megatron
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.ledger import Ledger as RowLedger
+from dataprep_assets.integrity.ledger import SeenLedger as RowLedger
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_indices import build_indices, prove_megatron
@@ -32,7 +32,7 @@ from dataprep_assets.pipelines.schedule.schedule_artifact import (
     write_revisions,
 )
 from dataprep_assets.pipelines.schedule.schedule_proofs import prove_schedule
-from dataprep_assets.serving.seen import Ledger, documents_of_step
+from dataprep_assets.serving.seen import SeenLedger, documents_of_step
 from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
 
 Document = range
@@ -345,7 +345,7 @@ class TrainingRun:
 
     def compare_ledger(self) -> None:
         """What `seen` tells of each step is what the loop wrote down."""
-        ledger = Ledger(TrainingData(self.store, RUN))
+        ledger = SeenLedger(TrainingData(self.store, RUN))
         for step, rows in self.wrote.items():
             seen = Counter[tuple[int, int]]()
             for one in documents_of_step(ledger, step):

@@ -13,7 +13,7 @@ from dataprep_assets.planning.manifest import SourceFile, build_manifest
 from dataprep_assets.sources import saved_datasets
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.hub_cache import list_cached_files
-from dataprep_assets.sources.upstream import Partitions
+from dataprep_assets.sources.upstream import UpstreamPartitions
 
 COMMIT = "a" * 40
 
@@ -77,7 +77,7 @@ def test_caches_of_datasets_are_no_data(
             before + name for name in kept
         ]
         assert found.left_out == {before + name for name in names if name not in kept}
-    parts = Partitions({"a": LocalTree(tmp_path / "train")}).list()
+    parts = UpstreamPartitions({"a": LocalTree(tmp_path / "train")}).list()
     assert len(parts.left_out) == len(names) - len(kept)
 
 
@@ -90,7 +90,7 @@ def test_a_partition_may_have_slashes_in_its_key(tmp_path: Path) -> None:
     for name in ("en", "de"):
         (tmp_path / name / "sub").mkdir(parents=True)
         (tmp_path / name / "sub" / "a.jsonl").write_text(name)
-    access = Partitions({"en/wiki": LocalTree(tmp_path / "en"), "de": LocalTree(tmp_path / "de")})
+    access = UpstreamPartitions({"en/wiki": LocalTree(tmp_path / "en"), "de": LocalTree(tmp_path / "de")})
     files = {file.relpath: file for file in access.list().files}
     assert {name: access.path(file).read_text() for name, file in files.items()} == {
         "en/wiki/sub/a.jsonl": "en",
@@ -101,4 +101,4 @@ def test_a_partition_may_have_slashes_in_its_key(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"en/a\.jsonl: the asset has no such partition any more"):
         access.copies("en/a.jsonl")
     with pytest.raises(SourceError, match="the partition en/wiki would be in the folder of the partition en"):
-        Partitions({"en/wiki": LocalTree(tmp_path / "en"), "en": LocalTree(tmp_path)})
+        UpstreamPartitions({"en/wiki": LocalTree(tmp_path / "en"), "en": LocalTree(tmp_path)})

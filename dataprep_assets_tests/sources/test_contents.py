@@ -22,7 +22,7 @@ from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources import blocks
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.contents import foreign, is_array, shape
-from dataprep_assets.sources.input_format import Reading
+from dataprep_assets.sources.input_format import ReadOptions
 from dataprep_assets.sources.line_range import line_range, without_lines
 from dataprep_assets.sources.records import read_records
 from dataprep_assets.sources.rows import count_rows, read_rows, split_rows
@@ -178,11 +178,11 @@ def test_what_was_compressed_twice_is_named(tmp_path: Path) -> None:
 def test_text_whose_lines_end_with_carriage_returns_is_not_one_document(tmp_path: Path) -> None:
     path = wrote(tmp_path / "a.txt", b"one\rtwo\rthree\r")
     with pytest.raises(CorruptSourceError, match=r"a\.txt: it is text.*tr "):
-        texts_of(path, reading=Reading(text_separator="\n"))
-    assert texts_of(path, reading=Reading(text_separator="\r")) == ["one", "two", "three"]
+        texts_of(path, reading=ReadOptions(text_separator="\n"))
+    assert texts_of(path, reading=ReadOptions(text_separator="\r")) == ["one", "two", "three"]
     assert texts_of(path) == ["one\rtwo\rthree\r"]
     dos = wrote(path, b"one\r\ntwo \r three\r\n")
-    assert texts_of(dos, reading=Reading(text_separator="\n")) == ["one\r", "two \r three\r"]
+    assert texts_of(dos, reading=ReadOptions(text_separator="\n")) == ["one\r", "two \r three\r"]
 
 
 def test_a_column_of_another_type_is_told_with_its_type(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sources import blocks
 from dataprep_assets.sources.csv_rows import CsvRows
-from dataprep_assets.sources.input_format import Reading, RowBlock
+from dataprep_assets.sources.input_format import ReadOptions, RowBlock
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.sources.rows import count_rows, read_rows, split_rows
 
@@ -72,7 +72,7 @@ def test_every_value_is_that_of_csv_pandas_and_pyarrow(
     path = tmp_path / "t"
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         csv.writer(file, delimiter=delimiter, lineterminator=end, quoting=quoting).writerows([names, *table])  # type: ignore[arg-type]
-    told = Reading(csv_delimiter=delimiter if delimiter == ";" else None, csv_quotes=True)
+    told = ReadOptions(csv_delimiter=delimiter if delimiter == ";" else None, csv_quotes=True)
     mine = _rows(_read(path, format, reading=told))
     assert mine == [dict(zip(names, row, strict=True)) for row in table]
     frame = pd.read_csv(
@@ -195,11 +195,11 @@ def test_a_tsv_whose_quotes_join_lines_that_look_like_rows_is_refused_until_it_i
     path = _unquoted(tmp_path / "a.tsv", names=names)
     with pytest.raises(CorruptSourceError, match=rf"a\.tsv: row 1, byte {len(names) + 1}: .*4 lines.*csv_quotes"):
         _read(path, "tsv")
-    told = Reading(csv_quotes=False)
+    told = ReadOptions(csv_quotes=False)
     assert [row["text"] for row in _rows(_read(path, "tsv", reading=told))] == QUOTED
     assert told.settings("tsv") == {"csv_quotes": "false"}
-    assert told.settings("jsonl") == Reading(csv_quotes=True).settings("tsv") == {}
-    assert "\n" in str(_rows(_read(path, "tsv", reading=Reading(csv_quotes=True)))[0]["text"])
+    assert told.settings("jsonl") == ReadOptions(csv_quotes=True).settings("tsv") == {}
+    assert "\n" in str(_rows(_read(path, "tsv", reading=ReadOptions(csv_quotes=True)))[0]["text"])
 
 
 def test_a_tsv_that_quotes_is_read_where_its_lines_are_no_rows(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_csv_whose_quotes_join_lines_that_look_like_rows_is_read_and_remembere
     assert isinstance(reader, CsvRows)
     assert len(_rows(list(reader))[0]["text"].splitlines()) == 4  # type: ignore[attr-defined]
     assert reader.merged == (1, 8)
-    plain = read_rows(path, format="csv", compression=None, label="a", reading=Reading(csv_quotes=False))
+    plain = read_rows(path, format="csv", compression=None, label="a", reading=ReadOptions(csv_quotes=False))
     assert [row["text"] for row in _rows(list(plain))] == QUOTED
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sources import blocks
-from dataprep_assets.sources.input_format import Reading
+from dataprep_assets.sources.input_format import ReadOptions
 from dataprep_assets.sources.plain_text import pieces
 from dataprep_assets.sources.records import Block, read_records
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, RowRange
@@ -23,7 +23,7 @@ def _read(path: Path, separator: str | None = None, most: int = MAX_RECORD_BYTES
         text_field="text",
         label=f"folder/{path.name}",
         max_record_bytes=most,
-        reading=Reading(text_separator=separator),
+        reading=ReadOptions(text_separator=separator),
         **given,  # type: ignore[arg-type]
     )
     found = list(reader)

@@ -2,12 +2,12 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from dataprep_assets.stores.given import Given
+from dataprep_assets.stores.given import ReversibleProgress
 
 
 def test_what_many_threads_passed_on_is_taken_back_once() -> None:
     told: list[int] = []
-    given = Given(told.append)
+    given = ReversibleProgress(told.append)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(given, [3] * 1000))
     assert sum(told) == 3000
@@ -18,6 +18,6 @@ def test_what_many_threads_passed_on_is_taken_back_once() -> None:
 
 
 def test_nobody_need_listen() -> None:
-    given = Given(None)
+    given = ReversibleProgress(None)
     given(3)
     given.take_back()

@@ -17,9 +17,9 @@ from dataprep_assets.stores.upload import (
     MAX_PARTS,
     MIN_PART_BYTES,
     Lanes,
-    Part,
     PartBody,
     SlowError,
+    UploadPart,
     plan_concatenation,
     plan_parts,
     send_parts,
@@ -86,10 +86,10 @@ def test_a_concatenation_has_every_byte_once_and_in_order(sizes: list[int]) -> N
     assert sum(len(pieces) > 1 for pieces in parts) <= max(0, len(sizes) - 1)
 
 
-def parts_of(path: Path, data: bytes, step: int) -> list[Part]:
+def parts_of(path: Path, data: bytes, step: int) -> list[UploadPart]:
     path.write_bytes(data)
     starts = range(0, len(data), step)
-    return [Part(number, start, min(start + step, len(data))) for number, start in enumerate(starts, 1)]
+    return [UploadPart(number, start, min(start + step, len(data))) for number, start in enumerate(starts, 1)]
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 7])
@@ -97,7 +97,7 @@ def test_every_part_is_sent_once_and_answers_keep_their_order(tmp_path: Path, la
     path, data = tmp_path / "file", content(1_000_003)
     parts = parts_of(path, data, 65_536)
 
-    def send(part: Part, view: memoryview) -> bytes:
+    def send(part: UploadPart, view: memoryview) -> bytes:
         time.sleep(0.002 * (part.number % 3))
         return bytes(view)
 
@@ -111,7 +111,7 @@ def test_no_more_parts_are_in_memory_than_lanes(tmp_path: Path) -> None:
     buffers: set[int] = set()
     lock = threading.Lock()
 
-    def send(part: Part, view: memoryview) -> None:
+    def send(part: UploadPart, view: memoryview) -> None:
         with lock:
             buffers.add(id(view.obj))
 
@@ -136,7 +136,7 @@ def test_the_first_error_stops_the_others(tmp_path: Path) -> None:
     parts = parts_of(path, data, 1_000)
     sent: list[int] = []
 
-    def send(part: Part, view: memoryview) -> None:
+    def send(part: UploadPart, view: memoryview) -> None:
         sent.append(part.number)
         if part.number == 3:
             raise KeyError("broken")

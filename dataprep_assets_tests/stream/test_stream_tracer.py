@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.retractions import Retraction, add_retractions, id_of
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, NotFoundError
-from dataprep_assets.graph.place import Place
+from dataprep_assets.graph.place import TokenRange
 from dataprep_assets.graph.trace import Question, Trace, trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
@@ -122,7 +122,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(folder / "source", corpus, folder / "root", documents)
 
 
-def ids_at(root: Path, place: Place, split: str) -> NDArray[Any]:
+def ids_at(root: Path, place: TokenRange, split: str) -> NDArray[Any]:
     """The ids at a place, by whatever is independent of this project for its format."""
     path = root / place.artifact / place.file
     if path.suffix == ".parquet":

@@ -5,7 +5,7 @@ every shard: range by range they are joined and sorted. Ranges are as wide as `A
 
 A document is a number: `first row of its shard + its row`.
 
-Entry points: `Documents`, `Order`, `sharing`, `pairs_of`.
+Entry points: `CandidateSet`, `CandidateOrder`, `sharing`, `pairs_of`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ FIRST = 8
 """Of more, each is compared with this many that come first, and with those that share two bands with it."""
 
 
-class Documents:
+class CandidateSet:
     """The documents of all shards, by number."""
 
     def __init__(self, shards: Sequence[SignedShard], taken: Sequence[NDArray[np.bool_]]) -> None:
@@ -86,7 +86,7 @@ class Documents:
         return self.shards[home].shingles(node - int(self.first[home]))
 
 
-def sharing(documents: Documents, key: int, among: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.uint64], Nodes]]:
+def sharing(documents: CandidateSet, key: int, among: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.uint64], Nodes]]:
     """The documents that share a key with another one: their hashes, increasing, and their numbers.
 
     Equal hashes are always in the same piece.
@@ -144,7 +144,7 @@ def runs_of(values: NDArray[np.generic]) -> tuple[Nodes, Nodes]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class CandidateOrder:
     """What is compared with what, and which of two comes first.
 
     Attributes:
@@ -160,14 +160,14 @@ class Order:
     across: bool
     ranks: Callable[[Nodes], Nodes]
 
-    def are_theirs(self, documents: "Documents", nodes: Nodes) -> NDArray[np.bool_]:
+    def are_theirs(self, documents: "CandidateSet", nodes: Nodes) -> NDArray[np.bool_]:
         """Whether documents are of another dataset: as the shape of `nodes`."""
         if not self.theirs.any():
             return np.zeros(nodes.shape, np.bool_)
         found: NDArray[np.bool_] = self.theirs[documents.shard_of(nodes)]
         return found
 
-    def groups(self, documents: "Documents", nodes: Nodes, *, one_group: bool) -> NDArray[np.uint64]:
+    def groups(self, documents: "CandidateSet", nodes: Nodes, *, one_group: bool) -> NDArray[np.uint64]:
         """Within which documents with the same digest stand for each other: ``(documents,)``.
 
         Args:
@@ -188,7 +188,7 @@ class Order:
             found[order[with_theirs]] = len(self.split)
         return found
 
-    def compared(self, documents: "Documents", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def compared(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which candidate pairs are compared: ``(pairs,)``."""
         theirs = self.are_theirs(documents, pairs)
         if self.across:
@@ -197,14 +197,14 @@ class Order:
         found: NDArray[np.bool_] = (theirs[:, 0] != theirs[:, 1]) | ((split[:, 0] == split[:, 1]) & ~theirs.all(axis=1))
         return found
 
-    def first(self, documents: "Documents", members: Nodes) -> Nodes:
+    def first(self, documents: "CandidateSet", members: Nodes) -> Nodes:
         """The `FIRST` of some documents, of each split."""
         ordered = members[np.argsort(self.ranks(members), kind="stable")]
         splits = self.split[documents.shard_of(ordered)]
         return np.concatenate([ordered[splits == one][:FIRST] for one in np.unique(splits).tolist()])
 
 
-def pairs_of(documents: Documents, among: NDArray[np.bool_], order: Order) -> NDArray[np.int64]:
+def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: CandidateOrder) -> NDArray[np.int64]:
     """The candidate pairs: documents that share a band. ``(pairs, 2)``, each once, the smaller number first.
 
     A band that more than `FULL` documents share gives no square of pairs: of those, each is compared with the `FIRST`
@@ -264,7 +264,7 @@ def _with_first(members: Nodes, first: Nodes) -> NDArray[np.int64]:
 
 
 def _sharing_two(
-    documents: Documents, waiting: Sequence[tuple[Nodes, Nodes]], order: Order
+    documents: CandidateSet, waiting: Sequence[tuple[Nodes, Nodes]], order: CandidateOrder
 ) -> Iterator[NDArray[np.int64]]:
     """Pairs of documents that share two bands, of each of which too many have a part: each with the next one."""
     for (nodes, runs), (others, theirs) in zip(waiting, [*waiting[1:], *waiting[:1]], strict=False):

@@ -21,7 +21,14 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.duplicates.candidates import Documents, Nodes, Order, pairs_of, runs_of, sharing
+from dataprep_assets.documents.duplicates.candidates import (
+    CandidateOrder,
+    CandidateSet,
+    Nodes,
+    pairs_of,
+    runs_of,
+    sharing,
+)
 from dataprep_assets.documents.duplicates.words import mixed
 
 AcrossSplits = Literal["drop", "block", "ignore"]
@@ -53,7 +60,7 @@ class ShardOrder:
 class Priority:
     """The priority of documents: of other datasets, later splits if asked, age or a value, what they say, place."""
 
-    documents: Documents
+    documents: CandidateSet
     shards: Sequence[ShardOrder]
     by_split: bool
 
@@ -86,10 +93,10 @@ class Priority:
         """Of each shard, whether it is of another dataset."""
         return np.array([one.theirs for one in self.shards], np.bool_)
 
-    def order(self, across: AcrossSplits) -> Order:
+    def order(self, across: AcrossSplits) -> CandidateOrder:
         """What is compared with what; `across` says what happens to documents of different splits."""
         split = np.array([one.split for one in self.shards], np.int64)
-        return Order(split=split, theirs=self.theirs, across=across != "ignore", ranks=self.ranks)
+        return CandidateOrder(split=split, theirs=self.theirs, across=across != "ignore", ranks=self.ranks)
 
     def ranks(self, nodes: Nodes) -> Nodes:
         """The place of each among these, from 0."""
@@ -169,7 +176,12 @@ def overlap(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> tuple[int, in
 
 
 def kept_set(
-    documents: Documents, priority: Priority, *, threshold: float, across: AcrossSplits, known: Compared | None = None
+    documents: CandidateSet,
+    priority: Priority,
+    *,
+    threshold: float,
+    across: AcrossSplits,
+    known: Compared | None = None,
 ) -> KeptSet:
     """Decide which documents are kept.
 
@@ -184,7 +196,7 @@ def kept_set(
     # Equal documents first: of each group one stands for all, and only that is compared.
     leaders, copies, standing = _copies(documents, order, one_group=across == "drop")
     pairs = pairs_of(documents, leaders, order)
-    found = _Asked(documents, order, threshold, removes_across=across == "drop", known=known or Compared())
+    found = _KeptQuery(documents, order, threshold, removes_across=across == "drop", known=known or Compared())
     if across == "block":
         found.equal_across(leaders)
     found.ask(pairs)
@@ -207,7 +219,9 @@ def kept_set(
     )
 
 
-def _copies(documents: Documents, order: Order, *, one_group: bool) -> tuple[NDArray[np.bool_], Nodes, Nodes]:
+def _copies(
+    documents: CandidateSet, order: CandidateOrder, *, one_group: bool
+) -> tuple[NDArray[np.bool_], Nodes, Nodes]:
     """Which documents are the first of all with their digest; the others, each with that one.
 
     Without one group for all splits each has a first one of its own, unless another dataset has one.
@@ -230,11 +244,11 @@ def _copies(documents: Documents, order: Order, *, one_group: bool) -> tuple[NDA
     return leaders, np.concatenate(copies), np.concatenate(standing)
 
 
-class _Asked:
+class _KeptQuery:
     """Asks documents in order of priority whether they are kept."""
 
     def __init__(
-        self, documents: Documents, order: Order, threshold: float, *, removes_across: bool, known: Compared
+        self, documents: CandidateSet, order: CandidateOrder, threshold: float, *, removes_across: bool, known: Compared
     ) -> None:
         self._documents, self._order = documents, order
         self._threshold, self._removes_across, self._known = threshold, removes_across, known

@@ -5,7 +5,7 @@ what surrounds it is what the tagger sees every day; the tagger looks at the doc
 the share of cases that are found; precision that of what is found among cases and hard negatives: what only looks like
 a case. The cases are the same each time.
 
-Entry points: `Case`, `found_of`, `by_kind`, `Counts`.
+Entry points: `Case`, `found_of`, `by_kind`, `PlantedCounts`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
+class PlantedCounts:
     """Of some cases: those planted and found, and the hard negatives, with those that were taken for cases."""
 
     planted: int = 0
@@ -73,7 +73,7 @@ class Counts:
         return self.found / taken if taken else 1.0
 
 
-def found_of(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dict[str, Counts]:
+def found_of(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dict[str, PlantedCounts]:
     """What a tagger finds of cases: kind → counts.
 
     Args:
@@ -88,19 +88,19 @@ def found_of(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dic
         before.append(carrier)
         after.append(case.text if case.alone else _planted(carrier, case.text))
     without, there = look(before), look(after)
-    counts: dict[str, Counts] = {}
+    counts: dict[str, PlantedCounts] = {}
     for at, case in enumerate(cases):
         found = case.is_found(*({name: of[at] for name, of in one.items()} for one in (without, there)))
-        counts[case.kind] = counts.get(case.kind, Counts()).with_case(case, found)
+        counts[case.kind] = counts.get(case.kind, PlantedCounts()).with_case(case, found)
     return counts
 
 
-def by_kind(counts: Mapping[str, Counts]) -> dict[str, Counts]:
+def by_kind(counts: Mapping[str, PlantedCounts]) -> dict[str, PlantedCounts]:
     """The same without the forms: `phones, German` and `phones, French` together."""
-    found: dict[str, Counts] = {}
+    found: dict[str, PlantedCounts] = {}
     for name, one in counts.items():
         kind = name.partition(",")[0]
-        found[kind] = found.get(kind, Counts()) + one
+        found[kind] = found.get(kind, PlantedCounts()) + one
     return found
 
 

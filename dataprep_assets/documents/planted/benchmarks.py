@@ -10,7 +10,7 @@ Entry points: `rewrites`, `renderings`, `look_alikes`.
 import random
 from collections.abc import Mapping, Sequence
 
-from dataprep_assets.documents.benchmark_items import Part
+from dataprep_assets.documents.benchmark_items import ItemText
 from dataprep_assets.documents.duplicates.words import words_of
 
 _BEFORE = "An old forum post begins here and goes on for a while."
@@ -36,7 +36,7 @@ def rewrites(text: str) -> Mapping[str, str]:
     }
 
 
-def renderings(parts: Sequence[Part], seed: str) -> Mapping[str, str]:
+def renderings(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
     """An item as a whole in the forms in which it leaks: by name of the form.
 
     Args:
@@ -59,7 +59,7 @@ def renderings(parts: Sequence[Part], seed: str) -> Mapping[str, str]:
     return {name: "\n".join([_BEFORE, *lines, _AFTER]) for name, lines in forms.items()}
 
 
-def look_alikes(parts: Sequence[Part], seed: str) -> Mapping[str, str]:
+def look_alikes(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
     """Texts that look like an item of these short texts and are none: by name of the kind."""
     draw = random.Random(seed)
     words = [word for one in parts for word in words_of(one.text)]

@@ -198,7 +198,7 @@ def _sequences(directory: Path, receipt: Receipt) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Source:
+class _BlendSource:
     """A dataset of the plan, and its present files; None if they could not be listed."""
 
     unit: PlannedUnit
@@ -250,23 +250,23 @@ def blend_sources_unchanged(blend: BlendDeclaration, facts: RunFacts, plan: Blen
     )
 
 
-def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_Source]:
+def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSource]:
     reachable = True
     for unit in plan.units:
         is_mirrored = open_place(unit.dataset, blend.sources).access.mirrored
         if is_mirrored and not reachable:
-            yield _Source(unit=unit, now=None)
+            yield _BlendSource(unit=unit, now=None)
             continue
         try:
             now = relisted(blend, unit)
         except TransferError:
             reachable = False  # wait only once for a hub that does not answer, not for each dataset
-            yield _Source(unit=unit, now=None)
+            yield _BlendSource(unit=unit, now=None)
             continue
         except SourceError:
             # a folder whose files are gone has none; a hub or bucket that refuses to list its own says nothing of them
             now = None if is_mirrored else _without_files(unit)
-        yield _Source(unit=unit, now=now if now is not None or is_mirrored else _without_files(unit))
+        yield _BlendSource(unit=unit, now=now if now is not None or is_mirrored else _without_files(unit))
 
 
 def _without_files(unit: PlannedUnit) -> Discovered:
@@ -274,7 +274,7 @@ def _without_files(unit: PlannedUnit) -> Discovered:
     return Discovered(unit=found.unit, entries=(), commit=None)
 
 
-def _rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_Source]) -> Iterator[Row]:
+def _rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_BlendSource]) -> Iterator[Row]:
     """A row for each dataset of a split: what was planned, and what it is now."""
     own = [source for source in sources if source.unit.home == split]
     measure = "rows" if blend.stage == "rl" else "tokens"

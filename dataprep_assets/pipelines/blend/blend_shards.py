@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.execution.pool import Engine
+from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.shown import Shown
@@ -29,7 +29,7 @@ class Build(Protocol[S_contra]):
         shards: Sequence[S_contra],
         *,
         workers: int,
-        engine: Engine,
+        engine: TaskEngine,
         verification: Verification,
         fetches: Mapping[str, Fetch] | None,
         progress: Progress,

@@ -16,7 +16,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, Reading
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, ReadCost
 from dataprep_assets.graph.verdicts import of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -72,14 +72,14 @@ def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, prev
 
 def readings(
     blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
-) -> Iterator[Reading]:
+) -> Iterator[ReadCost]:
     """What building the snapshots of these shards reads, or (`tokenized`) the shards, which fetch nothing."""
     plan = load_blend_plan(blend, store)
     mirrored = {unit.name: open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units}
     for partition in partitions:
         unit, shard = plan.find(partition)
         fetched = mirrored[unit.name] and not tokenized
-        yield Reading(
+        yield ReadCost(
             source_bytes=shard.total_bytes,
             density=density_of(part.entry for part in shard.parts),
             fetch_bytes=shard.total_bytes if fetched else 0,

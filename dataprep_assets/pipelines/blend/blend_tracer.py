@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, NotFoundError
-from dataprep_assets.graph.place import Place
+from dataprep_assets.graph.place import TokenRange
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question, Trace, Tracer
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -97,7 +97,7 @@ class _PackedShard:
         ordinal, row, _ = self.origins[sequence].tolist()
         return self.files[ordinal], row
 
-    def place(self, sequence: int) -> tuple[Place, NDArray[Any]]:
+    def place(self, sequence: int) -> tuple[TokenRange, NDArray[Any]]:
         """Where a sequence is, and its ids."""
         heads, starts = self._starts
         # the last row whose first sequence is not behind this one
@@ -105,7 +105,7 @@ class _PackedShard:
         ids, start = self._ids(row), int(starts[sequence])
         stop = int(starts[sequence + 1]) if sequence + 1 < heads[row + 1] else len(ids)
         at = {"row": row, "sequence": sequence - int(heads[row])}
-        place = Place(artifact=str(self.handle.artifact), file=PACKED, start=start, stop=stop, at=at)
+        place = TokenRange(artifact=str(self.handle.artifact), file=PACKED, start=start, stop=stop, at=at)
         return place, ids[start:stop]
 
     def _ids(self, row: int) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.blend.losses import by_file
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.first_rows import ROWS, first_rows, other_delimiter
-from dataprep_assets.sources.input_format import Reading
+from dataprep_assets.sources.input_format import ReadOptions
 from dataprep_assets.sources.rows import read_rows
 from dataprep_assets.sources.unreadable import shape_of
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, ConversationFields, Refusal, read_conversation
@@ -107,7 +107,7 @@ def all_refused(
 
 
 def _refusals(
-    path: Path, reading: Reading, refusal: Callable[[dict[str, Any]], str | None]
+    path: Path, reading: ReadOptions, refusal: Callable[[dict[str, Any]], str | None]
 ) -> Iterator[tuple[int, str | None]]:
     """The number of each of the first rows of a file, and why it cannot be trained."""
     kind, compression = file_format(path.name)

@@ -24,7 +24,7 @@ from dataprep_assets.planning.blend import assign_by_size, sampled_shards, share
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.plural import count_of
 from dataprep_assets.sources.access import SourceAccess
-from dataprep_assets.sources.input_format import Reading
+from dataprep_assets.sources.input_format import ReadOptions
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.sources.rows import count_rows, split_rows
 from dataprep_assets.stream.tokenizer import load_bundle
@@ -245,7 +245,7 @@ def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> Planned
     return replace(shard, parts=tuple(kept))
 
 
-def _rows(access: SourceAccess, reading: Reading, entry: ManifestEntry) -> int:
+def _rows(access: SourceAccess, reading: ReadOptions, entry: ManifestEntry) -> int:
     access.fetch([entry])
     return count_rows(
         access.path(entry),

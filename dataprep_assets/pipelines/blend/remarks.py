@@ -33,7 +33,7 @@ from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.csv_rows import merged_rows
 from dataprep_assets.sources.first_rows import first_bad, first_rows, sample_of
 from dataprep_assets.sources.rows import count_rows
-from dataprep_assets.sources.upstream import Partitions
+from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.rendered_text import rendered_remarks
 from dataprep_assets.stream.token_stream import SourcePart, refusal_of
@@ -210,7 +210,7 @@ def _listed(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | in
     with its path or its files."""
     try:
         place = open_place(dataset, blend.sources)
-        if not isinstance(access := place.access, LocalTree | Partitions) or access.mirrored:
+        if not isinstance(access := place.access, LocalTree | UpstreamPartitions) or access.mirrored:
             return None
         _, files = list_meant(place, dataset)
     except SourceError as error:

@@ -16,7 +16,7 @@ from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
-from dataprep_assets.integrity.artifacts import ArtifactStore, Part
+from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend import blend_run
@@ -78,7 +78,7 @@ def build_rl_manifest(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Re
         return Written(
             inputs={str(run): made.content},
             facts=RlManifestFacts(run_hash=str(run.partition)),
-            joined=tuple(store.join(staged, name, [Part(run, made.file(name))]) for name in _FILES),
+            joined=tuple(store.join(staged, name, [FileRef(run, made.file(name))]) for name in _FILES),
         )
 
     return ensure(_recipe(blend, store), store, write, blend.verify)

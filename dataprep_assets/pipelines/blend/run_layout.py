@@ -15,7 +15,7 @@ from typing import Any
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
+from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_file, suffixes
 from dataprep_assets.pipelines.blend.plan import BlendPlan
@@ -34,16 +34,16 @@ class RunLayout:
     store: ArtifactStore
     target: Path
     root: str
-    joined: list[Joined] = field(default_factory=list)
+    joined: list[JoinedFile] = field(default_factory=list)
 
     def link(self, shard: FinishedShard, suffix: str, name: str) -> None:
         """Put a shard's data file with this suffix under another name; read and compared when `verify` is full."""
-        part = Part(shard.artifact, data_file(self.blend, shard.receipt, suffix))
+        part = FileRef(shard.artifact, data_file(self.blend, shard.receipt, suffix))
         self.joined.append(self.store.join(self.target, name, [part], verify=self.blend.verify == "full"))
 
     def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
         """Put the shards' data files with this suffix into one, in order; read and compared as by `link`."""
-        parts = [Part(shard.artifact, data_file(self.blend, shard.receipt, suffix)) for shard in shards]
+        parts = [FileRef(shard.artifact, data_file(self.blend, shard.receipt, suffix)) for shard in shards]
         self.joined.append(self.store.join(self.target, name, parts, verify=self.blend.verify == "full"))
 
     def write(self, name: str, value: Any) -> None:

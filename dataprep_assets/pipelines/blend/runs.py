@@ -17,7 +17,7 @@ from pathlib import Path
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.integrity.artifacts import ArtifactStore, Part
+from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
@@ -144,7 +144,7 @@ def _lay_out(run: RunLayout, plan: BlendPlan, finished: Sequence[FinishedShard])
 class _Described(RunLayout):
     """A layout of everything except the shards' own bytes; `parts` says which of these each file of the run has."""
 
-    parts: dict[str, list[Part]] = field(default_factory=dict)
+    parts: dict[str, list[FileRef]] = field(default_factory=dict)
 
     def link(self, shard: FinishedShard, suffix: str, name: str) -> None:
         """Note which file it is."""
@@ -152,7 +152,7 @@ class _Described(RunLayout):
 
     def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
         """Note which files they are."""
-        self.parts[name] = [Part(s.artifact, data_file(self.blend, s.receipt, suffix)) for s in shards]
+        self.parts[name] = [FileRef(s.artifact, data_file(self.blend, s.receipt, suffix)) for s in shards]
 
 
 def _facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[FinishedShard], root: str) -> RunFacts:
@@ -181,7 +181,7 @@ def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator
             yield f"{directory / name}: is not the files of its {len(parts)} shards in one"
 
 
-def _is_joined_of(path: Path, parts: Sequence[Part]) -> bool:
+def _is_joined_of(path: Path, parts: Sequence[FileRef]) -> bool:
     """Whether a file is these files one after another, told by their digests."""
     with open(path, "rb") as file:
         # each part is digested where it should lie: one reading of the run, and none of its shards

@@ -12,7 +12,7 @@ from dataprep_assets.pipelines.blend.plan import PlannedUnit, has_blend_plan, lo
 from dataprep_assets.planning.manifest import SourceFile
 from dataprep_assets.sources.access import HubMirror, LocalTree
 from dataprep_assets.sources.hub_cache import COMMIT
-from dataprep_assets.sources.upstream import Partitions
+from dataprep_assets.sources.upstream import UpstreamPartitions
 
 
 def blend_watch(blend: BlendDeclaration) -> SourceWatch:
@@ -31,7 +31,7 @@ def _identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdentity:
         files = list_meant(place, unit.dataset)[1]
         listing += [[unit.name, file.relpath, file.size_bytes, file.etag] for file in files]
         # a folder's listing has no versions: only the time tells of an edit that keeps the size
-        if isinstance(access := place.access, LocalTree | Partitions) and not access.mirrored:
+        if isinstance(access := place.access, LocalTree | UpstreamPartitions) and not access.mirrored:
             stamps += [[unit.name, f.relpath, time_of(access.path(f), f.relpath)] for f in files]
     return identity_of(listing, stamps)
 

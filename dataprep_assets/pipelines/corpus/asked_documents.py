@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.corpus.manifest import has_manifest, load_manifes
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, NONE_REMOVED, removed_rows
 from dataprep_assets.pipelines.corpus.ruled_rows import RuledRows, ruled_rows
 from dataprep_assets.pipelines.corpus.selection_budget import over_budget
-from dataprep_assets.pipelines.corpus.selection_counts import Counted, folded
+from dataprep_assets.pipelines.corpus.selection_counts import SelectionCounts, folded
 from dataprep_assets.pipelines.corpus.tagged_shard import TAGS
 from dataprep_assets.planning import shard_plan
 
@@ -64,7 +64,7 @@ class CorpusDocuments(AskedDocuments):
             )
         if len(listed_ids(self._corpus)):
             told[RETRACTED] = "on the retraction list"
-        by_split = {split: Counted() for split in self._corpus.splits}
+        by_split = {split: SelectionCounts() for split in self._corpus.splits}
         untagged = 0
         examples: dict[str, list[str]] = {name: [] for name in told}
         for partition in self._partitions:
@@ -77,7 +77,7 @@ class CorpusDocuments(AskedDocuments):
                         _add_examples(examples, piece)
             except DataprepError:  # not there, or made by other taggers
                 untagged += 1
-        counted = Counted.total(by_split.values())
+        counted = SelectionCounts.total(by_split.values())
         every = folded(counted.sources.values())
         over = (over_budget(self._corpus, split, one.sources, one.by_rule) for split, one in by_split.items())
         return Drops(
@@ -184,7 +184,7 @@ def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:
             examples[reason].append(f"{rows.table['file'][place]}:{rows.table['row'][place]}")
 
 
-def _drops_of(name: str, drops: str, counted: Counted, examples: Sequence[str]) -> RuleDrops:
+def _drops_of(name: str, drops: str, counted: SelectionCounts, examples: Sequence[str]) -> RuleDrops:
     of_source = {source: by_rule[name] for source, by_rule in counted.by_rule.items() if name in by_rule}
     documents, size = folded(of_source.values())
     by_source = Counter({source: documents for source, (documents, _) in of_source.items()})

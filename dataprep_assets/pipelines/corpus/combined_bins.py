@@ -23,12 +23,12 @@ from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import SHOWN, Finding, Row, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.place import Locate, Place, Span
+from dataprep_assets.graph.place import Locate, Span, TokenRange
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, Part
+from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.ledger import Ledger
@@ -245,7 +245,7 @@ def build_combined_bins(
         progress.show()
 
     def write(staged: Path) -> Written:
-        parts = [Part(shard, r.file(TOKENS)) for shard, r in shards]
+        parts = [FileRef(shard, r.file(TOKENS)) for shard, r in shards]
         progress.expect(sum(part.record.bytes for part in parts), 1)
         tokens = store.join(staged, f"{split}.bin", parts, counted=counted)
         document_ends.concatenate(_ends(store, shards), staged / ENDS)
@@ -331,10 +331,12 @@ def _places(corpus: CorpusDeclaration, split: str, store: ArtifactStore, shards:
     receipt = current_combined(corpus, store, split, shards)
     itemsize = flat_bins.token_dtype(CombinedBinsFacts.of(receipt).dtype).itemsize
 
-    def locate(span: Span) -> Iterator[Place]:
+    def locate(span: Span) -> Iterator[TokenRange]:
         if span.split == split:
             artifact = str(corpus.artifact(COMBINED_BINS, split))
-            yield Place(artifact=artifact, file=f"{split}.bin", start=span.start, stop=span.stop, itemsize=itemsize)
+            yield TokenRange(
+                artifact=artifact, file=f"{split}.bin", start=span.start, stop=span.stop, itemsize=itemsize
+            )
 
     return locate
 

@@ -12,11 +12,11 @@ from pydantic import ConfigDict, Field
 
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.formats.croissant import Column
+from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.place import Locate, Span
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
+from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, CombinedBinsFacts
@@ -52,9 +52,9 @@ class CombinedSplit:
     facts: CombinedBinsFacts
 
     @property
-    def tokens(self) -> Part:
+    def tokens(self) -> FileRef:
         """The token file."""
-        return Part(self.artifact, self.receipt.file(f"{self.split}.bin"))
+        return FileRef(self.artifact, self.receipt.file(f"{self.split}.bin"))
 
     @property
     def token_count(self) -> int:
@@ -84,7 +84,7 @@ class UnderConstruction:
     store: ArtifactStore
     target: Path
     threads: int
-    joined: list[Joined] = field(default_factory=list)
+    joined: list[JoinedFile] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)
     facts: dict[str, object] = field(default_factory=dict)
 
@@ -127,7 +127,7 @@ class Rows:
     """
 
     prefix: Callable[[str], str]
-    columns: Sequence[Column]
+    columns: Sequence[ParquetColumn]
 
 
 @dataclass(frozen=True, kw_only=True)

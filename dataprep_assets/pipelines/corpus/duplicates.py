@@ -36,7 +36,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.excerpts import Excerpts
 from dataprep_assets.pipelines.corpus.file_ages import ages_of, write_ages
-from dataprep_assets.pipelines.corpus.joined_documents import Joined
+from dataprep_assets.pipelines.corpus.joined_documents import JoinedDocuments
 from dataprep_assets.pipelines.corpus.kept_documents import (
     PAIRS,
     KeptDocuments,
@@ -265,7 +265,7 @@ def _write(
     )
 
 
-def _by_other(found: Joined, kept: KeptSet) -> dict[str, int]:
+def _by_other(found: JoinedDocuments, kept: KeptSet) -> dict[str, int]:
     """How many documents go because another dataset keeps one that they are like, by dataset."""
     # negative for the dataset's own shards, which come before those of others
     homes = found.documents.shard_of(kept.representatives) - len(found.partitions)
@@ -278,7 +278,7 @@ def _by_other(found: Joined, kept: KeptSet) -> dict[str, int]:
 class _Names:
     """How rows are named: `file:row`, those of another dataset `dataset:file:row`."""
 
-    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore, found: Joined, nodes: Nodes) -> None:
+    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore, found: JoinedDocuments, nodes: Nodes) -> None:
         """Read the names of some documents, which increase."""
         self._nodes, self._names = nodes, list[str]()
         for number, partition in enumerate(found.partitions):
@@ -317,7 +317,7 @@ def _write_clusters(path: Path, kept: KeptSet, names: _Names) -> None:
         )
 
 
-def _write_across(path: Path, kept: KeptSet, names: _Names, found: Joined) -> None:
+def _write_across(path: Path, kept: KeptSet, names: _Names, found: JoinedDocuments) -> None:
     homes = found.documents.shard_of(kept.across.ravel()).reshape(-1, 2)
     splits = [[shard_plan.split_of(found.partitions[one]) for one in pair] for pair in homes.tolist()]
     one, other = names.of(kept.across[:, 0]), names.of(kept.across[:, 1])

@@ -19,7 +19,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates import ACROSS, DuplicatesFacts
-from dataprep_assets.pipelines.corpus.joined_documents import Joined, joined
+from dataprep_assets.pipelines.corpus.joined_documents import JoinedDocuments, joined
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.recall_plot import curve, points_of
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept_file, removed_rows
@@ -179,7 +179,7 @@ class _Removed:
         self._corpus, self._store = corpus, store
         assert corpus.duplicates is not None
         self._declared = corpus.duplicates
-        self.joined: Joined = joined(corpus, store, load_manifest(corpus, store))
+        self.joined: JoinedDocuments = joined(corpus, store, load_manifest(corpus, store))
         nodes, self._names, self._similar = [np.empty(0, np.int64)], list[str](), list[float]()
         for first, partition in zip(self.joined.documents.first.tolist(), self.joined.partitions, strict=False):
             rows = removed_rows(corpus, store, partition)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.duplicates.candidates import Documents
+from dataprep_assets.documents.duplicates.candidates import CandidateSet
 from dataprep_assets.documents.duplicates.kept_set import Priority, ShardOrder
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -24,7 +24,7 @@ from dataprep_assets.planning.manifest import natural_key
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joined:
+class JoinedDocuments:
     """The documents of all shards, ready to be compared.
 
     Attributes:
@@ -36,7 +36,7 @@ class Joined:
 
     partitions: Sequence[str]
     others: Sequence[OtherShard]
-    documents: Documents
+    documents: CandidateSet
     priority: Priority
 
     @property
@@ -56,7 +56,7 @@ def joined(
     manifest: Manifest,
     ages: Mapping[str, int] | None = None,
     partitions: Sequence[str] | None = None,
-) -> Joined:
+) -> JoinedDocuments:
     """The documents of all shards, and of datasets that come before: which rows are compared, and their priority.
 
     Args:
@@ -102,9 +102,9 @@ def joined(
         shards.append(signed)
         taken.append(kept)
         orders.append(other.order(len(splits)))
-    documents = Documents(shards, taken)
+    documents = CandidateSet(shards, taken)
     priority = Priority(documents=documents, shards=orders, by_split=declared.across_splits == "drop")
-    return Joined(partitions=partitions, others=others, documents=documents, priority=priority)
+    return JoinedDocuments(partitions=partitions, others=others, documents=documents, priority=priority)
 
 
 class _Rows:

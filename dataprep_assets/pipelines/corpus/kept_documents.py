@@ -18,7 +18,7 @@ from dataprep_assets.graph.retraction import DuplicatesChange
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_of
-from dataprep_assets.pipelines.corpus.joined_documents import Joined, joined
+from dataprep_assets.pipelines.corpus.joined_documents import JoinedDocuments, joined
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, removed_rows
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES
@@ -30,7 +30,7 @@ PAIRS = "pairs.bin"
 class KeptDocuments:
     """The documents of all shards, and which of them are kept."""
 
-    found: Joined
+    found: JoinedDocuments
     kept: KeptSet
 
     def by_shard(self) -> Iterator[tuple[str, Nodes, NDArray[np.bool_]]]:

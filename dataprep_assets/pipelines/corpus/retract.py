@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.documents.documents import Documents
+from dataprep_assets.documents.documents import FileDocuments
 from dataprep_assets.documents.retractions import (
     Retraction,
     add_retractions,
@@ -52,7 +52,7 @@ _ANY_SIZE = 1 << 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class LeftOutRow:
     """A row that is in no stream: its id, 16 hex digits, and why."""
 
     hash: str
@@ -66,7 +66,7 @@ class LeftOutRows:
         """Take a corpus; nothing is read yet."""
         self._corpus, self._store, self._ids = corpus, store, ids
 
-    def at(self, file: str, row: int) -> LeftOut | None:
+    def at(self, file: str, row: int) -> LeftOutRow | None:
         """The row of a source file; None if it is not there, or has no id.
 
         Raises SourceError, or another DataprepError, for a source that cannot be read.
@@ -76,7 +76,7 @@ class LeftOutRows:
             file, row
         )
 
-    def with_ids(self, hashes: Collection[str]) -> Iterator[LeftOut]:
+    def with_ids(self, hashes: Collection[str]) -> Iterator[LeftOutRow]:
         """The rows of tagged shards that have these ids."""
         if hashes and self._manifest is not None:
             for shard in self._manifest.plan:
@@ -98,7 +98,7 @@ class LeftOutRows:
 
     def _tagged(
         self, shard: str, *, hashes: Collection[str] = (), at: tuple[str, int] | None = None
-    ) -> Iterator[LeftOut]:
+    ) -> Iterator[LeftOutRow]:
         """The rows of a shard's tags that have one of some ids, or that are at a place."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -116,13 +116,13 @@ class LeftOutRows:
                 if one["id"] is not None:
                     row = np.array([one["row"]], np.uint64)
                     why = None if selected is None else selected.of(one["file"]).reasons(row)[0]
-                    yield LeftOut(hash=one["id"], why=why or NOT_BUILT)
+                    yield LeftOutRow(hash=one["id"], why=why or NOT_BUILT)
 
     def _selected(self, shard: str) -> RuledOut | None:
         there = self._corpus.selects and self._store.receipt(self._corpus.artifact(SELECTION, shard)) is not None
         return ruled_out_of(self._corpus, self._store, shard) if there else None
 
-    def _read(self, file: str, row: int) -> LeftOut | None:
+    def _read(self, file: str, row: int) -> LeftOutRow | None:
         """A row as its source file has it now."""
         corpus, entry = self._corpus, self._entry(file)
         if entry is None:
@@ -136,13 +136,13 @@ class LeftOutRows:
                 return None
             why = block.bad[0].reason if block.bad else NOT_BUILT
             part = replace(part, max_record_bytes=_ANY_SIZE)
-            found = Documents.of(part.record_at(row, fields) or block, self._ids).ids
+            found = FileDocuments.of(part.record_at(row, fields) or block, self._ids).ids
             if found is not None and len(found):
-                return LeftOut(hash=hex_ids(found)[0], why=why)
+                return LeftOutRow(hash=hex_ids(found)[0], why=why)
             declared = self._declared_id(part, row)
         except FileNotFoundError:  # it has gone since the source was listed
             return None
-        return None if declared is None else LeftOut(hash=hex_ids(self._ids.of([""], [declared]))[0], why=why)
+        return None if declared is None else LeftOutRow(hash=hex_ids(self._ids.of([""], [declared]))[0], why=why)
 
     def _declared_id(self, part: SourcePart, row: int) -> str | None:
         """The declared id of a record without a text."""
@@ -185,7 +185,7 @@ class LeftOutRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class IdLine:
     """One line of a list of ids: exactly one of a declared id, a hash of the index, and a row of a source file.
 
     `line` counts from 1.
@@ -229,8 +229,8 @@ class Located:
     found: tuple[Retraction, ...]
     left_out: Mapping[str, int]
     listed: tuple[Retraction, ...]
-    already: tuple[Given, ...]
-    unknown: tuple[Given, ...]
+    already: tuple[IdLine, ...]
+    unknown: tuple[IdLine, ...]
     shards: tuple[HeldDocuments, ...]
 
 
@@ -245,7 +245,7 @@ def document_ids_of(corpus: CorpusDeclaration) -> DocumentIds:
     return ids
 
 
-def read_ids(path: Path) -> list[Given]:
+def read_ids(path: Path) -> list[IdLine]:
     """A list of ids: one a line, as JSON (`{"id": …}`, `{"hash": …}`, `{"file": …, "row": …}`) or as plain text.
 
     A plain line is a hash when it is 16 hex digits, a row when it is `file:row`, else a declared id. Raises ConfigError
@@ -254,7 +254,7 @@ def read_ids(path: Path) -> list[Given]:
     return [_given(path, number, line) for number, line in id_lines(path)]
 
 
-def _given(path: Path, number: int, line: bytes) -> Given:
+def _given(path: Path, number: int, line: bytes) -> IdLine:
     try:
         text = line.decode().strip()
         if not text.startswith("{"):
@@ -263,11 +263,11 @@ def _given(path: Path, number: int, line: bytes) -> Given:
         # `true` is a number of Python, and no id or row
         match value:
             case {"hash": str(found)} if _is_hash(found):
-                return Given(line=number, text=text, hash=found.lower())
+                return IdLine(line=number, text=text, hash=found.lower())
             case {"id": str() | int() as found} if not isinstance(found, bool):
-                return Given(line=number, text=text, id=str(found))
+                return IdLine(line=number, text=text, id=str(found))
             case {"file": str(file), "row": int(row)} if row > 0 and not isinstance(row, bool):
-                return Given(line=number, text=text, file=file, row=row)
+                return IdLine(line=number, text=text, file=file, row=row)
     # neither UTF-8 nor JSON: refused below with its line
     except ValueError:
         pass
@@ -277,20 +277,20 @@ def _given(path: Path, number: int, line: bytes) -> Given:
     )
 
 
-def _plain(path: Path, number: int, text: str) -> Given:
+def _plain(path: Path, number: int, text: str) -> IdLine:
     file, colon, row = text.rpartition(":")
     if _is_hash(text):
-        return Given(line=number, text=text, hash=text.lower())
+        return IdLine(line=number, text=text, hash=text.lower())
     # `doc:17` and `https://example.org:80` are ids: what precedes a row looks like a file, and not like a URL
     if colon and "." in file and "://" not in file and row.isdecimal() and int(row):
-        return Given(line=number, text=text, file=file, row=int(row))
+        return IdLine(line=number, text=text, file=file, row=int(row))
     if colon and _is_data_file(file) and "://" not in file:
         raise ConfigError(
             f"--ids {path}: line {number}: what follows the name of a file is not the number of a row, which "
             "counts "
             'from 1. Give file:row; an id that looks like this, as {"id": …}'
         )
-    return Given(line=number, text=text, id=text)
+    return IdLine(line=number, text=text, id=text)
 
 
 def _is_data_file(name: str) -> bool:
@@ -304,7 +304,7 @@ def _is_hash(text: str) -> bool:
     return len(text) == 16 and all(c in "0123456789abcdefABCDEF" for c in text)
 
 
-def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Given]) -> Located:
+def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[IdLine]) -> Located:
     """Find the documents of a list, in finished shards and elsewhere.
 
     Args:
@@ -324,7 +324,7 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
     for shard in shards if any(one.file is not None for one in given) else ():
         for file in shard.files:
             of_file.setdefault(file, []).append(shard)
-    elsewhere: list[LeftOut] = []
+    elsewhere: list[LeftOutRow] = []
     hashes = [_hash(corpus, one, ids, of_file, left_out, elsewhere) for one in given]
     before = read_retractions(corpus.retractions, ids).keys()
     new = {one for one in hashes if one is not None} - before
@@ -347,7 +347,7 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[Give
             )
     elsewhere += left_out.with_ids(new - held - {one.hash for one in elsewhere})
     # dropped by a list from which they were taken since, while no run was made
-    elsewhere += [LeftOut(hash=one, why=RETRACTED) for shard in planned for one in shard.facts.retracted]
+    elsewhere += [LeftOutRow(hash=one, why=RETRACTED) for shard in planned for one in shard.facts.retracted]
     # one reason for each id, the first that was found
     reasons = {one.hash: one.why for one in reversed(elsewhere) if one.hash in new - held}
     pairs = list(zip(given, hashes, strict=True))
@@ -389,11 +389,11 @@ def _indexed(corpus: CorpusDeclaration, store: ArtifactStore, keys: Iterable[str
 
 def _hash(
     corpus: CorpusDeclaration,
-    one: Given,
+    one: IdLine,
     ids: DocumentIds,
     of_file: Mapping[str, Sequence[IndexedShard]],
     left_out: LeftOutRows,
-    elsewhere: list[LeftOut],
+    elsewhere: list[LeftOutRow],
 ) -> str | None:
     """The id of what a line names; a row that is in no finished shard is added to `elsewhere`."""
     if one.hash is not None:

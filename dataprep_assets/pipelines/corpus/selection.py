@@ -54,7 +54,7 @@ from dataprep_assets.pipelines.corpus.selection_counts import (
     LANGUAGE,
     NOTHING,
     SELECTION,
-    Counted,
+    SelectionCounts,
     SelectionFacts,
     folded,
     percent,
@@ -175,7 +175,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 
 def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> Written:
     tags = store.require(corpus.artifact(TAGS, partition))
-    counted = Counted()
+    counted = SelectionCounts()
     with ParquetRows(staged / DROPPED, columns_of(corpus)) as writer:
 
         def written() -> Iterator[dict[str, list[Any]]]:
@@ -201,7 +201,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
 
 
 def _dropped_rows(
-    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counted: Counted
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counted: SelectionCounts
 ) -> Iterator[dict[str, list[Any]]]:
     """The rows of a shard that go, as column of `dropped.parquet` → values; all of its documents are `counted`."""
     tags = store.local(corpus.artifact(TAGS, partition))
@@ -329,7 +329,7 @@ def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
 def _rules_hold(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
 ) -> Finding:
-    facts, counted = SelectionFacts.of(receipt), Counted()
+    facts, counted = SelectionFacts.of(receipt), SelectionCounts()
     stored = read_dropped(directory)
     wanted = by_file(_dropped_rows(corpus, store, partition, counted))
     defects = [f"{name_of(receipt)}: {other}" for other in other_rows(wanted, stored)]

@@ -20,7 +20,7 @@ Counts = tuple[int, int]
 NOTHING: Counts = (0, 0)
 
 
-class Counted:
+class SelectionCounts:
     """Counts of the rows of a shard, as in its facts."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Counted:
         return {name: counts for name, counts in vars(self).items() if counts or name in ("sources", "by_rule")}
 
     @classmethod
-    def total(cls, every: "Iterable[Counted | SelectionFacts]") -> "Counted":
+    def total(cls, every: "Iterable[SelectionCounts | SelectionFacts]") -> "SelectionCounts":
         """The sum of many."""
         found = cls()
         for one in every:
@@ -142,9 +142,9 @@ def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["dropped_%"], row["source"]))[:SHOWN]
 
 
-def counted_in(receipts: Iterable[Receipt]) -> Counted:
+def counted_in(receipts: Iterable[Receipt]) -> SelectionCounts:
     """The counts of some selections."""
-    return Counted.total(SelectionFacts.of(receipt) for receipt in receipts)
+    return SelectionCounts.total(SelectionFacts.of(receipt) for receipt in receipts)
 
 
 def by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str, dict[str, Counts]]]:

@@ -21,7 +21,7 @@ from dataprep_assets.pipelines.corpus.source_parts import shard_fetches
 from dataprep_assets.stream.token_stream import Fetch
 
 
-class Shard(Protocol):
+class CorpusShard(Protocol):
     """A shard of such an artifact, to be made or proven."""
 
     @property
@@ -39,7 +39,7 @@ class Shard(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Shard)
+S = TypeVar("S", bound=CorpusShard)
 
 
 @dataclass(frozen=True, kw_only=True)

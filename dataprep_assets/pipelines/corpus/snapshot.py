@@ -16,7 +16,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, Reading
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, ReadCost
 from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -182,12 +182,12 @@ def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition:
 
 def readings(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
-) -> Iterator[Reading]:
+) -> Iterator[ReadCost]:
     """What building the snapshots of these shards reads, or (`tokenized`) their token bins, which fetch nothing."""
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
         entries = manifest.shard(partition)
-        yield Reading(
+        yield ReadCost(
             source_bytes=sum(entry.size_bytes for entry in entries),
             density=density_of(entries),
             fetch_bytes=0 if tokenized else access.bytes_to_fetch(entries),

@@ -10,7 +10,7 @@ from dataprep_assets.pipelines.corpus.manifest_facts import ManifestFacts
 from dataprep_assets.planning.globs import taken_by
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree
 from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
-from dataprep_assets.sources.upstream import Partitions
+from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.source import open_source
 
@@ -36,7 +36,7 @@ def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
     files = [file for file in access.list().files if wanted(file.relpath)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
     # local files have no version before they are read: an edit that keeps the size shows in the time alone
-    if not isinstance(access, LocalTree | Partitions) or access.mirrored:
+    if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
         return identity_of(listing)
     return identity_of(listing, [[f.relpath, time_of(access.path(f), f.relpath)] for f in files])
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from dataprep_assets.documents.asset_tagger import AssetTagger
 from dataprep_assets.documents.declaration import FloorDeclaration
-from dataprep_assets.documents.planted import Counts, by_kind, found_of
+from dataprep_assets.documents.planted import PlantedCounts, by_kind, found_of
 from dataprep_assets.documents.table import DocumentBatch, runs_of, schema_of, side_by_side
 from dataprep_assets.documents.tagging import BatchTagger, named_tagger, tags_of
 from dataprep_assets.errors import DataprepError, FormatError
@@ -209,7 +209,7 @@ def planted_found(shard: TaggedShard | None, floors: Mapping[str, FloorDeclarati
     )
 
 
-def _row(counts: Counts) -> dict[str, int | float]:
+def _row(counts: PlantedCounts) -> dict[str, int | float]:
     return {
         "planted": counts.planted,
         "found": counts.found,

@@ -19,7 +19,7 @@ from dataprep_assets.formats import flat_bins
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.finding import Finding, judged, name_of, verdict
 from dataprep_assets.graph.losses import Loss
-from dataprep_assets.graph.place import Locate, Place, Span
+from dataprep_assets.graph.place import Locate, Span, TokenRange
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -247,11 +247,11 @@ def _places(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, s
         return view.places(handle)
     linked, itemsize = view.linked, flat_bins.token_dtype(ViewFacts.of(handle.receipt).dtype).itemsize
 
-    def locate(span: Span) -> Iterator[Place]:
+    def locate(span: Span) -> Iterator[TokenRange]:
         if linked is not None:
             file, at = linked(span.split), view.calls(span, handle.receipt)
             artifact = str(handle.artifact)
-            yield Place(artifact=artifact, file=file, start=span.start, stop=span.stop, itemsize=itemsize, at=at)
+            yield TokenRange(artifact=artifact, file=file, start=span.start, stop=span.stop, itemsize=itemsize, at=at)
 
     return locate
 

@@ -16,7 +16,7 @@ from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.formats import array_record, example, tfrecord
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
@@ -109,7 +109,7 @@ class CohortShards:
 
     def _count(self, split: str) -> _Counted:
         found, rows = _Counted(), PackedRowsFile(self.packed / packed_paths(self.notes, self.month)[split].rows)
-        columns = [Column(name=name, length=self.notes.stored_length) for name in rows.shape.columns]
+        columns = [FeatureColumn(name=name, length=self.notes.stored_length) for name in rows.shape.columns]
         step = max(1, _POSITIONS // rows.shape.row_length)
         for number, name in enumerate(self.names(split)):
             # where the shard has to begin, whatever was read before it: a record lost there does not shift this one
@@ -164,7 +164,7 @@ def _batches(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
         yield batch
 
 
-def _decoded(payloads: list[bytes], columns: list[Column], before: int, most: int) -> dict[str, NDArray[Any]]:
+def _decoded(payloads: list[bytes], columns: list[FeatureColumn], before: int, most: int) -> dict[str, NDArray[Any]]:
     """The columns of some records, as wide as the longest row may be: ``most`` values."""
     try:
         found = example.decode_rows(payloads, columns)

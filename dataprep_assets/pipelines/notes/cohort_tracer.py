@@ -18,7 +18,7 @@ import numpy as np
 
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, NotFoundError
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.place import Place
+from dataprep_assets.graph.place import TokenRange
 from dataprep_assets.graph.trace import Question, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -385,18 +385,20 @@ class CohortTracer(Tracer):
             text=self._text(month, split, segments) if shown else None,
         )
 
-    def _places(self, month: TracedMonth, split: str, segment: np.void, at: dict[str, int]) -> Iterator[Place]:
+    def _places(self, month: TracedMonth, split: str, segment: np.void, at: dict[str, int]) -> Iterator[TokenRange]:
         row, start, stop = int(segment["row"]), int(segment["start"]), int(segment["start"] + segment["tokens"])
         name = month.file(split, f"{month.month}.jsonl")
-        yield Place(artifact=str(month.handle.artifact), file=name, start=start, stop=stop, at={"row": row, **at})
+        yield TokenRange(artifact=str(month.handle.artifact), file=name, start=start, stop=stop, at={"row": row, **at})
         for shard in month.shards(split):
             if not shard.first <= row < shard.stop:
                 continue
             within = row - shard.first
-            yield Place(artifact=str(shard.artifact), file=shard.file, start=start, stop=stop, at={"row": within, **at})
+            yield TokenRange(
+                artifact=str(shard.artifact), file=shard.file, start=start, stop=stop, at={"row": within, **at}
+            )
             for directory in self._directories:
                 for _, file, before in directory.holding(shard):
-                    yield Place(
+                    yield TokenRange(
                         artifact=str(directory.handle.artifact),
                         file=file,
                         start=start,

@@ -14,10 +14,10 @@ from pathlib import Path
 from pydantic import Field
 
 from dataprep_assets.formats import tfds
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined
+from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.declaration import FileFormat
 from dataprep_assets.pipelines.notes.packed_files import RowFacts
@@ -77,7 +77,7 @@ class Directory:
     description: str
     version: str
     format: FileFormat
-    columns: tuple[Column, ...]
+    columns: tuple[FeatureColumn, ...]
     splits: Mapping[str, Sequence[ShardOrigin]]
 
     @property
@@ -115,7 +115,7 @@ def version_in_metadata(version: str) -> str:
     return "1.0.0" if version == "1.0" else version
 
 
-def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tuple[Joined, ...]:
+def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tuple[JoinedFile, ...]:
     """Write a directory into the staging directory of its artifact: shards linked, metadata and provenance written.
 
     ``staged`` is the staging directory, ``store`` holds the shards; every origin in ``directory`` must have its `part`.

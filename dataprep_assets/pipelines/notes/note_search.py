@@ -24,7 +24,7 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chunk:
+class NoteChunk:
     """A piece of a note as it must be in rows: the index of the note, that of the chunk, and the ids (int32)."""
 
     note: int
@@ -50,7 +50,7 @@ class NoteSearch:
         found._encode = self._packed.encode or self._encode
         return found
 
-    def chunks(self, notes: Sequence[SampledNote]) -> list[Chunk]:
+    def chunks(self, notes: Sequence[SampledNote]) -> list[NoteChunk]:
         """The chunks of these notes, in order; none for a note whose header leaves no room in a row."""
         packed = self._packed
         separator, bos = packed.facts.separator_id, packed.facts.bos_id
@@ -64,7 +64,7 @@ class NoteSearch:
         if packed.notes.concatenated:
             # a stream is cut wherever rows end, so the whole note is looked for in it
             whole = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
-            return [Chunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole)]
+            return [NoteChunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole)]
         long_notes = packed.notes.long_notes
         rule = SplitRule(rule=long_notes.rule, row_length=packed.notes.capacity, overlap=long_notes.overlap)
         of_headers, of_bodies = (np.array([len(ids) for ids in some], np.int64) for some in (headers, bodies))
@@ -76,19 +76,19 @@ class NoteSearch:
             fits[cut.documents].tolist(), cut.starts.tolist(), cut.stops.tolist(), cut.with_header, strict=True
         ):
             ids = np.array([*(headers[note] if header else ()), *bodies[note][start:stop]], "<i4").tobytes()
-            found.append(Chunk(note=note, chunk=before[note], ids=ids))
+            found.append(NoteChunk(note=note, chunk=before[note], ids=ids))
             before[note] += 1
         return found
 
     def _ids(self, text: str) -> NDArray[np.uint32]:
         return self._encode([text])[0]
 
-    def there(self, chunks: Sequence[Chunk]) -> list[bool]:
+    def there(self, chunks: Sequence[NoteChunk]) -> list[bool]:
         """Which of these chunks are in the rows: as whole segments, or in the stream if rows are one stream."""
         wanted = [chunk.ids for chunk in chunks]
         return (_stream_has if self._packed.notes.concatenated else _segments_have)(self._path, wanted)
 
-    def holds(self, within: Sequence[Chunk], chunk: Chunk) -> bool:
+    def holds(self, within: Sequence[NoteChunk], chunk: NoteChunk) -> bool:
         """Whether `chunk` is in the rows because `within`, chunks of a note, are."""
         if self._packed.notes.concatenated:
             return any(_aligned(one.ids, chunk.ids) for one in within)

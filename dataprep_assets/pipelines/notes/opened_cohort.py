@@ -3,7 +3,7 @@
 The columnar files are read once for all proofs that count tokens, the JSON lines once for all that look at rows, the
 source once for all that compare with it; all in blocks, so memory does not grow with the cohort.
 
-Entry points: `OpenedCohort`; `load_tokenizer`; `RowScan`, `SourceScan`, `SampledNote` for what a reading found.
+Entry points: `OpenedCohort`; `load_tokenizer`; `CohortRowScan`, `SourceScan`, `SampledNote` for what a reading found.
 """
 
 from collections import Counter
@@ -113,7 +113,7 @@ def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowScan:
+class CohortRowScan:
     """The content of one split's columnar file. ``used``: int64, shape ``(rows,)``, tokens of each row."""
 
     shape: RowShape
@@ -193,7 +193,7 @@ class OpenedCohort:
         return f"OpenedCohort({self.month})"
 
     @cached_property
-    def scans(self) -> Mapping[str, RowScan]:
+    def scans(self) -> Mapping[str, CohortRowScan]:
         """Split → content of its columnar file.
 
         Raises FormatError for a row that is empty or too long, or a damaged file.
@@ -201,7 +201,7 @@ class OpenedCohort:
         paths = packed_paths(self.notes, self.month)
         return {name: self._scan(self.directory / path.rows) for name, path in paths.items()}
 
-    def _scan(self, path: Path) -> RowScan:
+    def _scan(self, path: Path) -> CohortRowScan:
         separator, bos = self.facts.separator_id, self.facts.bos_id
         file = PackedRowsFile(path)
         shape = file.shape
@@ -232,7 +232,7 @@ class OpenedCohort:
             counts["doubled"] += int(np.count_nonzero(np.append(block.tokens, -1)[begins + 1] == bos))
             lows.append(int(block.tokens.min()))
             highs.append(int(block.tokens.max()))
-        return RowScan(
+        return CohortRowScan(
             shape=shape,
             used=np.concatenate(used),
             segments=counts["segments"],

@@ -35,7 +35,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
     SplitTokens,
     packed_paths,
 )
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsWriter, RowBlock
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsWriter
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
 from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying
@@ -230,7 +230,7 @@ class _Writer:
             truncated_documents=layout.truncated_documents,
         )
 
-    def _require_valid(self, block: RowBlock) -> None:
+    def _require_valid(self, block: PackedRowBlock) -> None:
         """Raise FormatError for a reserved pad id among the tokens; otherwise extend the range of ids."""
         # `checked_pad` judges by the vocabulary; these are the ids that the tokenizer made of the notes
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.finding import Finding, first_of
 from dataprep_assets.graph.losses import BAD_RECORD, FILTER, Loss, dropped_rows
@@ -195,7 +195,7 @@ def build_packed_cohorts(
     cohorts: Sequence[PackedCohort],
     *,
     workers: int,
-    engine: Engine = ON_PROCESSES,
+    engine: TaskEngine = ON_PROCESSES,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
     """Build the cohorts that are not current, several at a time; yields each once it is verified, built or failed.

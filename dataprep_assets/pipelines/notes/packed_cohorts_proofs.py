@@ -23,7 +23,7 @@ from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, draw
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import RETRACTED
-from dataprep_assets.pipelines.notes.note_search import Chunk, NoteSearch
+from dataprep_assets.pipelines.notes.note_search import NoteChunk, NoteSearch
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, SampledNote, load_tokenizer
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort, ensure_packed_cohort
 from dataprep_assets.pipelines.notes.packed_files import (
@@ -33,7 +33,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
     packed_paths,
     read_patients,
 )
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowBlock
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile
 from dataprep_assets.pipelines.notes.packed_rows_proofs import (
     ids_in_vocabulary,
     jsonl_equals_rows,
@@ -138,7 +138,7 @@ def _unexplained(
     index: int,
     search: NoteSearch,
     notes: Sequence[SampledNote],
-    left: dict[int, list[Chunk]],
+    left: dict[int, list[NoteChunk]],
 ) -> list[int]:
     """The notes with a chunk that is in no kept note: several patients may have the same note."""
     for kept in packed.kept_notes():
@@ -156,7 +156,9 @@ def _alike(text: str, other: str) -> bool:
     return text[:_ENDS] in other or text[-_ENDS:] in other
 
 
-def misplaced(packed: OpenedCohort, split: str, notes: Sequence[SampledNote], chunks: Sequence[Chunk]) -> Iterator[str]:
+def misplaced(
+    packed: OpenedCohort, split: str, notes: Sequence[SampledNote], chunks: Sequence[NoteChunk]
+) -> Iterator[str]:
     """The defects of the origins of a split's rows, one sentence each.
 
     Args:
@@ -330,7 +332,7 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
         yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, of_rows))
 
 
-def _equal(one: RowBlock, other: RowBlock) -> bool:
+def _equal(one: PackedRowBlock, other: PackedRowBlock) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "segments", "offsets"))
 
 

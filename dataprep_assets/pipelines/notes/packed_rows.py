@@ -7,7 +7,7 @@ instead of five columns, and the next step parses no JSON. Rows of one column ar
 An Arrow IPC file, uncompressed, with two columns of lists of int32, ``tokens`` and ``segments``; the metadata of its
 schema has what is the same for all rows. One record batch has as many rows as fit in about two million positions.
 
-Entry points: `RowShape`, `RowBlock`; `PackedRowsWriter`, `PackedRowsFile`.
+Entry points: `RowShape`, `PackedRowBlock`; `PackedRowsWriter`, `PackedRowsFile`.
 """
 
 import json
@@ -47,7 +47,7 @@ class RowShape:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RowBlock:
+class PackedRowBlock:
     """Some consecutive rows without padding.
 
     ``tokens``: int32, shape ``(tokens,)``, of all rows one after another. ``segments``: int64, shape ``(segments,)``,
@@ -124,7 +124,7 @@ class PackedRowsWriter:
         finally:
             self._file.close()
 
-    def write(self, block: RowBlock) -> None:
+    def write(self, block: PackedRowBlock) -> None:
         """Append one record batch."""
         import pyarrow as pa
 
@@ -183,22 +183,22 @@ class PackedRowsFile:
         """Number of rows."""
         return self._rows
 
-    def block(self, start: int, stop: int) -> RowBlock:
+    def block(self, start: int, stop: int) -> PackedRowBlock:
         """Rows ``start`` to ``stop``, exclusive; fewer at the end of the file."""
         import pyarrow as pa
 
         step, stop = self.shape.batch_rows, min(stop, len(self))
         if start >= stop:
             nothing = np.zeros(0, np.int64)
-            return RowBlock(tokens=np.zeros(0, np.int32), segments=nothing, offsets=np.zeros(1, np.int64))
+            return PackedRowBlock(tokens=np.zeros(0, np.int32), segments=nothing, offsets=np.zeros(1, np.int64))
         first = start // step
         batches = [self._batch(index) for index in range(first, -(-stop // step))]
         part = pa.Table.from_batches(batches).slice(start - first * step, stop - start).combine_chunks()
         _, tokens = _lists(part.column("tokens"))
         offsets, segments = _lists(part.column("segments"))
-        return RowBlock(tokens=tokens, segments=segments.astype(np.int64), offsets=offsets)
+        return PackedRowBlock(tokens=tokens, segments=segments.astype(np.int64), offsets=offsets)
 
-    def blocks(self, rows: int) -> Iterator[RowBlock]:
+    def blocks(self, rows: int) -> Iterator[PackedRowBlock]:
         """All rows, up to ``rows`` at a time."""
         for start in range(0, len(self), rows):
             yield self.block(start, start + rows)

@@ -18,7 +18,7 @@ from dataprep_assets.graph.finding import Finding, Row, judged, ledger_of, name_
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.pipelines.notes.declaration import TOKENS
 from dataprep_assets.pipelines.notes.maxtext import stock_rule
-from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, OpenedCohort, RowScan
+from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, CohortRowScan, OpenedCohort
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 from dataprep_assets.serving.maxtext import six_columns
@@ -77,7 +77,7 @@ def rows_valid(packed: OpenedCohort) -> Finding:
     )
 
 
-def _invalid(packed: OpenedCohort, scan: RowScan, columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
+def _invalid(packed: OpenedCohort, scan: CohortRowScan, columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
     if packed.notes.layout == "unpacked":
         yield from token_defects(columns, scan.shape, packed.bundle.vocab_size)
         return
@@ -239,7 +239,7 @@ def tokens_conserved(packed: OpenedCohort) -> Finding:
     return verdict(defects, f"{in_rows} tokens, none lost or added.", REBUILD, facts={"tokens": in_rows}, table=table)
 
 
-def _positions(packed: OpenedCohort, scan: RowScan) -> int:
+def _positions(packed: OpenedCohort, scan: CohortRowScan) -> int:
     """Stored positions of a split: its tokens, and the padding of rows that have any."""
     return scan.tokens if packed.notes.layout == "unpacked" else len(scan.used) * scan.shape.row_length
 

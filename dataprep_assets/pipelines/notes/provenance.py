@@ -14,7 +14,7 @@ from typing import Any
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.integrity.artifacts import Part
+from dataprep_assets.integrity.artifacts import FileRef
 
 PROVENANCE = "provenance.json"
 _NUMBERS = ("rows", "payload_bytes", "repeat")
@@ -35,7 +35,7 @@ class ShardOrigin:
     payload_bytes: int
     sha256: str
     repeat: int = 0
-    part: Part | None = None
+    part: FileRef | None = None
 
     def to_json(self, shard: str) -> dict[str, Any]:
         """One entry of `provenance.json`."""

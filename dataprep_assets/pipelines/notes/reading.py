@@ -93,7 +93,7 @@ def note_digest(key: bytes, note: Note) -> bytes:
     return note.patient + hmac.digest(key, b"note\0" + note.patient + note.text.encode(), "sha256")[:DIGEST_BYTES]
 
 
-class _RefusedError(Exception):
+class _NoteRefusedError(Exception):
     """Carries only the reason."""
 
     def __init__(self, reason: str) -> None:
@@ -119,15 +119,15 @@ def read_notes(
         try:
             # Before the patient: a record that is refused for its patient counts with all of its notes.
             notes = parts.notes(record)
-        except _RefusedError as refused:
+        except _NoteRefusedError as refused:
             yield Dropped(record.row, 0, record.byte, refused.reason)
             continue
         try:
             patient = parts.patient(record)
             # where each record is one note, a patient has several
             if fields.notes is not None and patient in seen:
-                raise _RefusedError("duplicate_patient")
-        except _RefusedError as refused:
+                raise _NoteRefusedError("duplicate_patient")
+        except _NoteRefusedError as refused:
             # as one note at least: what is dropped has to be in the count of what was read
             yield Dropped(record.row, 0, record.byte, refused.reason, max(1, len(notes)))
             continue
@@ -137,7 +137,7 @@ def read_notes(
         for number, note in enumerate(notes, 1):
             try:
                 yield parts.note(record, number, note, patient)
-            except _RefusedError as refused:
+            except _NoteRefusedError as refused:
                 yield Dropped(record.row, number, record.byte, refused.reason)
 
 
@@ -155,7 +155,7 @@ def patients_with_text(
         try:
             if any(parts.has_text(note) for note in parts.notes(record)):
                 yield parts.patient(record)
-        except _RefusedError:
+        except _NoteRefusedError:
             continue
 
 
@@ -177,17 +177,17 @@ class _Parts:
     def patient(self, record: PatientRecord) -> bytes:
         value = record.key if self._id is None else _at(record.value, self._id)
         if value is _ABSENT or value is None or value == "":
-            raise _RefusedError("missing_patient_id")
+            raise _NoteRefusedError("missing_patient_id")
         if isinstance(value, bool) or not isinstance(value, str | int):
-            raise _RefusedError("bad_patient_id")
+            raise _NoteRefusedError("bad_patient_id")
         if self._birth is not None and self._birth_month(_at(record.value, self._birth)) != self._month:
-            raise _RefusedError("wrong_birth_month")
+            raise _NoteRefusedError("wrong_birth_month")
         # 7 and "7" are one patient, in records and in lists of ids alike
         return patient_digest(self._key, str(value))
 
     def _birth_month(self, value: Any) -> str:
         if not isinstance(value, str):
-            raise _RefusedError("bad_birth_date")
+            raise _NoteRefusedError("bad_birth_date")
         # also `YYYY-MM` alone, which fromisoformat refuses
         if self._date_format is None and _YEAR_AND_MONTH.match(value):
             return value[:7]
@@ -197,16 +197,16 @@ class _Parts:
             failed = True
         # Raised outside of the handler: the error that quotes the date must not be the context of this one.
         assert failed
-        raise _RefusedError("bad_birth_date")
+        raise _NoteRefusedError("bad_birth_date")
 
     def notes(self, record: PatientRecord) -> list[Any]:
         if self._notes is None:
             return [record.value]
         found = _at(record.value, self._notes)
         if found is _ABSENT:
-            raise _RefusedError("missing_notes")
+            raise _NoteRefusedError("missing_notes")
         if found is not None and not isinstance(found, list):
-            raise _RefusedError("notes_not_a_list")
+            raise _NoteRefusedError("notes_not_a_list")
         # null is a list without notes: the patient is counted as one who has none
         return found or []
 
@@ -216,14 +216,14 @@ class _Parts:
 
     def note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
         if not isinstance(note, dict):
-            raise _RefusedError("note_not_an_object")
+            raise _NoteRefusedError("note_not_an_object")
         text = _at(note, self._text)
         if not isinstance(text, str):
-            raise _RefusedError(
+            raise _NoteRefusedError(
                 "missing_text" if text is _ABSENT else "null_text" if text is None else "text_not_a_string"
             )
         if not text or text.isspace():
-            raise _RefusedError(EMPTY)
+            raise _NoteRefusedError(EMPTY)
         date = 0 if self._date is None else self._when(_at(note, self._date))
         return Note(record.row, number, patient, self._header(record.value, note), text, date)
 
@@ -236,7 +236,7 @@ class _Parts:
             reason = MISSING_METADATA
         except CannotRenderError:
             reason = "bad_metadata"
-        raise _RefusedError(reason)
+        raise _NoteRefusedError(reason)
 
     def _when(self, value: Any) -> int:
         try:
@@ -251,7 +251,7 @@ class _Parts:
                 return int(value * 1_000_000)
         except (ValueError, OverflowError):
             pass
-        raise _RefusedError("bad_date")
+        raise _NoteRefusedError("bad_date")
 
 
 def _parsed(value: str, date_format: str | None) -> datetime:

@@ -18,7 +18,7 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.declaration import ATTRIBUTION
 from dataprep_assets.graph.finding import Finding
@@ -27,7 +27,7 @@ from dataprep_assets.graph.shown import Markdown, Shown
 from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, Part
+from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
@@ -96,7 +96,7 @@ def _metadata(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Source:
+class _ReplaySource:
     declared: ReplaySource
     artifact: Artifact
     receipt: Receipt
@@ -107,7 +107,7 @@ class _Source:
         return self.receipt.inputs["tokenizer"]
 
 
-def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_Source]:
+def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_ReplaySource]:
     """The directories to combine, in declared order.
 
     Raises MissingArtifactError for one that is not there, ConfigError for one without a declared split, IntegrityError
@@ -118,7 +118,7 @@ def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_Source]:
     if missing := [str(a) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
         raise MissingArtifactError(f"{replay.dataset}: not there: {', '.join(missing)}. Materialize them first")
     found = [
-        _Source(declared=declared, artifact=artifact, receipt=receipt, facts=DirectoryFacts.of(receipt))
+        _ReplaySource(declared=declared, artifact=artifact, receipt=receipt, facts=DirectoryFacts.of(receipt))
         for declared, artifact, receipt in zip(replay.sources, artifacts, receipts, strict=True)
         if receipt is not None
     ]
@@ -139,11 +139,11 @@ def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_Source]:
     return found
 
 
-def _value(source: _Source, name: str) -> str:
+def _value(source: _ReplaySource, name: str) -> str:
     return source.tokenizer[:12] if name == "tokenizer" else str(getattr(source.facts, name))
 
 
-def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_Source]) -> Recipe:
+def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_ReplaySource]) -> Recipe:
     # These decide no byte. Anything else of the declaration, also what is added to it later, enters the key.
     names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation", "prove")
     undecisive = dict.fromkeys(names, True)
@@ -196,12 +196,12 @@ def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Recei
     return ensure(_recipe(replay, store, sources), store, write, replay.verify)
 
 
-def _shards(store: ArtifactStore, source: _Source, split: str) -> Shards:
+def _shards(store: ArtifactStore, source: _ReplaySource, split: str) -> Shards:
     """A source's shards of a split, in its order, as parts of its artifact."""
     # A source may be a combination itself. Its entries name the datasets that it combined, and keep naming them.
     provenance = read_provenance(store.local(source.artifact, [PROVENANCE]) / PROVENANCE)
     return [
-        replace(origin, part=Part(source.artifact, source.receipt.file(f"{source.facts.directory}/{name}")))
+        replace(origin, part=FileRef(source.artifact, source.receipt.file(f"{source.facts.directory}/{name}")))
         for name, origin in provenance[split]
     ]
 
@@ -223,7 +223,7 @@ def _require_distinct(replay: ReplayDeclaration, splits: dict[str, list[Shards]]
 def _write_shards(
     replay: ReplayDeclaration,
     store: ArtifactStore,
-    sources: Sequence[_Source],
+    sources: Sequence[_ReplaySource],
     splits: dict[str, list[Shards]],
     staged: Path,
 ) -> Written:
@@ -236,7 +236,7 @@ def _write_shards(
         description=replay.description,
         version=replay.tfds_version,
         format=replay.format,
-        columns=tuple(Column(name=name, length=stored_length(first)) for name in first.columns),
+        columns=tuple(FeatureColumn(name=name, length=stored_length(first)) for name in first.columns),
         splits=chosen,
     )
     joined = link_shards(staged, store, directory)
@@ -255,11 +255,11 @@ def _write_shards(
     )
 
 
-def _inputs(sources: Sequence[_Source]) -> dict[str, str]:
+def _inputs(sources: Sequence[_ReplaySource]) -> dict[str, str]:
     return {s.declared.dataset: s.receipt.content for s in sources} | {"tokenizer": sources[0].tokenizer}
 
 
-def _shared(replay: ReplayDeclaration, sources: Sequence[_Source]) -> dict[str, Any]:
+def _shared(replay: ReplayDeclaration, sources: Sequence[_ReplaySource]) -> dict[str, Any]:
     """The facts that every mode has."""
     rows = RowFacts.of(sources[0].receipt).to_json()
     names = [source.declared.dataset for source in sources]
@@ -277,7 +277,7 @@ def _json_lines(store: ArtifactStore, split: str, sources: Sequence[Shards]) -> 
 def _write_virtual(
     replay: ReplayDeclaration,
     store: ArtifactStore,
-    sources: Sequence[_Source],
+    sources: Sequence[_ReplaySource],
     splits: dict[str, list[Shards]],
     staged: Path,
 ) -> Written:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.graph.finding import Finding, Row, judged, name_of, verdict
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifact import Artifact
@@ -87,7 +87,7 @@ def prove_combined(replay: ReplayDeclaration, store: ArtifactStore) -> Iterator[
             yield "virtual_files", virtual_files(directory, locations, receipts, cards)
         else:
             facts = DirectoryFacts.of(directory.receipt)
-            columns = [Column(name=name, length=stored_length(facts)) for name in facts.columns]
+            columns = [FeatureColumn(name=name, length=stored_length(facts)) for name in facts.columns]
             yield from metadata_findings(directory, columns)
         yield "sources_equal", sources_equal(directory, receipts)
         shards = shards_of(replay, store, sources)

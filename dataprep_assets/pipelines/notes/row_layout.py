@@ -15,7 +15,7 @@ from dataprep_assets.packing.bins import Bins
 from dataprep_assets.packing.next_fit import concat_then_split
 from dataprep_assets.packing.splitting import SplitRule, split, without_room
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_rows import RowBlock
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock
 from dataprep_assets.pipelines.notes.reading import Dropped
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool
 
@@ -42,7 +42,7 @@ class RowLayout:
     truncated: int = 0
     truncated_documents: int = 0
 
-    def blocks(self, spool: Spool, rows: int) -> Iterator[RowBlock]:
+    def blocks(self, spool: Spool, rows: int) -> Iterator[PackedRowBlock]:
         """The rows, up to ``rows`` at a time."""
         for start in range(0, self.offsets.size - 1, rows):
             offsets = self.offsets[start : start + rows + 1]
@@ -51,7 +51,7 @@ class RowLayout:
             lengths = np.stack([self.first_lengths[chosen], self.second_lengths[chosen]], axis=1).ravel()
             starts = np.stack([self.first_starts[chosen], self.second_starts[chosen]], axis=1).ravel()
             some = lengths > 0
-            yield RowBlock(
+            yield PackedRowBlock(
                 tokens=spool.tokens(starts[some], lengths[some]).astype(np.int32),
                 segments=self.first_lengths[chosen] + self.second_lengths[chosen],
                 offsets=offsets - offsets[0],

@@ -9,7 +9,7 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names
 from dataprep_assets.sources.access import LocalTree
-from dataprep_assets.sources.upstream import Partitions
+from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.source import open_source
 
 
@@ -29,7 +29,7 @@ def _identity(notes: NotesDeclaration, _: ArtifactStore) -> SourceIdentity:
 def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
     """What reveals an edit that keeps the size: the file's modification time, or its version in the bucket."""
     access = open_source(notes.source)
-    if not isinstance(access, LocalTree | Partitions) or access.mirrored:
+    if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
         return file.listed.etag or ""
     with source_errors_without_names(month):
         return time_of(access.path(file.listed), month)

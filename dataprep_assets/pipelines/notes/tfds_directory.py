@@ -19,14 +19,14 @@ import numpy as np
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import tfds
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Shown
 from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, Part
+from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
@@ -82,7 +82,7 @@ def prove_directory(notes: NotesDeclaration, store: ArtifactStore, format: FileF
     Raises DataprepError when its receipt cannot be read at all.
     """
     directory = TfdsDirectory.open(notes, store, format)
-    columns = [Column(name=name, length=notes.stored_length) for name in notes.columns]
+    columns = [FeatureColumn(name=name, length=notes.stored_length) for name in notes.columns]
     with unquoting(notes.dataset):
         yield from metadata_findings(directory, columns)
         yield "equals_cohort_shards", equals_cohort_shards(directory, notes, store)
@@ -430,7 +430,7 @@ def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFo
         description=notes.description,
         version=notes.tfds_version,
         format=format,
-        columns=tuple(Column(name=name, length=notes.stored_length) for name in notes.columns),
+        columns=tuple(FeatureColumn(name=name, length=notes.stored_length) for name in notes.columns),
         splits=splits,
     )
 
@@ -450,7 +450,7 @@ def _origins(notes: NotesDeclaration, month: _Month, split: str, format: FileFor
                 rows=rows,
                 payload_bytes=payload_bytes,
                 sha256=record.sha256,
-                part=Part(month.shards, record),
+                part=FileRef(month.shards, record),
             )
         )
     return origins

@@ -14,7 +14,7 @@ from typing import Self
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import array_record, tfds, tfrecord
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.graph.finding import Finding, first_of, judged, name_of, verdict
 from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -112,7 +112,7 @@ class TfdsDirectory:
         )
 
 
-def metadata_findings(directory: TfdsDirectory, columns: Sequence[Column]) -> Iterator[tuple[str, Finding]]:
+def metadata_findings(directory: TfdsDirectory, columns: Sequence[FeatureColumn]) -> Iterator[tuple[str, Finding]]:
     """The `METADATA_PROOFS` of a directory whose rows have these columns, by name."""
     yield "files_intact", files_intact(directory)
     yield "names_complete", names_complete(directory)
@@ -218,7 +218,7 @@ def num_bytes_counted(directory: TfdsDirectory) -> Finding:
 
 
 @judged
-def features_match(directory: TfdsDirectory, columns: Sequence[Column]) -> Finding:
+def features_match(directory: TfdsDirectory, columns: Sequence[FeatureColumn]) -> Finding:
     """features.json has the stored columns: TFDS drops a missing one, and fails on another length."""
     found = {column.name: column for column in directory.info.columns}
     wanted = {column.name: column for column in columns}
@@ -238,7 +238,7 @@ def features_match(directory: TfdsDirectory, columns: Sequence[Column]) -> Findi
     )
 
 
-def _said(column: Column) -> str:
+def _said(column: FeatureColumn) -> str:
     return f"{column.dtype} of {'any number of' if column.length is None else column.length} values"
 
 

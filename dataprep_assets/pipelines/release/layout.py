@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.order import SourceShard, StreamOrder
+from dataprep_assets.pipelines.release.order import ReleaseSourceShard, StreamOrder
 from dataprep_assets.stream.token_shard import TokenBinsFacts, required_separator
 
 
@@ -112,7 +112,7 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
         shards = []
         for artifact, receipt in shard_receipts(release, store, manifest, name):
             separators.add(required_separator(receipt, TokenBinsFacts.of(receipt)))
-            shards.append(SourceShard.of(artifact, receipt))
+            shards.append(ReleaseSourceShard.of(artifact, receipt))
         splits[name] = split_layout(release, name, shards)
         if not splits[name].cuts:
             raise ConfigError(
@@ -124,7 +124,7 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
     return ReleaseLayout(splits=splits, separator_id=separators.pop(), meta=meta_of(release))
 
 
-def split_layout(release: ReleaseDeclaration, split: str, shards: Sequence[SourceShard]) -> SplitLayout:
+def split_layout(release: ReleaseDeclaration, split: str, shards: Sequence[ReleaseSourceShard]) -> SplitLayout:
     """How the shards of token bins of a split, in manifest order, are ordered and cut, as `release` says."""
     options = release.release
     order = StreamOrder.of(shards, seed=options.shuffle_seed, mix=options.mix)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.execution.pool import ON_PROCESSES, Engine, worker_count
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.formats.npy_shards import ids_key
@@ -125,7 +125,7 @@ def build_npy_shards(
     planned: Sequence[NpyShard],
     *,
     workers: int,
-    engine: Engine = ON_PROCESSES,
+    engine: TaskEngine = ON_PROCESSES,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
     """Build the shards that are not current.

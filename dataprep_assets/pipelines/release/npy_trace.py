@@ -7,7 +7,7 @@ import numpy as np
 
 from dataprep_assets.errors import IntegrityError, NotFoundError
 from dataprep_assets.formats import npy_shards
-from dataprep_assets.graph.place import Locate, Place, Span
+from dataprep_assets.graph.place import Locate, Span, TokenRange
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -23,7 +23,7 @@ from dataprep_assets.pipelines.release.layout import (
     split_layout,
 )
 from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, shard_artifact, shard_recipe
-from dataprep_assets.pipelines.release.order import Documents, SourceShard, shuffled
+from dataprep_assets.pipelines.release.order import GroupDocuments, ReleaseSourceShard, shuffled
 from dataprep_assets.planning.shard_plan import split_of
 from dataprep_assets.stream.stream_index import IndexedShard, Numbers
 from dataprep_assets.stream.stream_tracer import Found, StreamTracer
@@ -45,7 +45,7 @@ class NpyStreams:
         self._splits: dict[str, SplitLayout] = {}
         for split in release.splits:
             sources = [
-                SourceShard.of(release.artifact(TOKEN_BINS, key), receipt)
+                ReleaseSourceShard.of(release.artifact(TOKEN_BINS, key), receipt)
                 for key, receipt in shards.items()
                 if split_of(key) == split
             ]
@@ -53,9 +53,9 @@ class NpyStreams:
         # Kept between questions, by partition and, for orders, by group: a trace asks for many places of one shard.
         self._handles: dict[str, ArtifactHandle] = {}
         self._ids: dict[str, Numbers] = {}
-        self._ordered: dict[tuple[SourceShard, ...], Documents] = {}
+        self._ordered: dict[tuple[ReleaseSourceShard, ...], GroupDocuments] = {}
 
-    def locate(self, span: Span) -> Iterator[Place]:
+    def locate(self, span: Span) -> Iterator[TokenRange]:
         """The places of a document: in one npy shard, or in several if it crosses their boundaries."""
         length, size = self._release.release.sequence_length, self._release.release.tokens_per_shard
         start = self._position(span)
@@ -69,7 +69,7 @@ class NpyStreams:
             handle = self._handle(span.split, cut)
             samples = list(range(first // length, (last - 1) // length + 1))
             ids = self._sample_ids(span.split, cut)
-            yield Place(
+            yield TokenRange(
                 artifact=str(handle.artifact),
                 file=npy_shards.token_key(span.split, cut.index).rpartition("/")[2],
                 start=first,
@@ -102,7 +102,7 @@ class NpyStreams:
         for group, low, high in self._splits[split].order.stretch(begin, min(begin + length, cut.stop)):
             yield from self._stretches(group, low, high)
 
-    def _stretches(self, group: Sequence[SourceShard], low: int, high: int) -> Iterator[tuple[str, int, int]]:
+    def _stretches(self, group: Sequence[ReleaseSourceShard], low: int, high: int) -> Iterator[tuple[str, int, int]]:
         documents = self._documents(tuple(group))
         if documents is None:
             yield group[0].partition, low, high
@@ -130,7 +130,7 @@ class NpyStreams:
         at = next(int(i) for i in np.flatnonzero(here) if _length(documents, int(i)) == span.tokens)
         return before + int(documents.ends[at]) - span.tokens
 
-    def _documents(self, group: tuple[SourceShard, ...]) -> Documents | None:
+    def _documents(self, group: tuple[ReleaseSourceShard, ...]) -> GroupDocuments | None:
         """The documents of a group in the order of the release; None if that is the source's."""
         seed = self._release.release.shuffle_seed
         if seed is None:
@@ -171,7 +171,7 @@ class NpyStreams:
         return self._handles[partition]
 
 
-def _length(documents: Documents, at: int) -> int:
+def _length(documents: GroupDocuments, at: int) -> int:
     return int(documents.ends[at]) - (int(documents.ends[at - 1]) if at else 0)
 
 

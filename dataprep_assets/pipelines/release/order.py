@@ -37,7 +37,7 @@ BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceShard:
+class ReleaseSourceShard:
     """A shard of token bins as a release reads it. `content` and the records of both files come from its receipt."""
 
     artifact: Artifact
@@ -105,7 +105,7 @@ def _mapped(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Documents:
+class GroupDocuments:
     """The documents of a group in the order of the release, as parallel arrays over documents.
 
     `source` numbers the shard within the group, `first` is the token offset in it, `ends` the cumulative token count.
@@ -120,11 +120,11 @@ class Documents:
 class StreamOrder:
     """The stream of one split: groups of source shards in order. `seed` is None for the order of the source."""
 
-    groups: tuple[tuple[SourceShard, ...], ...]
+    groups: tuple[tuple[ReleaseSourceShard, ...], ...]
     seed: int | None
 
     @classmethod
-    def of(cls, shards: Sequence[SourceShard], *, seed: int | None, mix: int) -> "StreamOrder":
+    def of(cls, shards: Sequence[ReleaseSourceShard], *, seed: int | None, mix: int) -> "StreamOrder":
         """The order of `shards`, which come in manifest order.
 
         With a `seed`, documents are shuffled within groups of `mix` shards; without one, the order is the source's.
@@ -140,7 +140,7 @@ class StreamOrder:
         """Length of the stream."""
         return sum(shard.tokens for group in self.groups for shard in group)
 
-    def stretch(self, start: int, stop: int) -> list[tuple[tuple[SourceShard, ...], int, int]]:
+    def stretch(self, start: int, stop: int) -> list[tuple[tuple[ReleaseSourceShard, ...], int, int]]:
         """The groups that contain tokens `[start, stop)`, each with the part `[from, to)` of its own tokens."""
         found = []
         sizes = [sum(shard.tokens for shard in group) for group in self.groups]
@@ -161,7 +161,7 @@ class StreamOrder:
                 yield from _gather(tokens, shuffled(self.seed, group, tuple(folders)), low, high)
 
 
-def _gather(tokens: Sequence[NDArray[Any]], documents: Documents, low: int, high: int) -> Iterator[NDArray[Any]]:
+def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int, high: int) -> Iterator[NDArray[Any]]:
     """The tokens `[low, high)` of a group in the order of its documents."""
     # from the document that holds token `low` to the one that holds token `high - 1`
     begin = int(np.searchsorted(documents.ends, low, side="right"))
@@ -191,7 +191,7 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: Documents, low: int, high
 
 
 @lru_cache(maxsize=1)
-def shuffled(seed: int, group: tuple[SourceShard, ...], folders: tuple[Path, ...]) -> Documents:
+def shuffled(seed: int, group: tuple[ReleaseSourceShard, ...], folders: tuple[Path, ...]) -> GroupDocuments:
     """The documents of a `group` in the order of `seed`, read from the `folders` of its shards.
 
     The last result is cached: the next shard often begins in the same group. Raises IntegrityError for files that do
@@ -210,7 +210,7 @@ def shuffled(seed: int, group: tuple[SourceShard, ...], folders: tuple[Path, ...
     order = np.argsort(_splitmix(base, len(length)), kind="stable")
     if not len(length) and any(shard.tokens for shard in group):
         raise FormatError(f"{group[0].artifact}: tokens without a document. Materialize token_bins again")
-    return Documents(source=source[order], first=first_tokens[order], ends=np.cumsum(length[order]))
+    return GroupDocuments(source=source[order], first=first_tokens[order], ends=np.cumsum(length[order]))
 
 
 def _hash(seed: int, what: str, names: object) -> int:

@@ -178,7 +178,7 @@ def published_release(place: Place) -> Release | None:
         return None
 
 
-def consumer_environment(place: connect.Place) -> list[str]:
+def consumer_environment(place: connect.StoreAddress) -> list[str]:
     """The lines that a trainer's environment needs, without secrets (docs/formats/npy-shards.md#consumer-environment).
 
     Empty for a folder, and for GCS, whose own default credentials are enough.

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from dataprep_assets.formats.document_index import ENDS
 from dataprep_assets.graph.card_contents import SplitCounts
-from dataprep_assets.graph.dataset import Counted, Dataset
+from dataprep_assets.graph.dataset import Dataset, DatasetCounts
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
@@ -22,7 +22,7 @@ from dataprep_assets.serving.simulation import told_lines
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
 
 
-class Schedule(Dataset):
+class ScheduleDataset(Dataset):
     """What a training run reads at each step, of which shards, with the documents by which it can be traced."""
 
     component: ClassVar[str] = "TrainingSchedule"
@@ -47,12 +47,12 @@ class Schedule(Dataset):
         if store.receipt(self.product(store)) is not None:
             yield from pending(self.declaration, store, present_schedule(self.declaration, store))
 
-    def counted(self, store: ArtifactStore) -> Counted | None:
+    def counted(self, store: ArtifactStore) -> DatasetCounts | None:
         if (receipt := store.receipt(self.product(store))) is None:
             return None
         sizes = {record.path: record.bytes for record in receipt.files}
         sources = TrainingData(store, self.declaration.dataset).schedule.revisions[-1].sources
-        return Counted(
+        return DatasetCounts(
             receipt=receipt,
             splits=[
                 SplitCounts(

@@ -22,7 +22,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration, ScheduleSource
 from dataprep_assets.planning.shard_plan import SHARD_PLAN, read_plan, split_of
 from dataprep_assets.serving.packs import open_packs, pack_shard
-from dataprep_assets.serving.revise import Documents, FoundSource
+from dataprep_assets.serving.revise import DocumentEnds, FoundSource
 from dataprep_assets.serving.source_order import PackTable
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, documents_folder, packs_file
 from dataprep_assets.serving.training_schedule import SourceShard
@@ -33,7 +33,7 @@ _BLEND_PLAN, _INDEXED_BINS, _RUNS = "blend_plan", "indexed_bins", "runs"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class SourceSelection:
     """What is one source of the schedule: the name it has there, its part of the declared weight, its shards."""
 
     called: str
@@ -41,7 +41,7 @@ class Part:
     shards: Sequence[Artifact]
 
 
-def parts_of(store: ArtifactStore, name: str, source: ScheduleSource) -> list[Part]:
+def parts_of(store: ArtifactStore, name: str, source: ScheduleSource) -> list[SourceSelection]:
     """A split of a corpus or a release, with its shards in the order of the plan; of a blend a split of each of its
     datasets.
 
@@ -63,10 +63,10 @@ def parts_of(store: ArtifactStore, name: str, source: ScheduleSource) -> list[Pa
     if not keys:
         raise _no_split(name, source, {split_of(key) for key in plan})
     shards = [Artifact(dataset=source.dataset, name=TOKEN_BINS, partition=key) for key in keys]
-    return [Part(called=source.called, share=1.0, shards=shards)]
+    return [SourceSelection(called=source.called, share=1.0, shards=shards)]
 
 
-def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> list[Part]:
+def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> list[SourceSelection]:
     planned = store.receipt(Artifact(dataset=source.dataset, name=_BLEND_PLAN))
     if planned is None:
         raise _absent(name, source.dataset, _BLEND_PLAN)
@@ -87,7 +87,7 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
         artifact = Artifact(dataset=source.dataset, name=_INDEXED_BINS, partition=key)
         shards.setdefault(split_of(key), []).append(artifact)
     return [
-        Part(called=f"{source.called}/{part}", share=wanted[part], shards=artifacts)
+        SourceSelection(called=f"{source.called}/{part}", share=wanted[part], shards=artifacts)
         for part, artifacts in shards.items()
     ]
 
@@ -101,7 +101,7 @@ def _no_split(name: str, source: ScheduleSource, there: Collection[str]) -> Conf
     return ConfigError(f"{name}: source {source.dataset}: has no split {source.split!r}; it has {found}")
 
 
-def _finished(store: ArtifactStore, name: str, part: Part) -> list[tuple[Artifact, Receipt]]:
+def _finished(store: ArtifactStore, name: str, part: SourceSelection) -> list[tuple[Artifact, Receipt]]:
     """The shards with their receipts; raises MissingArtifactError, naming the first that is not there."""
     found = list(zip(part.shards, store.receipts(part.shards), strict=True))
     dataset = part.shards[0].dataset
@@ -127,7 +127,7 @@ class ShardDocuments:
         artifact = Artifact(dataset=self.name, name=SCHEDULE_ARTIFACT)
         return None if self.store.receipt(artifact) is None else ArtifactHandle.of(self.store, artifact)
 
-    def __call__(self, content: str) -> Documents:
+    def __call__(self, content: str) -> DocumentEnds:
         """The documents of a shard."""
         if content in self.found:
             artifact, receipt = self.found[content]
@@ -136,7 +136,7 @@ class ShardDocuments:
             handle, folder = self.keeping(content), f"{documents_folder(content)}/"
         names = {record.path for record in handle.files}
         ids = _numbers(handle, f"{folder}{IDS}") if f"{folder}{IDS}" in names else None
-        return Documents(ends=_numbers(handle, f"{folder}{ENDS}"), ids=ids)
+        return DocumentEnds(ends=_numbers(handle, f"{folder}{ENDS}"), ids=ids)
 
     def keeping(self, content: str) -> ArtifactHandle:
         """The artifact of the schedule if it keeps this shard's documents; raises IntegrityError if it does not."""

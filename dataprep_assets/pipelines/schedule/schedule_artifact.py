@@ -24,7 +24,7 @@ from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs
-from dataprep_assets.integrity.artifacts import ArtifactStore, Joined, Part
+from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -203,7 +203,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
         _, documents = found_sources(declaration, store)
         _require_whole(declaration, schedule, documents)
         (staged / SCHEDULE).write_bytes(schedule.to_bytes())
-        joined: list[Joined] = []
+        joined: list[JoinedFile] = []
         done: set[str] = set()
         for revision in schedule.revisions:
             for source in revision.sources:
@@ -239,7 +239,7 @@ def _require_whole(declaration: ScheduleDeclaration, schedule: TrainingSchedule,
 
 def _documents(
     store: ArtifactStore, documents: ShardDocuments, staged: Path, dataset: str, content: str
-) -> Iterator[Joined]:
+) -> Iterator[JoinedFile]:
     """Link the index of a shard's documents into the staging directory."""
     folder = documents_folder(content)
     if content in documents.found:
@@ -258,7 +258,7 @@ def _documents(
         (staged / folder / SHARD).write_bytes(kept.read(f"{folder}/{SHARD}"))
         del parts[SHARD]
     for name, record in sorted(parts.items()):
-        yield store.join(staged, f"{folder}/{name}", [Part(artifact, record)], verify=False)
+        yield store.join(staged, f"{folder}/{name}", [FileRef(artifact, record)], verify=False)
 
 
 def _losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[Loss]:

@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.found_sources import found_sources
 from dataprep_assets.pipelines.schedule.pending import changed_sources, revise_line
 from dataprep_assets.plural import count_of
-from dataprep_assets.serving.revise import Documents, DocumentsOf, changed_between
+from dataprep_assets.serving.revise import DocumentEnds, DocumentsOf, changed_between
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.simulation import simulated
 from dataprep_assets.serving.source_order import Packs
@@ -63,12 +63,12 @@ def prove_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> It
     yield "repeats", _repeats(declaration, data)
 
 
-def _documents(data: TrainingData, content: str) -> Documents:
+def _documents(data: TrainingData, content: str) -> DocumentEnds:
     folder = documents_folder(content)
     listed = any(record.path == f"{folder}/{IDS}" for record in data.handle.files)
     ends = np.asarray(data.handle.numbers(f"{folder}/{ENDS}", "uint64")[:], np.uint64)
     ids = np.asarray(data.handle.numbers(f"{folder}/{IDS}", "uint64")[:], np.uint64) if listed else None
-    return Documents(ends=ends, ids=ids)
+    return DocumentEnds(ends=ends, ids=ids)
 
 
 @judged

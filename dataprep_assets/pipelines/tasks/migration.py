@@ -56,7 +56,7 @@ _HOLDING = ".kept"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceFile:
+class FileToMigrate:
     """A file of the old project that is to be migrated."""
 
     file: MigratedFile
@@ -69,7 +69,7 @@ class SourceFolder:
     """The files of one task folder in the old project, present and absent."""
 
     route: TaskRoute
-    files: tuple[SourceFile, ...]
+    files: tuple[FileToMigrate, ...]
     absent: tuple[AbsentFile, ...]
 
     @property
@@ -121,7 +121,7 @@ class SourceFolder:
 
 def read_source(route: TaskRoute) -> SourceFolder:
     """Read the old project's files. A file that cannot be taken is listed as absent, with the cause."""
-    files: list[SourceFile] = []
+    files: list[FileToMigrate] = []
     absent: list[AbsentFile] = []
     for split in route.contract.splits:
         source = _read_file(route, split, route.source, inherited=False)
@@ -137,7 +137,7 @@ def read_source(route: TaskRoute) -> SourceFolder:
     return SourceFolder(route=route, files=tuple(files), absent=tuple(absent))
 
 
-def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool) -> SourceFile | AbsentFile:
+def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool) -> FileToMigrate | AbsentFile:
     spec = route.contract.files[split]
     path = folder / spec.name
     place = path.relative_to(route.declaration.old_root).as_posix()
@@ -160,7 +160,7 @@ def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool)
         sha256=route.digests.of(rows.sha256),
         rows=len(rows.rows),
     )
-    return SourceFile(file=file, path=path, rows=rows)
+    return FileToMigrate(file=file, path=path, rows=rows)
 
 
 def _unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCause, str] | None:

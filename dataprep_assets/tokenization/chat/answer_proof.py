@@ -16,7 +16,7 @@ from typing import Any
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.chat.choices import ChatChoices
 from dataprep_assets.tokenization.chat.messages import Conversation
-from dataprep_assets.tokenization.chat.rendering import Chunk, ConversationRenderer, Rendered
+from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered, RenderedChunk
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 
 GENERATION_MARKS = ("\ufdee", "\ufdef")
@@ -109,7 +109,7 @@ def _own_texts(message: dict[str, Any]) -> list[str]:
     return [message[key] for key in ("reasoning_content", "content") if message.get(key)]
 
 
-def _opening(chunk: Chunk, probe: _Probe) -> str | None:
+def _opening(chunk: RenderedChunk, probe: _Probe) -> str | None:
     """What is trained before the answer's own text; None if that text is not rendered verbatim."""
     texts = [text for message in probe.messages if message["role"] == "assistant" for text in _own_texts(message)]
     places = [place for text in texts if (place := chunk.text.find(text)) >= 0]
@@ -140,7 +140,7 @@ def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
                 raise _two_readings(probe, f"its prompt ends in {prompt[-24:]!r}", rest, rest[own:])
 
 
-def _compare_marks(chunks: tuple[Chunk, ...], at: int, probe: _Probe, marked: Renderer) -> None:
+def _compare_marks(chunks: tuple[RenderedChunk, ...], at: int, probe: _Probe, marked: Renderer) -> None:
     """Raise ConfigError if the template's own marks begin an answer elsewhere than at the end of the prompt."""
     whole = "".join(chunk.text for chunk in chunks)
     start = sum(len(chunk.text) for chunk in chunks[:at])

@@ -47,7 +47,7 @@ _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Noncharacters: code points that Unicode reserves for internal use such as this. A row with all is refused."""
 
 
-class Chunk(NamedTuple):
+class RenderedChunk(NamedTuple):
     """Rendered text between two cuts, and whether its tokens are trained."""
 
     text: str
@@ -61,7 +61,7 @@ class Rendered:
     `mark` is None, or the character around placeholders: `mark + str(i) + mark` stands for token `i` of the template.
     """
 
-    sequences: tuple[tuple[Chunk, ...], ...]
+    sequences: tuple[tuple[RenderedChunk, ...], ...]
     mark: str | None = None
 
 
@@ -101,10 +101,10 @@ class ConversationRenderer:
             if self._holds_literals(conversation):
                 mark, conversation = self._protected(conversation)
             return Rendered(tuple(self._sequences(conversation, mark)), mark)
-        except _RefusedError as error:
+        except _ChatRefusedError as error:
             return error.refusal
 
-    def _sequences(self, conversation: Conversation, mark: str | None) -> Iterator[tuple[Chunk, ...]]:
+    def _sequences(self, conversation: Conversation, mark: str | None) -> Iterator[tuple[RenderedChunk, ...]]:
         messages = conversation.messages
         users = [i for i, message in enumerate(messages) if message["role"] == "user"]
         if not self._thinks(conversation) and self._turns == "reasoning":
@@ -118,11 +118,13 @@ class ConversationRenderer:
                 for chunks in self._turn(conversation, user + 1, stop, mark):
                     yield self._question_cut(chunks, conversation, user)
 
-    def _turn(self, conversation: Conversation, first: int, stop: int, mark: str | None) -> list[tuple[Chunk, ...]]:
+    def _turn(
+        self, conversation: Conversation, first: int, stop: int, mark: str | None
+    ) -> list[tuple[RenderedChunk, ...]]:
         """The sequence of the turn of messages from `first` up to `stop`, or, if its answers change, one of each."""
         try:
             return [self._sequence(conversation, stop, first, mark)]
-        except _RefusedError as error:
+        except _ChatRefusedError as error:
             if self._is_strict or error.refusal.reason != "template_mismatch":
                 raise
             answers = [i for i in range(first, stop) if conversation.messages[i]["role"] == "assistant"]
@@ -148,14 +150,16 @@ class ConversationRenderer:
         answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         return max((user for user in users if answers and user < answers[-1]), default=0)
 
-    def _sequence(self, conversation: Conversation, stop: int, first: int, mark: str | None) -> tuple[Chunk, ...]:
+    def _sequence(
+        self, conversation: Conversation, stop: int, first: int, mark: str | None
+    ) -> tuple[RenderedChunk, ...]:
         """The messages before `stop`, in which the answers from message `first` on are trained."""
         messages, tools, thinking = conversation.messages, conversation.tools, self._thinks(conversation)
         whole = self._text(messages[:stop], tools, False, thinking, stop - 1)
         # asked of the whole alone: whatever else is rendered has to be a beginning of it
         if mark is not None and not _restorable(whole, mark):
-            raise _RefusedError("template_refused", None)
-        chunks: list[Chunk] = []
+            raise _ChatRefusedError("template_refused", None)
+        chunks: list[RenderedChunk] = []
         at = 0
         for index in range(first, stop):
             if messages[index]["role"] != "assistant":
@@ -165,22 +169,24 @@ class ConversationRenderer:
             if index < stop - 1:
                 before = self._text(messages[: index + 1], tools, False, thinking, index)
                 if not whole.startswith(before):
-                    raise _RefusedError("template_mismatch", index)
+                    raise _ChatRefusedError("template_mismatch", index)
                 end = len(before)
             answer = whole[start:end].rstrip()
             # an answer cannot begin within the one before it
             if start < at:
-                raise _RefusedError("template_mismatch", index)
+                raise _ChatRefusedError("template_mismatch", index)
             if not answer.endswith(self._stop):
-                raise _RefusedError("no_stop_token", index)
+                raise _ChatRefusedError("no_stop_token", index)
             if self._choices.turn_end_newline:
                 answer = whole[start:end]
-            chunks += (Chunk(whole[at:start], False), Chunk(answer, is_trained(messages[index])))
+            chunks += (RenderedChunk(whole[at:start], False), RenderedChunk(answer, is_trained(messages[index])))
             at = start + len(answer)
-        chunks.append(Chunk(whole[at:], False))
+        chunks.append(RenderedChunk(whole[at:], False))
         return tuple(chunk for chunk in chunks if chunk.text)
 
-    def _question_twice(self, chunks: tuple[Chunk, ...], conversation: Conversation) -> tuple[Chunk, ...]:
+    def _question_twice(
+        self, chunks: tuple[RenderedChunk, ...], conversation: Conversation
+    ) -> tuple[RenderedChunk, ...]:
         """The chunks of a conversation, with the beginning of its first question written twice if that is chosen.
 
         Nemotron takes a first question that contains the header of a system text for a system text followed by a
@@ -195,11 +201,17 @@ class ConversationRenderer:
             return chunks
         first, *others = chunks
         if not first.text.startswith(question):
-            raise _RefusedError("template_mismatch", 0)
+            raise _ChatRefusedError("template_mismatch", 0)
         end = question.find(_TURN_END) + len(_TURN_END)
-        return (Chunk(first.text[:end], False), Chunk(first.text[question.find(_QUESTION) :], False), *others)
+        return (
+            RenderedChunk(first.text[:end], False),
+            RenderedChunk(first.text[question.find(_QUESTION) :], False),
+            *others,
+        )
 
-    def _question_cut(self, chunks: tuple[Chunk, ...], conversation: Conversation, user: int) -> tuple[Chunk, ...]:
+    def _question_cut(
+        self, chunks: tuple[RenderedChunk, ...], conversation: Conversation, user: int
+    ) -> tuple[RenderedChunk, ...]:
         """The chunks of a turn, cut where a prompt would end after its question `user`, if that is chosen.
 
         Nemotron takes that many characters as the question, even if something other than an answer follows.
@@ -210,7 +222,7 @@ class ConversationRenderer:
         before, tools, thinking = conversation.messages[: user + 1], conversation.tools, self._thinks(conversation)
         cut = len(self._text(before, tools, True, thinking, user))
         parts = (chunks[0].text[:cut], chunks[0].text[cut:])
-        return (*(Chunk(text, False) for text in parts if text), *chunks[1:])
+        return (*(RenderedChunk(text, False) for text in parts if text), *chunks[1:])
 
     def _answer_start(
         self, whole: str, upto: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool, index: int
@@ -225,7 +237,7 @@ class ConversationRenderer:
         if self._choices.unprompted_header and _is_unprompted(before, thinking, reasoned):
             text = self._text(before, tools, False, thinking, index) if before else ""
             if not whole.startswith(text):
-                raise _RefusedError("template_mismatch", index)
+                raise _ChatRefusedError("template_mismatch", index)
             return len(text)
         prompts = []
         thought = thinking and reasoned
@@ -238,17 +250,17 @@ class ConversationRenderer:
         for prompt in prompts:
             if prompt and whole.startswith(prompt) and not self._is_strict and _begins_at(whole, len(prompt), upto[-1]):
                 return len(prompt)
-        raise _RefusedError("template_mismatch", index)
+        raise _ChatRefusedError("template_mismatch", index)
 
     def _text(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, prompt: bool, thinking: bool, at: int
     ) -> str:
         if self._rendered > _MOST_RENDERED:
-            raise _RefusedError("too_many_messages", at)
+            raise _ChatRefusedError("too_many_messages", at)
         try:
             text = self._renderer.render(messages, tools, prompt=prompt, thinking=thinking)
         except TemplateRenderError as failure:
-            raise _RefusedError("template_refused", at) from failure
+            raise _ChatRefusedError("template_refused", at) from failure
         self._rendered += len(text) + _OF_A_MESSAGE * len(messages)
         return text
 
@@ -261,7 +273,7 @@ class ConversationRenderer:
         used = "".join(_strings([conversation.messages, conversation.tools]))
         mark = next((m for m in _MARKS if m not in used), None)
         if mark is None:
-            raise _RefusedError("all_noncharacters", None)
+            raise _ChatRefusedError("all_noncharacters", None)
 
         def placeholder(literal: str) -> str:
             return f"{mark}{self._indexes[literal]}{mark}"
@@ -311,7 +323,7 @@ def _restorable(text: str, mark: str) -> bool:
     return len(parts) % 2 == 1 and all(map(str.isdigit, parts[1::2])) and f"\\u{ord(mark):04x}" not in text.lower()
 
 
-class _RefusedError(Exception):
+class _ChatRefusedError(Exception):
     def __init__(self, reason: str, message: int | None) -> None:
         self.refusal = Refusal(reason, message)
 

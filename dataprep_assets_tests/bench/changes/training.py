@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.serving.seen import Ledger, documents_of_step
+from dataprep_assets.serving.seen import SeenLedger, documents_of_step
 from dataprep_assets.serving.training_data import TrainingData
 from dataprep_assets_tests.bench.changes.corpus import Corpus
 from dataprep_assets_tests.bench.changes.project import Project, last_lines, made
@@ -308,7 +308,7 @@ class Training:
     def _as_it_was(self) -> Iterator[str]:
         """What some steps read is told as it was written down, and is read again or refused."""
         data = TrainingData(str(self.project.root), self.name)
-        ledger = Ledger(data)
+        ledger = SeenLedger(data)
         for step in self.random.sample(sorted(self.wrote), min(_COMPARED, len(self.wrote))):
             seen = Counter[tuple[int, str]]()
             for one in documents_of_step(ledger, step):

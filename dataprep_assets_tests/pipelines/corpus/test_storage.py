@@ -7,7 +7,7 @@ import pytest
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.integrity.verify import verify, verify_store
-from dataprep_assets.stores.connect import Place
+from dataprep_assets.stores.connect import StoreAddress
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, run_pipeline, sample_declaration
 
@@ -21,11 +21,11 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def opened(place: Place, root: Path) -> BucketArtifacts:
+def opened(place: StoreAddress, root: Path) -> BucketArtifacts:
     return BucketArtifacts(root, place, place.url, 1 << 30)
 
 
-def keys_and_versions(place: Place) -> dict[str, str]:
+def keys_and_versions(place: StoreAddress) -> dict[str, str]:
     return {info.key: info.version for info in place().list()}
 
 
@@ -74,7 +74,7 @@ def test_a_changed_setting_replaces_what_follows_from_it(kind: str, servers: Pla
     assert split.defects == ()
 
 
-def damaged(place: Place) -> dict[str, tuple[str, ...]]:
+def damaged(place: StoreAddress) -> dict[str, tuple[str, ...]]:
     return {v.name: v.defects for v in verify_store(place()) if v.defects}
 
 

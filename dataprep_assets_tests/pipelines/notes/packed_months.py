@@ -10,7 +10,7 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile, PackedRowsWriter
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
 MONTH = "2010-12"
@@ -32,7 +32,7 @@ def failed(found: dict[str, Finding]) -> dict[str, str]:
     return {name: finding.summary for name, finding in found.items() if not finding.passed}
 
 
-def rewritten(cohort: PackedCohort, change: Callable[[RowBlock], RowBlock]) -> None:
+def rewritten(cohort: PackedCohort, change: Callable[[PackedRowBlock], PackedRowBlock]) -> None:
     """Write the columnar file again with other rows."""
     path = cohort.store.directory(cohort.artifact) / packed_paths(cohort.plan.notes, cohort.month)["train"].rows
     file = PackedRowsFile(path)

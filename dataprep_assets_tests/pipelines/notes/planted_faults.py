@@ -14,10 +14,10 @@ import orjson
 import pytest
 
 from dataprep_assets.formats import array_record, example, tfrecord
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.integrity.receipt import _own_digest
 from dataprep_assets.pipelines.notes.component import PackedCohorts
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, PackedRowsWriter, RowBlock
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile, PackedRowsWriter
 from dataprep_assets.pipelines.notes.retractions import add_retractions
 from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject
@@ -53,7 +53,7 @@ def packed(made: NotesProject, name: str = "") -> Path:
     return made.directory("packed_cohorts", MONTH) / name
 
 
-def edit_rows(made: NotesProject, change: Callable[[RowBlock], RowBlock]) -> None:
+def edit_rows(made: NotesProject, change: Callable[[PackedRowBlock], PackedRowBlock]) -> None:
     path = packed(made, f"train/{MONTH}.arrow")
     file = PackedRowsFile(path)
     blocks = [change(block) for block in file.blocks(file.shape.batch_rows)]
@@ -64,10 +64,10 @@ def edit_rows(made: NotesProject, change: Callable[[RowBlock], RowBlock]) -> Non
 
 
 def with_token(at: int, token: int) -> Fault:
-    def change(block: RowBlock) -> RowBlock:
+    def change(block: PackedRowBlock) -> PackedRowBlock:
         tokens = block.tokens.copy()
         tokens[at] = token
-        return RowBlock(tokens=tokens, segments=block.segments, offsets=block.offsets)
+        return PackedRowBlock(tokens=tokens, segments=block.segments, offsets=block.offsets)
 
     return lambda made, _: edit_rows(made, change)
 
@@ -78,9 +78,9 @@ def separator_within(made: NotesProject, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def one_row_as_two(made: NotesProject, _: pytest.MonkeyPatch) -> None:
-    def change(block: RowBlock) -> RowBlock:
+    def change(block: PackedRowBlock) -> PackedRowBlock:
         row = int(np.argmax(np.diff(block.offsets) > 1))
-        return RowBlock(
+        return PackedRowBlock(
             tokens=block.tokens,
             segments=block.segments,
             offsets=np.insert(block.offsets, row + 1, block.offsets[row] + 1),
@@ -148,7 +148,7 @@ def rewrite(made: NotesProject, format: str, change: Callable[[list[bytes]], lis
 def edited(name: str, change: Callable[[np.ndarray], None]) -> Callable[[list[bytes]], list[bytes]]:
     def edit(payloads: list[bytes]) -> list[bytes]:
         columns = [
-            Column(name=n, length=128)
+            FeatureColumn(name=n, length=128)
             for n in ("inputs", "inputs_segmentation", "inputs_position", "targets_segmentation", "targets_position")
         ]
         decoded = example.decode_rows(payloads, columns)

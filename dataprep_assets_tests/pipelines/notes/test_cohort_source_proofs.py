@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
-from dataprep_assets.pipelines.notes.packed_rows import RowBlock
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.packed_months import failed, packed, rewritten
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
@@ -18,7 +18,7 @@ from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 def test_ids_that_are_not_those_of_the_notes_are_found_wherever_the_rows_are_cut(layout: str, tmp_path: Path) -> None:
     cohort = packed(tmp_path, declaration(layout=layout))
 
-    def shift(block: RowBlock) -> RowBlock:
+    def shift(block: PackedRowBlock) -> PackedRowBlock:
         tokens = np.where(block.tokens > 10, np.maximum(block.tokens ^ 1, 11), block.tokens)
         return replace(block, tokens=tokens)
 

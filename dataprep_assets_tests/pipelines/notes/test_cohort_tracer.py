@@ -10,7 +10,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
 from dataprep_assets.formats import example, tfrecord
-from dataprep_assets.graph.place import Place
+from dataprep_assets.graph.place import TokenRange
 from dataprep_assets.graph.trace import Trace, Tracer, trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
@@ -88,18 +88,18 @@ def wanted(month: str, record: int, number: int) -> list[int]:
     return [*encoded(text), END]
 
 
-def held(places: list[Place], content: dict[str, list[list[int]]]) -> list[int]:
+def held(places: list[TokenRange], content: dict[str, list[list[int]]]) -> list[int]:
     """The ids at some places of a directory, one place after another."""
     return [i for place in places for i in content[place.file][number(place, "row")][place.start : place.stop]]
 
 
-def number(place: Place, name: str) -> int:
+def number(place: TokenRange, name: str) -> int:
     value = place.at[name]
     assert isinstance(value, int)
     return value
 
 
-def in_directory(found: Trace, dataset: str) -> list[Place]:
+def in_directory(found: Trace, dataset: str) -> list[TokenRange]:
     return [place for place in found.places if place.artifact == f"{dataset}/tfds_directory"]
 
 

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
-from dataprep_assets.pipelines.notes.packed_rows import RowBlock
+from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock
 from dataprep_assets_tests.pipelines.notes.packed_months import BOS, MONTH, packed, rewritten
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 
@@ -21,7 +21,7 @@ def test_a_doubled_separator_and_a_doubled_bos_are_counted(tmp_path: Path) -> No
     separator, bos = cohort.plan.stream.separator_id, cohort.plan.stream.bos_id
     assert bos is not None
 
-    def double(block: RowBlock) -> RowBlock:
+    def double(block: PackedRowBlock) -> PackedRowBlock:
         tokens, stops = block.tokens.copy(), np.cumsum(block.segments)
         tokens[stops[0] - 2] = separator
         tokens[stops[1] - block.segments[1] + 1] = bos
@@ -37,7 +37,7 @@ def test_a_doubled_separator_and_a_doubled_bos_are_counted(tmp_path: Path) -> No
 def test_a_row_of_padding_alone_and_one_that_is_too_long_are_refused(tmp_path: Path) -> None:
     cohort = packed(tmp_path, declaration())
 
-    def empty(block: RowBlock) -> RowBlock:
+    def empty(block: PackedRowBlock) -> PackedRowBlock:
         return replace(block, offsets=np.insert(block.offsets, 1, block.offsets[1]))
 
     rewritten(cohort, empty)

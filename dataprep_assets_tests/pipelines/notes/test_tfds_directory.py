@@ -11,7 +11,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import array_record, example, tfds, tfrecord
-from dataprep_assets.formats.example import Column
+from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.component import PackedCohorts
@@ -54,7 +54,7 @@ def test_shards_in_order_hold_the_packed_rows_of_all_months_in_order(split: str,
     where = directory(NOTES, sample)
     info = read_directory(where)
     (found,) = [s for s in info.splits if s.name == split]
-    columns = [Column(name=name, length=256) for name in NOTES.columns]
+    columns = [FeatureColumn(name=name, length=256) for name in NOTES.columns]
     payloads = [r.payload for name in info.shard_names(found) for r in tfrecord.records(where / name)]
     decoded = example.decode_rows(payloads, columns)
     wanted = packed(NOTES, sample, split)
@@ -131,7 +131,7 @@ def test_unpacked_rows_are_one_column_of_the_readers_length(tmp_path: Path) -> N
     notes = declaration(layout="unpacked")
     assert not run_notes(notes, tmp_path).failed
     info = read_directory(directory(notes, tmp_path))
-    assert info.columns == (Column(name="tokens", length=None),)
+    assert info.columns == (FeatureColumn(name="tokens", length=None),)
     settings = maxtext_settings(notes, LocalArtifacts(tmp_path))
     assert settings["train_data_columns"] == "['tokens']"
     assert settings["dataset_name"] == "sample_notes:1.0.0"

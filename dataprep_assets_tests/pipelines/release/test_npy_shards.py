@@ -11,7 +11,7 @@ import pytest
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.execution.pool import Engine
+from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
 from dataprep_assets.pipelines.release.npy_shard import shard_artifact
@@ -60,7 +60,7 @@ def test_finished_shards_need_no_cluster(bins: Bins, tmp_path: Path, monkeypatch
     layout = own.build(declared)
     monkeypatch.setitem(sys.modules, "ray", None)
     planned = planned_shards(declared, own.store, layout, layout.partitions, workers=1)
-    outcomes = list(build_npy_shards(planned, workers=1, engine=Engine("ray")))
+    outcomes = list(build_npy_shards(planned, workers=1, engine=TaskEngine("ray")))
     assert [(outcome.partition, outcome.reused) for outcome in outcomes] == [(p, True) for p in layout.partitions]
 
 

@@ -21,7 +21,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.schedule_artifact import build_schedule
 from dataprep_assets.serving import training_data
-from dataprep_assets.serving.seen import Ledger, documents_of_step, find_documents, steps_of_document
+from dataprep_assets.serving.seen import SeenLedger, documents_of_step, find_documents, steps_of_document
 from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
 from dataprep_assets.stores.connect import AWS_PAIR, READ_PAIR, WRITE_PAIR
 from dataprep_assets.stores.local import LocalStore
@@ -119,7 +119,7 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
     state, more = train(project, {**state, "step": 80}, 60, ranks=9)
     wrote = {(step, position): told for (step, position), told in wrote.items() if step < 80} | more
 
-    ledger = Ledger(project.data())
+    ledger = SeenLedger(project.data())
     first_epoch = Counter[str]()
     for step in range(140):
         seen = documents_of_step(ledger, step)
@@ -167,7 +167,7 @@ def test_a_revision_that_was_never_made_is_replaced_when_its_shards_are_gone(
 
 
 def test_a_run_is_asked_by_what_is_known_of_documents(made: TrainingProject, tmp_path: Path) -> None:
-    ledger = Ledger(made.data())
+    ledger = SeenLedger(made.data())
     by_host, steps = Counter[str](), set[int]()
     for step in range(250):  # more than an epoch of the short source
         for one in documents_of_step(ledger, step):
@@ -371,7 +371,7 @@ def test_copies_of_a_sensitive_schedule_are_closed_to_others(
     monkeypatch.setattr(training_data, "place_of", lambda *_, **__: Bucket(project.artifacts))
     before = os.umask(0o022)
     try:
-        ledger = Ledger(TrainingData(Bucket.url, RUN, cache_dir=tmp_path / "cache"))
+        ledger = SeenLedger(TrainingData(Bucket.url, RUN, cache_dir=tmp_path / "cache"))
         assert ledger.ids(next(iter(ledger.shards))) is not None
     finally:
         os.umask(before)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.jobs import Outcome, run_tasks
-from dataprep_assets.execution.pool import ON_PROCESSES, Engine
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -102,7 +102,7 @@ def build_rl_shards(
     shards: Sequence[RlShard],
     *,
     workers: int,
-    engine: Engine = ON_PROCESSES,
+    engine: TaskEngine = ON_PROCESSES,
     verification: Verification = "full",
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,

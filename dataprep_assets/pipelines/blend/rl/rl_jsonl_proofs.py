@@ -23,7 +23,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.shard import QUARANTINE, RlJsonlFacts, RlShard, build_rl_shard, compact_line
-from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY, LeftOut, Refused, lacks_prompt, through
+from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY, Refused, SkippedRecord, lacks_prompt, through
 from dataprep_assets.pipelines.blend.rl.transforms import compose
 from dataprep_assets.sources.blocks import BlockReader
 
@@ -164,7 +164,7 @@ def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
             for record, row in zip(block.rows, block.numbers, strict=True):
                 where = f"{part.label} row {row}"
                 made = through(record, steps, shard.rules, where)
-                if not isinstance(made, LeftOut | Refused):
+                if not isinstance(made, SkippedRecord | Refused):
                     try:
                         yield where, compact_line(made)
                     # it was refused when the shard was built, and has no line

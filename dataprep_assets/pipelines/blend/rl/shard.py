@@ -32,11 +32,11 @@ from dataprep_assets.pipelines.blend.rl.through import (
     LEFT_OUT_BY,
     NO_PREFERENCE,
     NO_PROMPT,
-    LeftOut,
     Refused,
+    SkippedRecord,
     through,
 )
-from dataprep_assets.pipelines.blend.rl.transforms import Record, Step, compose
+from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep, compose
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.row_files import BadRecord
 from dataprep_assets.sources.rows import RowBlock
@@ -223,7 +223,9 @@ def _write(shard: RlShard, staged: Path) -> Written:
     )
 
 
-def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: Callable[[bytes], Any]) -> None:
+def _write_records(
+    shard: RlShard, steps: Sequence[TransformStep], tally: _Tally, write: Callable[[bytes], Any]
+) -> None:
     for part in shard.files:
         before, dropped_before = (tally.rows, tally.records), Counter(tally.dropped)
         tally.first_bad, tally.has_read = "", False
@@ -258,7 +260,9 @@ def _write_records(shard: RlShard, steps: Sequence[Step], tally: _Tally, write: 
         )
 
 
-def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[Step], tally: _Tally) -> Iterator[bytes]:
+def _lines(
+    shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[TransformStep], tally: _Tally
+) -> Iterator[bytes]:
     tally.rows += len(block.rows) + len(block.bad)
     tally.blank += block.blank_lines
     for bad in block.bad:
@@ -266,7 +270,7 @@ def _lines(shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[St
     for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
         made = through(record, steps, shard.rules, f"{part.label}: row {row}")
         tally.has_read |= made != Refused(NO_PROMPT)
-        if isinstance(made, LeftOut):
+        if isinstance(made, SkippedRecord):
             tally.dropped[LEFT_OUT_BY + made.by] += 1
             continue
         if isinstance(made, Refused):
@@ -312,7 +316,7 @@ def _holds_not_finite(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _require_readable(shard: RlShard, part: SourcePart, steps: Sequence[Step], tally: _Tally) -> None:
+def _require_readable(shard: RlShard, part: SourcePart, steps: Sequence[TransformStep], tally: _Tally) -> None:
     """Raise BadRecordError if the file at work has rows and none is a record with a prompt."""
     if tally.has_read or not tally.first_bad:
         return

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from dataprep_assets.errors import BadRecordError, DataprepError
 from dataprep_assets.pipelines.blend.rl.options import RlRules
-from dataprep_assets.pipelines.blend.rl.transforms import Record, Step
+from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep
 
 LEFT_OUT_BY = "left_out_by_"
 """How the reason begins under which a record is counted that a transform left out."""
@@ -22,7 +22,7 @@ BAD_PLACEHOLDER = "bad_placeholder"
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class SkippedRecord:
     """A record that is skipped and counted, with the name of the transform that left it out."""
 
     by: str
@@ -35,7 +35,9 @@ class Refused:
     reason: str
 
 
-def through(record: Record, steps: Sequence[Step], rules: RlRules, where: str) -> Record | LeftOut | Refused:
+def through(
+    record: Record, steps: Sequence[TransformStep], rules: RlRules, where: str
+) -> Record | SkippedRecord | Refused:
     """Apply the steps to a record.
 
     Args:
@@ -57,7 +59,7 @@ def through(record: Record, steps: Sequence[Step], rules: RlRules, where: str) -
                 return lacking
         found = _stepped(made, step, where)
         if found is None:
-            return LeftOut(step.name)
+            return SkippedRecord(step.name)
         made = found
     if rules.prompt_keys is not None and (lacking := _lacking(made, [rules.prompt_keys], rules)) is not None:
         return lacking
@@ -85,7 +87,7 @@ def _is_empty(answer: Any) -> bool:
     return answer is None or (isinstance(answer, list) and all(map(_is_empty, answer)))
 
 
-def _stepped(record: Record, step: Step, where: str) -> Record | None:
+def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
     try:
         made: Any = step.transform(record)
     except KeyError as error:
@@ -109,7 +111,7 @@ def _failed(where: str, name: str, error: Exception) -> BadRecordError:
     )
 
 
-def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) -> LeftOut | Refused | None:
+def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) -> SkippedRecord | Refused | None:
     """The outcome for a record without a prompt at any of these places; None if it has one."""
     states = {_state(record, place) for place in places}
     if "there" in states or not rules.asks_for_prompts:
@@ -117,10 +119,10 @@ def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) 
     if rules.without_prompt == "bad_record":
         return Refused(NO_PROMPT)
     # the original skips what is absent, and keeps what is empty
-    return None if "empty" in states else LeftOut("prompt")
+    return None if "empty" in states else SkippedRecord("prompt")
 
 
-def lacks_prompt(record: Record, steps: Sequence[Step], rules: RlRules) -> bool:
+def lacks_prompt(record: Record, steps: Sequence[TransformStep], rules: RlRules) -> bool:
     """Whether a finished record lacks a prompt that the rules require; False if no place is known."""
     places = steps[-1].gives if rules.prompt_keys is None else (rules.prompt_keys,)
     return bool(places) and isinstance(_lacking(record, places, rules), Refused)

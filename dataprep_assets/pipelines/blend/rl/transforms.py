@@ -161,7 +161,7 @@ def fingerprint(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class TransformStep:
     """A transform to run.
 
     Attributes:
@@ -186,24 +186,28 @@ class Step:
         return ":" in self.name
 
 
-def compose(declared: Declared, placeholders: Sequence[PlaceholderFiles] = (), rules: RlRules = OURS) -> list[Step]:
+def compose(
+    declared: Declared, placeholders: Sequence[PlaceholderFiles] = (), rules: RlRules = OURS
+) -> list[TransformStep]:
     """The declared steps, in order, over the files of their placeholder sources, by these rules."""
     sources = {source.name: source for source in placeholders}
     return [_step(step, sources, rules) for step in parse(declared)]
 
 
-def _step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> Step:
+def _step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
     if step.name == RESOLVE:
         return _resolving(sources, rules)
     if not step.is_own:
-        return Step(name=step.name, transform=_built(step), prompts=_prompts(step), gives=_GIVES.get(step.name, ()))
+        return TransformStep(
+            name=step.name, transform=_built(step), prompts=_prompts(step), gives=_GIVES.get(step.name, ())
+        )
     function = _imported(step.name)
     # YAML's keys may be numbers or truth values, Python's keywords are texts
     options = {str(key): value for key, value in (step.options or {}).items()}
-    return Step(name=step.name, transform=lambda record: function(record, **options))
+    return TransformStep(name=step.name, transform=lambda record: function(record, **options))
 
 
-def _resolving(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> Step:
+def _resolving(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
     messages = nemotron_rl()
 
     def is_placeholder(record: Record) -> bool:
@@ -216,7 +220,7 @@ def _resolving(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> Step:
 
     whole = (_PARAMS, _MESSAGES)
     places = (_PARAMS,) if rules.other_records == "messages" else whole
-    return Step(
+    return TransformStep(
         name=RESOLVE,
         transform=transform,
         prompts=places,

@@ -3,7 +3,7 @@
 Row groups are read one at a time, so memory does not grow with the shard. A row is a row of the Parquet file, a
 sequence one of the conversations' sequences in it; both are counted from 0.
 
-Entry points: `OpenedShard`; `RowScan`, `StopRuns`, `SampledSequence` for what the reading found.
+Entry points: `OpenedShard`; `SftRowScan`, `StopRuns`, `SampledSequence` for what the reading found.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.packed_sft import PackedRows, open_packed, row_defects
+from dataprep_assets.formats.packed_sft import PackedSftRows, open_packed, row_defects
 from dataprep_assets.graph.finding import REBUILD, name_of
 from dataprep_assets.graph.proof_level import BY_REFERENCE, SAMPLED
 from dataprep_assets.integrity.receipt import Receipt
@@ -47,7 +47,7 @@ class StopRuns:
 
 
 @dataclass(kw_only=True)
-class RowScan:
+class SftRowScan:
     """The content of a packed file.
 
     `low` and `high` are the least and largest id, None without tokens; `beyond` is, for row groups with ids that are
@@ -107,12 +107,12 @@ class OpenedShard:
         return self.plan.choices.untrained == "kept"
 
     @cached_property
-    def scan(self) -> RowScan:
+    def scan(self) -> SftRowScan:
         """The content of the packed file, of which an empty shard has none. Raises FormatError if it cannot be read."""
         if self.facts.empty:
-            return RowScan(group_sizes=())
+            return SftRowScan(group_sizes=())
         file = open_packed(self.directory / PACKED)
-        scan = RowScan(group_sizes=file.group_sizes)
+        scan = SftRowScan(group_sizes=file.group_sizes)
         for rows in file:
             self._count(scan, rows)
             # behind a row group without bounds, sequences cannot be numbered: nothing is said of any from there on
@@ -126,7 +126,7 @@ class OpenedShard:
         return scan
 
     @property
-    def sound_scan(self) -> RowScan:
+    def sound_scan(self) -> SftRowScan:
         """The same for proofs that need sequences: raises FormatError if some have no bounds."""
         if self.scan.unsound is not None:
             raise FormatError(f"{self.name}: {PACKED}: {self.scan.unsound}. {REBUILD}")
@@ -154,7 +154,7 @@ class OpenedShard:
         total = self.facts.sequences
         return {(total - 1) * i // max(1, count - 1) for i in range(count)} if total else set()
 
-    def _count(self, scan: RowScan, rows: PackedRows) -> None:
+    def _count(self, scan: SftRowScan, rows: PackedSftRows) -> None:
         scan.bins += len(rows)
         scan.tokens += len(rows.tokens)
         scan.trained += int(rows.mask.sum())
@@ -169,14 +169,14 @@ class OpenedShard:
                 at = int(np.argmax((rows.tokens < 0) | (rows.tokens >= size)))
                 scan.beyond.append((_place(rows, at)[0], int(rows.tokens[at])))
 
-    def _unsound(self, rows: PackedRows) -> str | None:
+    def _unsound(self, rows: PackedSftRows) -> str | None:
         counts = np.diff(rows.heads)
         begins, ends = rows.sequence_bounds()
         if (counts == 0).any() or (rows.starts[rows.heads[:-1]] != 0).any() or (ends <= begins).any():
             return (row_defects(rows, self.facts.pack_size) or ["its sequences have no sound bounds"])[0]
         return None
 
-    def _follow_stops(self, found: StopRuns, rows: PackedRows, ends: NDArray[np.int64]) -> None:
+    def _follow_stops(self, found: StopRuns, rows: PackedSftRows, ends: NDArray[np.int64]) -> None:
         """Find how every run of trained labels ends. The label of position i is token i + 1."""
         stop, turn_end = self.facts.stop_id, self.facts.turn_end
         # a run ends where the next label is not trained, and with its sequence, whatever the next one begins with
@@ -197,7 +197,7 @@ class OpenedShard:
             label = int(rows.tokens[min(int(inside[0]) + 1, len(rows.tokens) - 1)])
             found.wrong.append((row, token, label, len(inside)))
 
-    def _find_doubled(self, scan: RowScan, rows: PackedRows, begins: NDArray[np.int64]) -> None:
+    def _find_doubled(self, scan: SftRowScan, rows: PackedSftRows, begins: NDArray[np.int64]) -> None:
         same = rows.tokens[1:] == rows.tokens[:-1]
         same[begins[1:] - 1] = False  # the next token belongs to another sequence
         places = np.flatnonzero(same)
@@ -206,7 +206,9 @@ class OpenedShard:
         if len(places) and scan.doubled_at is None:
             scan.doubled_at = _place(rows, int(places[0]))
 
-    def _sample(self, scan: RowScan, rows: PackedRows, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+    def _sample(
+        self, scan: SftRowScan, rows: PackedSftRows, begins: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> None:
         first = scan.sequences
         for number in self._wanted(self.shown) | self._wanted(self.compared) | self._wanted(BY_REFERENCE):
             if first <= number < first + len(begins):
@@ -266,7 +268,7 @@ class OpenedShard:
             yield from zip(block.numbers, block.rows, strict=True)
 
 
-def _place(rows: PackedRows, at: int) -> tuple[int, int]:
+def _place(rows: PackedSftRows, at: int) -> tuple[int, int]:
     """The row of a token, and its position there."""
     row = int(np.searchsorted(rows.rows, at, side="right")) - 1
     return rows.first + row, at - int(rows.rows[row])

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_tasks
-from dataprep_assets.execution.pool import ON_PROCESSES, Engine
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import packed_sft
 from dataprep_assets.graph.shown import Shown
@@ -32,7 +32,7 @@ from dataprep_assets.pipelines.blend.sft.shard import VERSION, PackedSftFacts, P
 from dataprep_assets.pipelines.blend.sft.spool import load_tools, spool_source
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.shard_job import Pieces, ShardJob, found_quickly, whole_shard_jobs
+from dataprep_assets.stream.shard_job import ShardJob, ShardPieces, found_quickly, whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import Certificate
@@ -116,7 +116,7 @@ def build_packed_sft(
     shards: Sequence[SftShard],
     *,
     workers: int,
-    engine: Engine = ON_PROCESSES,
+    engine: TaskEngine = ON_PROCESSES,
     verification: Verification = "full",
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
@@ -150,7 +150,7 @@ def _found(shard: SftShard, verification: Verification) -> Receipt | None:
 
 
 def _spooled_and_packed(shard: SftShard, verification: Verification) -> ShardJob:
-    pieces = Pieces(
+    pieces = ShardPieces(
         names=("spool", "pack"),
         tasks={
             source.ordinal: (spool_source, (shard.plan, source, shard.scratch, shard.artifact))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.bounds import alive
 from dataprep_assets.errors import CertificateError
-from dataprep_assets.formats.packed_sft import PackedRows, open_packed
+from dataprep_assets.formats.packed_sft import PackedSftRows, open_packed
 from dataprep_assets.graph.finding import REBUILD, Finding, Row, files_intact, judged, ledger_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines
 from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
@@ -297,7 +297,7 @@ def made_otherwise(packed: OpenedShard) -> Iterator[str]:
         yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, {PACKED}))
 
 
-def _equal(held: PackedRows, made: PackedRows) -> bool:
+def _equal(held: PackedSftRows, made: PackedSftRows) -> bool:
     names = ("tokens", "mask", "starts", "rows", "heads")
     return all(np.array_equal(getattr(held, name), getattr(made, name)) for name in names)
 

@@ -7,8 +7,8 @@ from itertools import accumulate
 from pathlib import Path
 
 from dataprep_assets.formats import hf_parquet
-from dataprep_assets.formats.croissant import Column
-from dataprep_assets.graph.place import Locate, Place, Span
+from dataprep_assets.formats.croissant import ParquetColumn
+from dataprep_assets.graph.place import Locate, Span, TokenRange
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, Rows, UnderConstruction, ViewFacts
@@ -52,11 +52,11 @@ def _places(handle: ArtifactHandle) -> Locate:
         names = sorted(f.path for f in handle.files if f.path.startswith(f"data/{split}-"))
         return names, list(accumulate((_rows(handle, name) for name in names), initial=0))
 
-    def locate(span: Span) -> Iterator[Place]:
+    def locate(span: Span) -> Iterator[TokenRange]:
         names, firsts = files(span.split)
         number = bisect_right(firsts, span.document) - 1
         row = span.document - firsts[number]
-        yield Place(artifact=str(handle.artifact), file=names[number], start=0, stop=span.tokens, at={"row": row})
+        yield TokenRange(artifact=str(handle.artifact), file=names[number], start=0, stop=span.tokens, at={"row": row})
 
     return locate
 
@@ -79,7 +79,7 @@ VIEW = CorpusView(
     places=_places,
     rows=Rows(
         prefix=lambda split: f"data/{split}-",
-        columns=(Column(name=hf_parquet.COLUMN, about="Token ids of a document, its separator included."),),
+        columns=(ParquetColumn(name=hf_parquet.COLUMN, about="Token ids of a document, its separator included."),),
     ),
     keeps_documents=True,
     write=_write,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.formats import mds
-from dataprep_assets.graph.place import Locate, Place, Span
+from dataprep_assets.graph.place import Locate, Span, TokenRange
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.corpus_view import (
@@ -66,7 +66,7 @@ def _places(handle: ArtifactHandle) -> Locate:
         held = mds.shard_samples(handle.read(f"{split}/{mds.INDEX}"), f"{handle.location}/{split}/{mds.INDEX}")
         return [name for name, _ in held], list(accumulate((count for _, count in held), initial=0))
 
-    def locate(span: Span) -> Iterator[Place]:
+    def locate(span: Span) -> Iterator[TokenRange]:
         names, firsts = shards(span.split)
         # `firsts` ends with the number of samples: of a span in the tail, which is no sample, no shard is found
         for number in range(max(bisect_right(firsts, span.start // length) - 1, 0), len(names)):
@@ -75,7 +75,7 @@ def _places(handle: ArtifactHandle) -> Locate:
             # the span ended before this shard
             if start >= stop:
                 return
-            yield Place(
+            yield TokenRange(
                 artifact=str(handle.artifact),
                 file=f"{span.split}/{names[number]}",
                 start=start - begin,

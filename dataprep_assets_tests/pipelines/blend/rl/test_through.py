@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlOptions
-from dataprep_assets.pipelines.blend.rl.through import LeftOut, Refused, lacks_prompt, through
+from dataprep_assets.pipelines.blend.rl.through import Refused, SkippedRecord, lacks_prompt, through
 from dataprep_assets.pipelines.blend.rl.transforms import compose
 
 ASKED = [{"role": "user", "content": "hi"}]
@@ -38,7 +38,7 @@ def test_a_record_without_a_prompt_is_a_bad_record(record: dict[str, Any], trans
 @pytest.mark.parametrize("transform", ["nemotron_rl", RESOLVING], ids=str)
 def test_the_original_leaves_out_one_without_and_keeps_an_empty_one(transform: Any) -> None:
     found = [_made(record, transform, like="nemotron") for record in LACKING]
-    assert found == [LeftOut("prompt")] * 3 + [{"messages": []}, {"messages": " "}]
+    assert found == [SkippedRecord("prompt")] * 3 + [{"messages": []}, {"messages": " "}]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_every_transform_that_has_a_prompt_asks_for_it(transform: Any, record: d
 
 
 def test_a_field_that_is_no_prompt_is_left_out_under_the_name_of_its_transform() -> None:
-    assert _made({"input": "a"}, "sft") == LeftOut("sft")
-    assert _made({"a": 1}, {"select": ["b"]}) == LeftOut("select")
+    assert _made({"input": "a"}, "sft") == SkippedRecord("sft")
+    assert _made({"a": 1}, {"select": ["b"]}) == SkippedRecord("select")
 
 
 def test_records_of_a_form_of_ones_own_are_asked_for_the_prompt_that_is_named() -> None:
@@ -78,16 +78,16 @@ def test_records_without_a_placeholder_are_whole_or_their_messages() -> None:
 
 def test_a_placeholder_that_cannot_be_filled_in_is_left_out_under_the_name_of_its_transform() -> None:
     lost = {"dataset": "a", "_hf_placeholder": {"row": 5, "question_template": {}}}
-    assert _made(lost, RESOLVING) == _made(lost, RESOLVING, like="nemotron") == LeftOut("resolve_hf_placeholders")
+    assert _made(lost, RESOLVING) == _made(lost, RESOLVING, like="nemotron") == SkippedRecord("resolve_hf_placeholders")
     null = {"_hf_placeholder": None, **PARAMS}
     assert _made(null, RESOLVING) == PARAMS
-    assert _made(null, RESOLVING, like="nemotron") == LeftOut("resolve_hf_placeholders")
+    assert _made(null, RESOLVING, like="nemotron") == SkippedRecord("resolve_hf_placeholders")
 
 
 def test_a_malformed_placeholder_is_left_out_or_a_bad_record() -> None:
     """It stops Nemotron; a bad record stops a run, too, unless it is to be dropped."""
     record = {"dataset": ["a"], "_hf_placeholder": {"row": 0}}
-    assert _made(record, RESOLVING) == LeftOut("resolve_hf_placeholders")
+    assert _made(record, RESOLVING) == SkippedRecord("resolve_hf_placeholders")
     assert _made(record, RESOLVING, like="nemotron") == Refused("bad_placeholder")
 
 

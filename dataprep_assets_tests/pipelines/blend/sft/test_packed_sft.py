@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError
-from dataprep_assets.execution.pool import Engine
+from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
 from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, QUARANTINE, PackPlan
 from dataprep_assets.pipelines.blend.sft.spool import spool_artifact
@@ -122,7 +122,7 @@ def test_a_finished_shard_needs_no_cluster_and_loses_its_spools(
     left = spool_artifact(todo.artifact, todo.sources[0].ordinal).directory(todo.scratch)
     left.mkdir(parents=True)
     monkeypatch.setitem(sys.modules, "ray", None)
-    (again,) = build_packed_sft([todo], workers=2, engine=Engine("ray"))
+    (again,) = build_packed_sft([todo], workers=2, engine=TaskEngine("ray"))
     assert again.reused
     assert again.receipt == first.receipt
     assert not left.exists()
