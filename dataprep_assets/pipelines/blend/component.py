@@ -6,9 +6,9 @@ import dagster as dg
 
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
-from dataprep_assets.pipelines.blend.dataset import TrainingBlendDataset
+from dataprep_assets.pipelines.blend.dataset import Blend
 
 
 @dg.scaffold_with(scaffolder(Path(__file__).with_name("training_blend.scaffold.yaml")))
-class TrainingBlend(TrainingBlendDataset, DatasetComponent):
+class TrainingBlend(Blend, DatasetComponent):
     """Datasets and weights to what a trainer reads: bin/idx, packed Parquet with a loss mask, or JSON lines."""

@@ -35,7 +35,7 @@ from dataprep_assets.stream.engine_certificate import engine_certificate_spec, e
 from dataprep_assets.stream.rendered_text import literal_lines
 
 
-class TrainingBlendDataset(Dataset):
+class Blend(Dataset):
     """Datasets and weights to what a trainer reads: bin/idx, packed Parquet with a loss mask, or JSON lines."""
 
     component: ClassVar[str] = "TrainingBlend"

@@ -6,9 +6,9 @@ import dagster as dg
 
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
-from dataprep_assets.pipelines.release.dataset import ReleaseDataset
+from dataprep_assets.pipelines.release.dataset import Release
 
 
 @dg.scaffold_with(scaffolder(Path(__file__).with_name("shard_release.scaffold.yaml")))
-class ShardRelease(ReleaseDataset, DatasetComponent):
+class ShardRelease(Release, DatasetComponent):
     """A tokenized corpus whose stream is cut into shards of whole samples, published with a manifest."""

@@ -22,7 +22,7 @@ from dataprep_assets.serving.simulation import told_lines
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
 
 
-class ScheduleDataset(Dataset):
+class Schedule(Dataset):
     """What a training run reads at each step, of which shards, with the documents by which it can be traced."""
 
     component: ClassVar[str] = "TrainingSchedule"
