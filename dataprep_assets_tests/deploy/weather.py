@@ -185,7 +185,7 @@ class Weather:
 def differences(job: Job) -> list[str]:
     """Shards of the bucket whose files are not those of a quiet build on this machine, by the fast engine."""
     quiet = LocalArtifacts(job.folder / "quiet")
-    declared = job.corpus("auto").model_copy(update={"run_on": PROCESSES})
+    declared = job.corpus("fastokens").model_copy(update={"run_on": PROCESSES})
     build_all(corpus_specs(declared), quiet)
     expected = {r.partition: r for _, r in receipts_below(quiet.root) if r.artifact == TOKEN_BINS}
     found = job.store("look").receipts([declared.artifact(TOKEN_BINS, partition) for partition in expected])
