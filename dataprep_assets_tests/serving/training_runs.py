@@ -20,7 +20,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import megatron
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.ledger import SeenLedger as RowLedger
+from dataprep_assets.integrity.ledger import Ledger as RowLedger
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_indices import build_indices, prove_megatron
