@@ -65,7 +65,7 @@ _POINTERS: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
     ),
     (_ANNEX, re.compile(rb"/annex/objects/\S+\s*\Z")),
 )
-_BEFORE = rb"(?:\xef\xbb\xbf)?(?:\s++|<\?xml[^>]*+>|<!--.{0,2000}?-->)*+"
+_BEFORE = rb"(?:\xef\xbb\xbf)?(?:\s++|<\?xml[^>]*+>|<!--.{0,2000}?-->)*"
 _FOREIGN: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
     (HTML, re.compile(_BEFORE + rb"<(?:!doctype\s+html|html|head)[\s>]", re.IGNORECASE | re.DOTALL)),
     (_STORE_ERROR, re.compile(_BEFORE + rb"<Error>\s*<Code>", re.DOTALL)),

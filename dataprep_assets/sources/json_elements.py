@@ -15,8 +15,9 @@ _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPENING, _CLOSING = b"[{", b"]}"
 # Only the commas between elements matter; deeper ones are left to the parser.
 _BETWEEN = re.compile(rb'["{}\[\],]')
-_INNERMOST = re.compile(rb'(?:[^"{}\[\]]++|\{[^"{}\[\]]*+\}|\[[^"{}\[\]]*+\])++')
-"""Pairs of brackets with no string and no bracket inside, millions of which may follow each other."""
+# bounded and not possessive: the possessive repeat of a group goes a byte too far in Python 3.11.2
+_INNERMOST = re.compile(rb'(?:[^"{}\[\]]++|\{[^"{}\[\]]*+\}|\[[^"{}\[\]]*+\]){1,4096}')
+"""Pairs of brackets with no string and no bracket inside, up to 4,096 of the millions that may follow each other."""
 _DEEPER = re.compile(rb'["{}\[\]]')
 
 
