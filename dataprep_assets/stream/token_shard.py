@@ -162,7 +162,7 @@ class TokenShard:
                 "megatron": self.megatron,
                 "salt": self.salt or None,
                 "retracted": counted_ids(self.retracted) or None,
-                "selection": None if self.ruled_out is None else str(self.ruled_out),
+                "selection": str(self.ruled_out or "") or None,
             },
             sources={"tokenizer": tokenizer, **files},
         )

@@ -109,7 +109,7 @@ def test_a_changed_threshold_runs_no_tagger_and_reaches_only_shards_whose_select
     calls, tags, bins = coast.log.read_text(), coast.made("tags"), coast.made("token_bins")
     coast.declare(drop={"short": "words < 50"})
     said = coast("run", "pages", "--dry-run", code=1)
-    assert "what is dropped of" in said
+    assert "selection was not set, is 30 dropped rows" in said
     assert "token_bins_train           1  train-00001" in " ".join(said.split("\n")) or "train-00001" in said
     coast("run", "pages")
     assert coast.log.read_text() == calls

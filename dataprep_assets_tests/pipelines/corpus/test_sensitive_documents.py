@@ -65,11 +65,11 @@ def test_nothing_that_a_tagger_prints_gives_or_leaves_is_a_text(coast: Coast) ->
     said.append(coast("run", "pages"))
     coast.tagger(OTHER_COLUMNS)
     said.append(coast("run", "pages", code=1))
-    assert "tagger 'quality' gave something else; its columns are quality" in said[-1]
+    assert "TaggingError. Run `dataprep show --private pages`" in said[-1]
     (coast.folder / "copies.py").write_text(COPIES)
     declare(coast, tag=[COMMAND], drop=None)
     said.append(coast("run", "pages", code=1))
-    assert "the command ended with exit code 3" in said[-1]
+    assert "TaggingError. Run `dataprep show --private pages`" in said[-1]
     assert MARK not in "".join(said)
     of_source = {path.read_bytes() for path in coast.folder.rglob("*.jsonl")}
     files = (path for path in coast.root.parent.rglob("*") if path.is_file())
