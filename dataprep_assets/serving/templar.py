@@ -34,12 +34,12 @@ from dataprep_assets.serving.shard_window import ShardWindow
 from dataprep_assets.stores.connect import S3Place, s3_endpoint
 from dataprep_assets.stores.endpoints import allows_http
 from dataprep_assets.stores.retry import StoppedError
-from dataprep_assets.stores.store import ObjectInfo, Progress, Store
+from dataprep_assets.stores.store import ObjectInfo, Progress, ReadOnlyStore, Store
 
 T = TypeVar("T")
 
 
-class Mirrors(Store):
+class Mirrors(ReadOnlyStore):
     """See the module. `stores` have the same objects under the same keys; nothing is written to them."""
 
     def __init__(self, stores: Sequence[Store]) -> None:
@@ -90,24 +90,6 @@ class Mirrors(Store):
         self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
     ) -> ObjectInfo:
         return self._first_that_can(lambda store: store.download(key, target, sha256=sha256, progress=progress))
-
-    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> Never:
-        self._refuse()
-
-    def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> Never:
-        self._refuse()
-
-    def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> Never:
-        self._refuse()
-
-    def copy(self, source: str, key: str) -> Never:
-        self._refuse()
-
-    def delete(self, key: str) -> None:
-        self._refuse()
-
-    def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
-        self._refuse()
 
     def _refuse(self) -> Never:
         raise ConfigError(f"{self.url} and its mirrors: they are read together; write to each of them")

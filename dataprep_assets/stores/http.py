@@ -7,7 +7,7 @@ contain only the status of an answer.
 Entry point: :class:`HttpStore`; `hub_url` for `hf://` addresses.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Never
@@ -22,7 +22,7 @@ from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, RetryPolicy, parse_retry_after
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, no_object
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, ReadOnlyStore, check_range, no_object
 
 _BLOCK = 1024 * 1024
 _RETRY = RetryPolicy()
@@ -47,7 +47,7 @@ def hub_url(address: str, environment: Mapping[str, str]) -> str:
     return f"{endpoint.rstrip('/')}/{kind}{names[0]}/{name}/resolve/{quote(revision or 'main', safe='')}{folder}"
 
 
-class HttpStore(Store):
+class HttpStore(ReadOnlyStore):
     """See the module. `base` is the URL of the folder, without a query.
 
     Args:
@@ -134,24 +134,6 @@ class HttpStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         raise ConfigError(f"{self._base}: a web server does not list its files; only what a manifest names can be read")
-
-    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> Never:
-        self._refuse()
-
-    def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> Never:
-        self._refuse()
-
-    def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> Never:
-        self._refuse()
-
-    def copy(self, source: str, key: str) -> Never:
-        self._refuse()
-
-    def delete(self, key: str) -> None:
-        self._refuse()
-
-    def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
-        self._refuse()
 
     def _refuse(self) -> Never:
         raise ConfigError(f"{self._base}: it can be read, not written; publish to s3://, gs:// or a folder")

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Never
 
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 
@@ -139,3 +140,29 @@ class Store(ABC):
 
         Those of which a part arrived in the last `older_than_seconds` are left alone.
         """
+
+
+class ReadOnlyStore(Store):
+    """A store that refuses to be written, with an error of its own."""
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> Never:
+        self._refuse()
+
+    def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> Never:
+        self._refuse()
+
+    def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> Never:
+        self._refuse()
+
+    def copy(self, source: str, key: str) -> Never:
+        self._refuse()
+
+    def delete(self, key: str) -> None:
+        self._refuse()
+
+    def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
+        self._refuse()
+
+    @abstractmethod
+    def _refuse(self) -> Never:
+        """Raise ConfigError that says where to write instead."""
