@@ -6,7 +6,7 @@ and their tokens are searched in the file. Downstream artifacts are proven to be
 """
 
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,19 @@ _NONE_LISTED = "No document of this dataset is retracted."
 _AGAIN = "Materialize token_bins again: the shards that hold them are rebuilt"
 _STAY = "Ids were retracted, and not this one: retract it, too, if the text has to go"
 _WITHIN = "It stands at the end of another document, which is not on the list: retract that, too, if the text has to go"
+
+
+def none_listed(defects: Iterable[str], searched: str, listed: int, remedy: str) -> Finding:
+    """The finding of an artifact that is compared with the retraction list alone.
+
+    Args:
+        defects: What is left of retracted documents, one sentence each.
+        searched: What was searched, with its number: `3 splits`.
+        listed: Number of ids on the list.
+        remedy: What to do about a defect.
+    """
+    none = f"No document of {searched} is on the list of {count_of(listed, 'id')}." if listed else _NONE_LISTED
+    return verdict(defects, none, remedy, facts={"listed": listed})
 
 
 @judged
@@ -172,13 +185,9 @@ def made_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint
         listed: The ids on the list.
         whole: The receipt of the combined bins.
     """
-    return verdict(
-        _holding(shards, listed, whole),
-        f"No document of its {count_of(len(shards), 'shard')} is on the list of {count_of(len(listed), 'id')}."
-        if len(listed)
-        else _NONE_LISTED,
-        "Materialize token_bins, then combined_bins",
-        facts={"listed": len(listed)},
+    searched = f"its {count_of(len(shards), 'shard')}"
+    return none_listed(
+        _holding(shards, listed, whole), searched, len(listed), "Materialize token_bins, then combined_bins"
     )
 
 

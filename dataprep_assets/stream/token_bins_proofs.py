@@ -32,26 +32,32 @@ from dataprep_assets.tokenization.bundle import loaded_once
 BLOCK = 1 << 20
 """Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
 
-
+FILES_INTACT = Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.")
+LEDGER_BALANCES = Proof(
+    "ledger_balances", "Rows in = documents + rows dropped by reason, in total and for each source file."
+)
+IDS_IN_VOCABULARY = Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file.")
+CERTIFICATE_VALID = Proof("certificate_valid", "The engine that encoded the shard was certified for it.")
+ROUND_TRIP = Proof(
+    "round_trip",
+    "Sampled documents, or every one, re-read from source and re-encoded, are the stored ids; the index of documents "
+    "has their rows and hashes.",
+    samples=True,
+)
 TOKEN_BINS_PROOFS = (
-    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof("ledger_balances", "Rows in = documents + rows dropped by reason, in total and for each source file."),
+    FILES_INTACT,
+    LEDGER_BALANCES,
     Proof(
         "size_matches",
         "Bytes = tokens × item size of the declared dtype, and document ends cover the stream exactly.",
     ),
-    Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
+    IDS_IN_VOCABULARY,
     Proof(
         "separators_match_documents",
         "One separator ends each document; none is doubled, missing or unaccounted for.",
     ),
-    Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
-    Proof(
-        "round_trip",
-        "Sampled documents, or every one, re-read from source and re-encoded, are the stored ids; the index of "
-        "documents has their rows and hashes.",
-        samples=True,
-    ),
+    CERTIFICATE_VALID,
+    ROUND_TRIP,
     LOSSES_PROOF,
     Proof(
         "no_retracted_document",

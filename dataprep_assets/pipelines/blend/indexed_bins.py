@@ -28,7 +28,15 @@ from dataprep_assets.stream.round_trip_proofs import certificate_valid, encode_o
 from dataprep_assets.stream.separator_proofs import boundaries_match
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.stream_index import index_metadata
-from dataprep_assets.stream.token_bins_proofs import ids_in_vocabulary, ledger_balances
+from dataprep_assets.stream.token_bins_proofs import (
+    CERTIFICATE_VALID,
+    FILES_INTACT,
+    IDS_IN_VOCABULARY,
+    LEDGER_BALANCES,
+    ROUND_TRIP,
+    ids_in_vocabulary,
+    ledger_balances,
+)
 from dataprep_assets.stream.token_shard import (
     ENDS,
     MEGATRON_INDEX,
@@ -40,21 +48,16 @@ from dataprep_assets.stream.token_shard import (
 from dataprep_assets.tokenization.bundle import loaded_once
 
 INDEXED_BINS_PROOFS = (
-    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof("ledger_balances", "Rows in = documents + rows dropped by reason, in total and for each source file."),
+    FILES_INTACT,
+    LEDGER_BALANCES,
     Proof("index_matches_stream", "The idx describes the bin: sizes, pointers, lengths of 1 and more, indices 0 to S."),
-    Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
+    IDS_IN_VOCABULARY,
     Proof(
         "documents_end_right",
         "Every document begins and ends with the configured tokens, none of them doubled.",
     ),
-    Proof("certificate_valid", "The engine that encoded the shard was certified for it."),
-    Proof(
-        "round_trip",
-        "Sampled documents, or every one, re-read from source and re-encoded, are the stored ids; the index of "
-        "documents has their rows and hashes.",
-        samples=True,
-    ),
+    CERTIFICATE_VALID,
+    ROUND_TRIP,
     LOSSES_PROOF,
 )
 

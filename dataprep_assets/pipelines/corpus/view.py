@@ -39,6 +39,7 @@ from dataprep_assets.pipelines.corpus.corpus_view import (
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.plural import count_of
+from dataprep_assets.stream.retraction_proofs import none_listed
 
 PROOFS = (
     Proof("same_stream", "Its tokens are those of the combined bins, every one."),
@@ -184,14 +185,8 @@ def no_retracted_document(
             elif len(listed) and not (found := combined_without(corpus, store, split, listed)).passed:
                 yield found.summary
 
-    return verdict(
-        defects(),
-        f"No document of {count_of(len(combined), 'split')} is on the list of {count_of(len(listed), 'id')}."
-        if len(listed)
-        else "No document of this dataset is retracted.",
-        "Materialize token_bins, then combined_bins, then the view",
-        facts={"listed": len(listed)},
-    )
+    searched = count_of(len(combined), "split")
+    return none_listed(defects(), searched, len(listed), "Materialize token_bins, then combined_bins, then the view")
 
 
 def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:

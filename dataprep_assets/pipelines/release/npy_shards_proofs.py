@@ -38,6 +38,7 @@ from dataprep_assets.pipelines.release.layout import ShardCut, SplitLayout
 from dataprep_assets.pipelines.release.npy_shard import NpyShard, NpyShardFacts
 from dataprep_assets.pipelines.release.order import shuffled
 from dataprep_assets.plural import count_of
+from dataprep_assets.stream.retraction_proofs import none_listed
 from dataprep_assets.stream.token_shard import ENDS
 
 BLOCK = 1 << 20
@@ -250,14 +251,8 @@ def no_retracted_document(receipts: Sequence[Receipt], bins: Shards, listed: NDA
             if held := int(np.isin(open_ids(directory / IDS, ledger_of(receipt).documents), listed).sum()):
                 yield f"{name_of(receipt)}: {held} of its documents are retracted"
 
-    return verdict(
-        defects(),
-        f"No document of {count_of(len(bins), 'shard')} of token bins is on the list of {count_of(len(listed), 'id')}."
-        if len(listed)
-        else "No document of this dataset is retracted.",
-        "Materialize token_bins, then npy_shards",
-        facts={"listed": len(listed)},
-    )
+    searched = f"{count_of(len(bins), 'shard')} of token bins"
+    return none_listed(defects(), searched, len(listed), "Materialize token_bins, then npy_shards")
 
 
 @judged
