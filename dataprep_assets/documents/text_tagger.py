@@ -1,4 +1,17 @@
-"""What a tagger that is known by its name is: columns, a version, and a function from texts to them."""
+"""What a tagger that is known by its name is: columns, a version, and a function from texts to them.
+
+The built-in taggers measure normalized text: what was written, without how it was typed. Line ends, white space,
+invisible characters and the Unicode form depend on the program that wrote a file, so no decision about a document may
+depend on them. A normalized text has:
+
+- Unicode's composed form (NFC);
+- `\\n` as its only line end;
+- one blank between the words of a line, and none at its ends;
+- at most one empty line in a row, and none at the ends of the text;
+- no byte order mark and no other character that only directs how text is set.
+
+The zero-width joiner and non-joiner stay, because they are spelling in Persian, in Indic scripts and in emoji.
+"""
 
 import re
 import unicodedata
@@ -29,7 +42,7 @@ def normalized(text: str) -> str:
 class TextTagger:
     """A tagger that looks at texts alone.
 
-    One that is made by `of_each`, as all that are built in are, measures normalized texts (`normalized_text`). One that
+    One that is made by `of_each`, as all that are built in are, measures normalized texts (`normalized`). One that
     brings a `tag` of its own is given the texts as they are.
 
     Attributes:

@@ -2,6 +2,9 @@
 
 `read` parses a file and refuses what YAML parsers accept or report badly (tabs, duplicate keys); `mistakes` turns each
 validation error of a component's model into one line.
+
+PyYAML parses a text step by step, and builds its tree by recursion in C, which has no bound of its own. A few lines can
+stand for billions of values, or end the process. So the steps are bounded before the tree is built.
 """
 
 import re
@@ -132,7 +135,7 @@ class Document:
 def read(path: Path) -> list[Document]:
     """The documents of a `defs.yaml`.
 
-    Raises ConfigError, naming the line, for text that is not YAML, for more than `yaml_tree` allows, for a duplicate
+    Raises ConfigError, naming the line, for text that is not YAML, for more than the bounds of the tree allow, for a duplicate
     key, and for a document without a `type`.
     """
     try:

@@ -4,6 +4,9 @@ A build works in `<root>/<artifact>/` and publishes from there (:mod:`dataprep_a
 and why two runs never mix their bytes). Afterwards these files, and those that a later step fetches, are copies
 (`integrity/copies.py`) that may be deleted at any time.
 
+Without reading an object, a store knows its size and, if this project wrote it, its SHA-256. Other objects (written by
+other tools, or in a `LocalStore`) are read once in each version, and their digests are kept below `<root>/.digests/`.
+
 Entry point: :class:`BucketArtifacts`.
 """
 

@@ -2,6 +2,8 @@
 
 Dagster remembers which failures it has read, and shows an error of a report in the sensor's tick; it reports each
 failure once. No message of this module holds the address of a webhook, a user or a password: they may be secrets.
+
+For a sensitive dataset the report leaves out the words of errors and checks.
 """
 
 import json

@@ -3,6 +3,15 @@
 Each partition is reported when it is finished, with its own metadata and data version, so that the finished ones are
 known even if a worker dies or somebody stops the run. If some failed, they are named with their errors, and the step
 fails without a retry: "re-execute from failure" then makes exactly those.
+
+A re-execution repairs: "Re-execute from failure" runs only the failed steps. If a source file was repaired in the
+meantime, the snapshot of the previous run, which was green, still has the digest of the damaged file, and everything
+made of it would be refused. So a step whose records (`ArtifactSpec.records_source`) were made by another run makes them
+again when it fails on its source. Within one run it does not: a file that changes between its snapshot and its reading
+is refused as damaged.
+
+Dagster gets few events, however often the step reports: a line in the run's log every `LOG_SECONDS`, and observations
+of the asset that become rarer as the step goes on. Terminals and pipes are served by the module `terminal`.
 """
 
 import time

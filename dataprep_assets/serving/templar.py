@@ -11,6 +11,9 @@ The release is where the original expects it: in the folder DATASET_BINS_PATH of
 with the keys of R2_DATASET_…, or in the buckets of R2_DATASET_BUCKET_LIST in turn; and as in the original the shards
 are in the folder DATASET_BINS_PATH on disk. A `release.json` in that folder, which `dataprep release adopt` can keep
 there, is taken instead of the bucket's.
+
+Several buckets that have the same objects are read as one: each read goes to the next of them, then to the others. So
+the readers of a swarm share the buckets' limits of requests, and one bucket that cannot be reached stops nobody.
 """
 
 import os

@@ -6,6 +6,9 @@ their shingles, so what the S-curve promises is known pair by pair. Hard negativ
 texts under one licence, forms with other values, a text in two languages. They are told apart by the same verification
 as everything else.
 
+The translations are invented for this project. Every pair of languages of a text is a hard negative: names, numbers and
+codes are equal, and a method that compares too little of a text takes them for versions of one page.
+
 Entry points: `plant`, `Planted`.
 """
 

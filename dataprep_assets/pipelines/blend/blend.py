@@ -3,6 +3,13 @@
 On disk it is `runs/<run_hash>/`, which `runs.py` lays out. Its metadata has what Nemotron logs to W&B: `progress_table`
 and `stage_table` (the plan's asset has `plan_table`); all three go to W&B itself if the declaration has `wandb`.
 Beside them are the requested and the realised share of each dataset, as a table and as a plot.
+
+The sources are compared with the plan's, because a weight is chosen for the data at the time. If a source has grown or
+shrunk since, the same weight reads it less or more often, and its share of the rows changes. Nothing is wrong with the
+blend run; its owner may want to know.
+
+Splits that share no file may share what is in the files: rows that a source holds twice, or that another one copied.
+Compared are 64-bit hashes of what trainers read, one for each document (`pretrain`), sequence (`sft`) or line (`rl`).
 """
 
 from collections import Counter

@@ -1,6 +1,9 @@
 """Finds the documents of a corpus that a list of ids names, and counts them by shard.
 
-Those of finished shards are found by the index, other rows by their tags or in the source (`left_out_rows`).
+Those of finished shards are found by the index, other rows by their tags or in the source (`LeftOutRows`).
+
+The tags of a shard have the id of every row that holds a document. A row that has no tags is read from the source,
+whatever split or glob leaves its file out: a removal request has to hold for what becomes a document later.
 """
 
 from collections import Counter

@@ -3,6 +3,9 @@
 What is retracted is no rule's, and counts neither as dropped nor as a document. A share of few documents says nothing,
 so sources of fewer than `FEW` are compared together, as one.
 
+Examples are shown because people decide by them whether a rule is wrong or the source is. A sensitive dataset shows
+none.
+
 Entry points: `within_budget` and `sources_kept`, the proofs; `over_budget`, for what is not built yet.
 """
 

@@ -1,6 +1,9 @@
 """The artifact `<dataset>/token_bins_<split>`, one partition per shard: the canonical token stream, tokenized once.
 
 For each shard the flat ids, the document ends, the quarantine of bad records and the receipt.
+
+Repeated declared ids are a warning: a removal by an id takes out every document that has it, which surprises whoever
+takes an id for one document's, but a crawl that has an address twice is no defect of the stream.
 """
 
 import os

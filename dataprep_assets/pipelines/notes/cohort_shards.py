@@ -1,6 +1,10 @@
 """The artifacts `<dataset>/tfrecord_shards` and `<dataset>/array_record_shards`, one partition per cohort.
 
 The rows of each cohort as shards that trainers read. `sharded_cohort` makes them.
+
+Its checks read every record once: checksums are verified, the payload is decoded without TensorFlow, and the columns
+are compared with the invariants of packed rows and with the columnar file that the shards were made from. A few rows
+are in memory at a time. Messages name files, records, columns and positions, never a token.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,6 +5,8 @@ messages. A record's month stands for its file, whose name is never shown. Every
 so a combination of datasets is traced without their declarations. Patients are found only with the patient key, and no
 text of a sensitive dataset is decoded.
 
+Rows are read only from receipts, `origins.bin` and `provenance.json`, by ranges if they are in a bucket.
+
 Entry points: `CohortTracer`, `notes_tracer`, `replay_tracer`.
 """
 

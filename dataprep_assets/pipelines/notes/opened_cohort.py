@@ -3,6 +3,9 @@
 The columnar files are read once for all proofs that count tokens, the JSON lines once for all that look at rows, the
 source once for all that compare with it; all in blocks, so memory does not grow with the cohort.
 
+All JSON lines are counted, a sample is parsed. A line that is, byte for byte, what the build writes for the row in the
+columnar file has that row's values: it is not parsed to know them. Parsing takes ten times as long.
+
 Entry points: `OpenedCohort`; `load_tokenizer`; `CohortRowScan`, `SourceScan`, `SampledNote` for what a reading found.
 """
 

@@ -1,6 +1,10 @@
 """The artifact `<dataset>/packed_cohorts`, one partition per cohort (`YYYY-MM`): each month's notes as packed rows.
 
 A cohort that fails does not stop the others. `packed_files` describes the files, `packed_cohort` makes them.
+
+A patient in several months is refused before the first month is packed. The directory of all months would refuse it
+(`tfds_directory`), but only after hours of packing. Here the patients of months that are not packed yet are read from
+the source, without a note being rendered or encoded, and those of packed months from their `patients.bin`.
 """
 
 from collections import Counter

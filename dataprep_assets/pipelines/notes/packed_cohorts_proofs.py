@@ -3,8 +3,13 @@
 Each proof recomputes from the bytes what the receipt claims, or from the source what the bytes should be. Messages
 name records, notes, rows and positions: no token, no text, no identifier, no name of a source file.
 
-Entry points: `COHORT_PROOFS`, `prove_cohort`. The proofs on rows are in `packed_rows_proofs`, those that read the
-source again in `cohort_source_proofs`.
+The proofs that compare with the present source read, render and encode it again, by the reference engine.
+
+`no_retracted_document` compares the digests of the patients in the rows with the retraction list, counts the retracted
+notes in the present source, and searches the rows for the tokens of a sample of these. Downstream artifacts are proven
+to have exactly these rows: shards by `equals_packed_rows`, directories by `equals_cohort_shards`.
+
+Entry points: `COHORT_PROOFS`, `prove_cohort`. The proofs on rows are in `packed_rows_proofs`.
 """
 
 from collections import Counter, defaultdict

@@ -1,5 +1,18 @@
 """All proofs on a shard of packed chat data: those on its rows, and those that need its text.
 
+The file is read once for all of them (`OpenedShard.scan`). A row is a row of the Parquet file, a sequence one of the
+conversations' sequences in it; both are counted from 0. A shard whose receipt says that it is empty has no Parquet file
+and passes.
+
+`answers_trained` compares the loss mask with the source rows independently, without any template. `round_trip` makes a
+mask again in the same way, so an error in that way would be in both. Here the trained labels of sampled sequences are
+decoded, and each run of them must begin with the text of an answer of its row, preceded by nothing except an opening
+that `chat_plan` proved (`plan.openings`), contain that answer to its end, and contain one stop token. An answer that
+says of itself that it is not trained is none of them. With `unprompted_header`, an answer that is the first message is
+trained with all that the template writes before it, whatever that is. An answer whose text a template may change or
+leave out (reasoning within it, no text beside a call, a template that rewrites its input) is not compared; the finding
+says how many are.
+
 Entry points: `PACKED_SFT_PROOFS`, `prove_packed_sft`; `findings` of a shard that is open.
 """
 
