@@ -135,7 +135,7 @@ class Document:
 def read(path: Path) -> list[Document]:
     """The documents of a `defs.yaml`.
 
-    Raises ConfigError, naming the line, for text that is not YAML, for more than the bounds of the tree allow, for a duplicate
+    Raises ConfigError, naming the line, for text that is not YAML or exceeds the bounds of the tree, for a duplicate
     key, and for a document without a `type`.
     """
     try:
