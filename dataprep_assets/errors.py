@@ -36,7 +36,7 @@ class RowPosition(TypedDict, total=False):
 
 
 class Position(RowPosition, total=False):
-    """Where something is. Of an error in sensitive data it is all that is shown beside the error's class."""
+    """Where something is. For sensitive data, only this and the error's class are shown."""
 
     file: str
     line: int

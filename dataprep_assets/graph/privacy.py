@@ -35,9 +35,9 @@ _NAMES = _POSITIONS | {
 }
 """Entries and columns whose texts are names, or repeat the declaration."""
 _THINGS = {"files", "folders", "shards", "cohorts", "months", "splits", "tasks", "partitions"}
-"""What is counted that is nobody and no document: beside a small one of these the others stay."""
+"""Counts of neither people nor documents: next to a small one, the other counts stay."""
 _SIZES = {"bytes", "source_bytes", "tokens"}
-"""What tells a small count beside it."""
+"""Sizes that would reveal a small count next to them."""
 _WITHHELD = "withheld"
 _LARGEST = 4 << 20
 """Bytes of the private file, after which a new one is begun; the one before it is kept."""
@@ -167,7 +167,7 @@ class Privacy:
         }
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of a table; beside a small count other counts and sizes are withheld, which would tell it."""
+        """A row of a table; next to a small count, other counts and sizes are withheld, because they would reveal it."""
         if not self.closed:
             return dict(row)
         small = self._has_small(row)
