@@ -167,7 +167,7 @@ class Privacy:
         }
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of a table; next to a small count, other counts and sizes are withheld, because they would reveal it."""
+        """A row of a table; next to a small count, other counts and sizes are withheld, which would reveal it."""
         if not self.closed:
             return dict(row)
         small = self._has_small(row)
