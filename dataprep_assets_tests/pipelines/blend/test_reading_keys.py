@@ -67,11 +67,6 @@ def test_without_the_keys_what_is_wrong_names_them(folder: Path) -> None:
     assert any(one.hint and one.keys[-1] == "csv_quotes" for one in remarks(folder, csv=KEYS["csv"]))
 
 
-def test_unset_keys_are_in_no_plan(folder: Path) -> None:
-    (dataset, *_) = pretraining(folder, blend=datasets(folder)).data_blend().units()
-    assert not dataset.dataset.model_dump().keys() & {"csv_delimiter", "csv_quotes", "text_separator"}
-
-
 def test_a_benchmark_is_read_as_declared(folder: Path) -> None:
     whole = DeclaredSet(path="b.csv").benchmark("b", folder)
     read = DeclaredSet(path="b.csv", fields=("text",), **KEYS["csv"]).benchmark("b", folder)
