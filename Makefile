@@ -56,7 +56,7 @@ test-all: test test-slow
 # while you work: tests of what changed since the commit SINCE
 SINCE ?= HEAD
 test-quick: $(VENV)/.installed-tests
-	files=$$($(BIN)/python -m dataprep_assets_tests.changed_tests --since $(SINCE)) && \
+	files=$$($(BIN)/python -m dataprep_assets_tests.tools.changed_tests --since $(SINCE)) && \
 	  if [ -n "$$files" ]; then $(PYTEST) -m "not slow" $$files; else echo 'No test imports what changed'; fi
 
 # Another Dagster beside all else that is installed, without hashes: `make test-dagster DAGSTER=1.13.5`, by default the oldest
@@ -85,7 +85,7 @@ LOWEST := build/lowest
 test-lowest:
 	rm -rf $(LOWEST)
 	$(PYTHON) -m venv $(LOWEST)
-	$(PYTHON) -m dataprep_assets_tests.lowest > $(LOWEST)/constraints.txt
+	$(PYTHON) -m dataprep_assets_tests.tools.lowest > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt .
 	$(LOWEST)/bin/python -m pip check
 	cd $(LOWEST) && env -u PYTHONPATH bin/dataprep init project && cd project && for command in list "check sample_corpus" "run sample_corpus" \
@@ -118,15 +118,15 @@ docs: $(VENV)/.installed-tests
 	@echo 'build/site/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000'
 
 bench: $(VENV)/.installed-tests
-	$(BIN)/python -m dataprep_assets_tests.bench
-	$(BIN)/python -m dataprep_assets_tests.bench --languages
-	$(BIN)/python -m dataprep_assets_tests.bench.pretrain --only d,e,f,floor
-	$(BIN)/python -m dataprep_assets_tests.bench.whole_run
-	$(BIN)/python -m dataprep_assets_tests.bench.memory
+	$(BIN)/python -m dataprep_assets_tests.tools.bench
+	$(BIN)/python -m dataprep_assets_tests.tools.bench --languages
+	$(BIN)/python -m dataprep_assets_tests.tools.bench.pretrain --only d,e,f,floor
+	$(BIN)/python -m dataprep_assets_tests.tools.bench.whole_run
+	$(BIN)/python -m dataprep_assets_tests.tools.bench.memory
 # a target that is missed is an error of these; the others are measured all the same
-	-$(BIN)/python -m dataprep_assets_tests.bench.sft
-	-$(BIN)/python -m dataprep_assets_tests.bench.cohorts
-	-$(BIN)/python -m dataprep_assets_tests.bench.corpus_proofs
+	-$(BIN)/python -m dataprep_assets_tests.tools.bench.sft
+	-$(BIN)/python -m dataprep_assets_tests.tools.bench.cohorts
+	-$(BIN)/python -m dataprep_assets_tests.tools.bench.corpus_proofs
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard requirements/*.txt)
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 demo")'

@@ -1,6 +1,6 @@
 """What the engines cost beside the work itself, so that `dataprep plan` can compare them for one dataset.
 
-Measured by `python -m dataprep_assets_tests.bench.engines`; deploy/README.md#measured has the table.
+Measured by `python -m dataprep_assets_tests.tools.bench.engines`; deploy/README.md#measured has the table.
 """
 
 from collections.abc import Mapping

@@ -9,7 +9,7 @@ a kill at any instant harmless:
 Why it is written by hand: boto3's transfer manager, obstore and huggingface_hub start a file over in a new process
 (huggingface_hub#3643), and s3fs left a full-length partial under the final name on a full disk. 1 GiB from OpenStack
 Swift on loopback took 5.18 s with this download, 6.51 s with boto3's transfer manager and 7.08 s with obstore (medians
-of three, verification on; `dataprep_assets_tests/bench/transfers.py`).
+of three, verification on; `dataprep_assets_tests/tools/bench/transfers.py`).
 
 Entry points: :func:`download` and :func:`digest_file`.
 """

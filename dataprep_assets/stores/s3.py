@@ -18,7 +18,7 @@ not taken for one; a listing does not say how an object is encrypted, so `list` 
 Why boto3's transfer manager and obstore are not used: neither goes on with a transfer of another process, and 1 GiB to
 OpenStack Swift on loopback went up in 6.30 s with this store (boto3's 6.68, obstore 8.18) and came down in 5.18 s
 (6.51, 7.08; boto3 tuned to 16 parts of 16 MiB at once 5.67 and 5.13). Medians of three, verification on:
-`dataprep_assets_tests/bench/transfers.py`.
+`dataprep_assets_tests/tools/bench/transfers.py`.
 
 Memory of an upload: `workers` parts. Entry point: :class:`S3Store`; :mod:`dataprep_assets.stores.s3_api` makes clients.
 """

@@ -14,9 +14,9 @@ import yaml
 
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.database_cells import cells
-from dataprep_assets_tests.drill.datasets import PIPELINES
 from dataprep_assets_tests.plain_digests import PlainDigests, contents_of
 from dataprep_assets_tests.samples import SAMPLE
+from dataprep_assets_tests.tools.drill.datasets import PIPELINES
 
 pytestmark = pytest.mark.slow
 SOURCES = ("source", "old", "original")

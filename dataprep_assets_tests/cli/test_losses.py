@@ -13,11 +13,11 @@ import yaml  # type: ignore[import-untyped]
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.pipelines.blend.pipeline import text_of, write_rows
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
-from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tokenization.chat.trap import QWEN
 from dataprep_assets_tests.tokenization.families import save
+from dataprep_assets_tests.tools.sample.make_sample_tasks import LAYOUT
 
 TOKENIZER = {"path": str(SAMPLE / "tokenizer"), "engine": "tokenizers"}
 STREAM = {"tokenizer": TOKENIZER, "document": {"separator": "<|endoftext|>"}}

@@ -79,9 +79,9 @@ LINES = (
     Lines(r"cp deploy/storage/.*|set -a; .*", "docs/storage.md", not_run="the reader's own bucket and keys"),
     Lines(r"dataprep preflight", file=f"{TESTS}/cli/test_cli.py", proof='"preflight"'),
     Lines(
-        r"python -m dataprep_assets_tests.drill.*",
+        r"python -m dataprep_assets_tests.tools.drill.*",
         "docs/drill.md",
-        not_run="minutes; dataprep_assets_tests/drill/test_drill.py runs a seeded part of it",
+        not_run="minutes; dataprep_assets_tests/tools/drill/test_drill.py runs a seeded part of it",
     ),
     Lines(
         r"dataprep init . --deploy compose",

@@ -14,9 +14,9 @@ from dataprep_assets.integrity import artifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.token_shard import TOKENS, TokenShard
-from dataprep_assets_tests.bench.engines import shards
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
+from dataprep_assets_tests.tools.bench.engines import shards
 
 ABSENT = TaskEngine("ray")
 

@@ -10,12 +10,12 @@ import pytest
 
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests.deploy.tiny_corpus import write_corpus
-from dataprep_assets_tests.deploy.weather import Job, differences
 from dataprep_assets_tests.execution.ray_runs import ray_cluster
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.own_disk import seen_by
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 from dataprep_assets_tests.servers import wait_until
+from dataprep_assets_tests.tools.weather import Job, differences
 
 pytestmark = pytest.mark.slow
 SHARDS, FILES_A_SHARD = 4, 2

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dataprep_assets.packing.algorithms import ALGORITHMS, pack
-from dataprep_assets_tests.bench import packing
 from dataprep_assets_tests.packing.excerpt import as_lists
 from dataprep_assets_tests.packing.lengths import realistic
+from dataprep_assets_tests.tools.bench import packing
 
 
 def test_the_bench_prints_every_algorithm_for_every_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

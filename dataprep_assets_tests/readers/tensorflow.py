@@ -72,7 +72,7 @@ def int64_values(payload: bytes, name: str) -> list[int]:
 @in_process_of(TENSORFLOW)
 def run_bench(arguments: list[str]) -> tuple[int, str]:
     """Run the bench of TFRecord writers; its exit code and what it printed."""
-    from dataprep_assets_tests.bench.tfrecord import main
+    from dataprep_assets_tests.tools.bench.tfrecord import main
 
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         code = main(arguments)

@@ -11,19 +11,29 @@ from dataprep_assets_tests.session.subsession import CHECKOUT, run_session
 TESTS = CHECKOUT / "dataprep_assets_tests"
 COMMANDS = {
     # run as commands, in processes of their own
-    *("bench/contenders.py", "bench/datatrove_tokenizer.py", "bench/sft.py", "bench/tfrecord.py"),
-    *("bench/datatrove_filters.py", "bench/duplicates.py", "bench/loaders.py", "bench/resumption.py"),
-    "bench/their_energon.py",
+    *(
+        "tools/bench/contenders.py",
+        "tools/bench/datatrove_tokenizer.py",
+        "tools/bench/sft.py",
+        "tools/bench/tfrecord.py",
+    ),
+    *(
+        "tools/bench/datatrove_filters.py",
+        "tools/bench/duplicates.py",
+        "tools/bench/loaders.py",
+        "tools/bench/resumption.py",
+    ),
+    "tools/bench/their_energon.py",
     "execution/engine_wings.py",
     "execution/ray_tasks.py",
     *(
-        "parity/bridge.py",
-        "parity/datatrove_filters.py",
-        "parity/maxtext.py",
-        "parity/nemotron_sft.py",
-        "parity/templar_rank.py",
-        "parity/their_sft.py",
-        "parity/tokenized_notes.py",
+        "tools/parity/bridge.py",
+        "tools/parity/datatrove_filters.py",
+        "tools/parity/maxtext.py",
+        "tools/parity/nemotron_sft.py",
+        "tools/parity/templar_rank.py",
+        "tools/parity/their_sft.py",
+        "tools/parity/tokenized_notes.py",
     ),
 }
 SKIPPERS = {"importorskip", "import_module", "__import__"}

@@ -12,8 +12,8 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
 from dataprep_assets.tokenization.engines import ReferenceEngine
-from dataprep_assets_tests.bench.invented_text import SEPARATORS, train_tokenizer
 from dataprep_assets_tests.readers.transformers import encoded, tokenizer_facts
+from dataprep_assets_tests.tools.bench.invented_text import SEPARATORS, train_tokenizer
 
 _TEXTS = ["the cat sat on the mat", "a dog and a cat"] * 20
 

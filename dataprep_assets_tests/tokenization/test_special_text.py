@@ -13,8 +13,8 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import disagreements
 from dataprep_assets.tokenization.engines import FastokensEngine, ReferenceEngine
-from dataprep_assets_tests.bench.invented_text import train_tokenizer
 from dataprep_assets_tests.tokenization.families import FAMILIES, LITERALS, TEXTS, save
+from dataprep_assets_tests.tools.bench.invented_text import train_tokenizer
 
 _FULL_WIDTH = str.maketrans("<>/|[]", "＜＞／｜［］")
 

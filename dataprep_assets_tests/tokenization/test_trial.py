@@ -16,8 +16,8 @@ from dataprep_assets.tokenization import trial
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets.tokenization.unencodable import encode_or_name
-from dataprep_assets_tests.bench.invented_text import train_tokenizer
 from dataprep_assets_tests.tokenization.families import TEXTS, save
+from dataprep_assets_tests.tools.bench.invented_text import train_tokenizer
 
 Change = Callable[[dict[str, Any]], None]
 

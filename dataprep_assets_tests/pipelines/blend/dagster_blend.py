@@ -19,8 +19,8 @@ from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.resources import StorageResource
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.project import Bound, evaluated
-from dataprep_assets_tests.sample.make_sample_blends import plain_chat, task
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
+from dataprep_assets_tests.tools.sample.make_sample_blends import plain_chat, task
 
 REFERENCE = {"engine_certificate.fast_engine_accepted"}
 """What fails, as a report, where the reference engine is declared: no certification makes these tests slow."""

@@ -31,7 +31,7 @@ from dataprep_assets_tests.pipelines.blend.dagster_blend import (
 )
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.project import differing_versions, failure_of
-from dataprep_assets_tests.sample.make_sample_blends import task
+from dataprep_assets_tests.tools.sample.make_sample_blends import task
 
 
 @pytest.fixture(scope="module")

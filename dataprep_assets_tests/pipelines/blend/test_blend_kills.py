@@ -27,7 +27,7 @@ from dataprep_assets_tests.pipelines.blend.sft.conversations import answers, con
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.readers.megatron import drawn_from_blend, indexed_documents
-from dataprep_assets_tests.sample.make_sample_blends import sample_rows
+from dataprep_assets_tests.tools.sample.make_sample_blends import sample_rows
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend import run_lines
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.rl_manifest import names_the_latest_run
-from dataprep_assets_tests.drill.box import reseal, write
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend, rl_rows, weighted_records
+from dataprep_assets_tests.tools.drill.box import reseal, write
 
 
 def resolved(folder: Path, key: str) -> str:

@@ -16,11 +16,11 @@ from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
 from dataprep_assets.pipelines.blend.runs import other_claims
 from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
-from dataprep_assets_tests.drill.box import edit_receipt, reseal, write
-from dataprep_assets_tests.drill.judge import failed_proofs
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.samples import SAMPLE
+from dataprep_assets_tests.tools.drill.box import edit_receipt, reseal, write
+from dataprep_assets_tests.tools.drill.judge import failed_proofs
 
 
 def test_a_good_run_passes_every_proof(good: FinishedBlend) -> None:

@@ -8,12 +8,12 @@ import pytest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets_tests.drill.box import reseal, write
-from dataprep_assets_tests.drill.judge import failed_proofs
 from dataprep_assets_tests.pipelines.blend.blend_project import sample_blend
 from dataprep_assets_tests.pipelines.blend.dagster_blend import blend as with_dagster
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+from dataprep_assets_tests.tools.drill.box import reseal, write
+from dataprep_assets_tests.tools.drill.judge import failed_proofs
 
 
 def _flipped(data: bytes) -> bytes:

@@ -17,9 +17,9 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.sources.digests import SourceDigests
 from dataprep_assets.stores.private import private_files
-from dataprep_assets_tests.drill.datasets import Bench, bench, corpus_attributes
-from dataprep_assets_tests.drill.judge import failed_proofs
 from dataprep_assets_tests.plain_digests import PlainDigests, contents_of
+from dataprep_assets_tests.tools.drill.datasets import Bench, bench, corpus_attributes
+from dataprep_assets_tests.tools.drill.judge import failed_proofs
 
 KEY = "a key of thirty-two characters.."
 SOURCES = ("source", "old", "original")

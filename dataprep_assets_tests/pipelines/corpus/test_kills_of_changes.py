@@ -17,9 +17,9 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.retract import retract
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.bench.changes.corpus import Corpus, File
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, run_pipeline
+from dataprep_assets_tests.tools.bench.changes.corpus import Corpus, File
 
 pytestmark = pytest.mark.slow
 

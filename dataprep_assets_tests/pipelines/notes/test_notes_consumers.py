@@ -1,6 +1,6 @@
 """What trainers get from the directories: TFDS, grain, stock MaxText by its documented rules, and the shipped loader.
 
-`python -m dataprep_assets_tests.parity --maxtext DIR` holds the same against MaxText's own pipelines.
+`python -m dataprep_assets_tests.tools.parity --maxtext DIR` holds the same against MaxText's own pipelines.
 """
 
 import json

@@ -16,7 +16,7 @@ from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.pipelines.tasks.migrations import ALL, Migration, evaluations, failed, migration, rows
 from dataprep_assets_tests.pipelines.tasks.trees import Project, drop, edit, foreign, project, put
 from dataprep_assets_tests.project import failure_of
-from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT
+from dataprep_assets_tests.tools.sample.make_sample_tasks import LAYOUT
 
 COPA, ARC = "copa_train.jsonl", "ARC-Challenge_train.jsonl"
 Change = Callable[[Path], object]

@@ -29,7 +29,7 @@ from dataprep_assets_tests import forked
 from dataprep_assets_tests.dg_command import DG
 from dataprep_assets_tests.pipelines.tasks.migrations import evaluations, failed, migration
 from dataprep_assets_tests.pipelines.tasks.trees import COUNTS, edit, project, put
-from dataprep_assets_tests.sample.make_sample_tasks import LAYOUT, jsonl
+from dataprep_assets_tests.tools.sample.make_sample_tasks import LAYOUT, jsonl
 
 
 def attributes(**changes: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from dataprep_assets_tests.pipelines.tasks.trees import (
     small,
     snapshot,
 )
-from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, jsonl
+from dataprep_assets_tests.tools.sample.make_sample_tasks import DISCARDED, LAYOUT, jsonl
 
 
 @pytest.mark.parametrize("mode", ["copy", "symlink"])

@@ -5,7 +5,7 @@ from typing import Any
 from dataprep_assets.formats.task_rows import TaskRow, parse_rows
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.record import compare_rows
-from dataprep_assets_tests.sample.make_sample_tasks import jsonl, rewritten, task_rows
+from dataprep_assets_tests.tools.sample.make_sample_tasks import jsonl, rewritten, task_rows
 
 COPA, BOOLQ = shipped_contracts()["Copa"], shipped_contracts()["BOOLQ"]
 

@@ -10,7 +10,7 @@ from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.pipelines.tasks.migration import migrate_task
 from dataprep_assets.pipelines.tasks.routes import partitions, route_of, task_line
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project
-from dataprep_assets_tests.sample.make_sample_tasks import VERSIONS
+from dataprep_assets_tests.tools.sample.make_sample_tasks import VERSIONS
 
 
 def test_all_puts_every_version_where_the_loader_accepts_it(tree: Project) -> None:

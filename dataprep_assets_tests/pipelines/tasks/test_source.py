@@ -11,7 +11,7 @@ import pytest
 from dataprep_assets.pipelines.tasks.checks import FILES
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, Project
-from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED
+from dataprep_assets_tests.tools.sample.make_sample_tasks import DISCARDED
 
 
 def test_latest_takes_train_from_the_version_and_the_rest_from_the_base(tree: Project) -> None:

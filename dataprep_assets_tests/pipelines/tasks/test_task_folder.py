@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
 from dataprep_assets_tests.pipelines.tasks.migrations import ALL, Migration, evaluations, failed, migration, rows
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, edit, project, put
 from dataprep_assets_tests.project import differing_versions, failure_of
-from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS
+from dataprep_assets_tests.tools.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from dataprep_assets.pipelines.tasks.dataset import task_folder_spec
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import MigrationResult, migrate_task
 from dataprep_assets.pipelines.tasks.routes import partitions
-from dataprep_assets_tests.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS, jsonl, write_tree
+from dataprep_assets_tests.tools.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS, jsonl, write_tree
 
 TASKS = tuple(shipped_contracts())
 TRAIN = "copa_train.jsonl"

@@ -1,7 +1,7 @@
 """Both sides of each difference between tools for chat data.
 
 What `like: nemotron` gives here is what Nemotron's `core/chat_sft_shard_core.py` gave for the same conversations; the
-comparison with the original itself is `dataprep_assets_tests/parity`.
+comparison with the original itself is `dataprep_assets_tests/tools/parity`.
 """
 
 from dataclasses import replace

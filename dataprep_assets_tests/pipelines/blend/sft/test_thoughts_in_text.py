@@ -1,7 +1,7 @@
 """Answers with a thought in their text, as one text or as text parts, packed by `dataprep run` in templates of three
 styles.
 
-What the original does with such rows was found by running it (`dataprep_assets_tests/parity`), and
+What the original does with such rows was found by running it (`dataprep_assets_tests/tools/parity`), and
 docs/formats/packed-sft.md lists the differences; here they hold where the original is not: what is refused, and from
 where on the rest is trained.
 """

@@ -1,0 +1,1 @@
+"""Commands beside the tests: benchmarks, the drill, comparisons with originals, hostile files, makers of samples."""

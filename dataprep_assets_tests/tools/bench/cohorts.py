@@ -1,0 +1,133 @@
+"""`python -m dataprep_assets_tests.tools.bench.cohorts`: what the proofs of a packed cohort cost beside making it.
+
+One month of invented patients, with log-normal lengths of notes and a header for each, becomes packed rows, and these
+TFRecord and ArrayRecord shards; then every proof of each is run. CPU-seconds in one process, medians of runs in which
+making and proving alternate.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.execution.processes import ONE_THREAD
+from dataprep_assets.graph.finding import ledger_of
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes import cohort_shards, packed_cohorts_proofs
+from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.notes_sample import notes_engine
+from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
+from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.packed_files import PackedCohortFacts
+from dataprep_assets.pipelines.notes.sharded_cohort import ensure_sharded_cohort
+from dataprep_assets.stream.engine_certificate import ensure_certificate
+from dataprep_assets_tests.pipelines.notes.pipeline import KEY
+from dataprep_assets_tests.tools.bench.proof_costs import ProofCosts, report_together
+from dataprep_assets_tests.tools.bench.sft import SHARED_TOKENIZER, WORDS
+
+_MONTH = "1961-03"
+_NOTES_A_PATIENT = 12
+_TOKENS_A_WORD = 2.2
+"""About, of the words of our pages: to make as many notes as fill the rows."""
+
+
+def write_month(path: Path, tokens: int, seed: int = 0) -> None:
+    """A file of patients whose notes come to about so many tokens: 250 words a note in median."""
+    draw, lengths = random.Random(seed), np.random.default_rng(seed)
+    patients: list[dict[str, Any]] = []
+    words = 0
+    while words * _TOKENS_A_WORD < tokens:
+        notes = []
+        for day in range(_NOTES_A_PATIENT):
+            length = max(5, min(5000, int(lengths.lognormal(np.log(250), 0.9))))
+            words += length
+            text = " ".join(draw.choices(WORDS, k=length))
+            notes.append(
+                {"text": text, "type": "ward round", "author": "Dr. Invented", "date": f"2022-01-{day + 1:02}"}
+            )
+        patients.append({"patient_id": f"patient {len(patients)}", "notes": notes})
+    path.write_text(json.dumps(patients, ensure_ascii=False), encoding="utf-8")
+
+
+def declared(source: Path, row_length: int, tokenizer: Path) -> NotesDeclaration:
+    """The month as a dataset with two splits and both formats."""
+    return NotesDeclaration.model_validate(
+        {
+            "dataset": "wards",
+            "sensitive": False,
+            "source": {"kind": "local", "path": source},
+            "cohorts": {"fields": {"note": {"kind": "type", "author": "author", "on": "date"}}},
+            "months": {"first": _MONTH, "last": _MONTH},
+            "template": {"header": "{kind}, {on}, {author}\n"},
+            "tokenizer": {"path": tokenizer, "name": "bench"},
+            "document": {"separator": "<|endoftext|>"},
+            "pad": {"token": "<|vision_pad|>"},
+            "patient_key": {"public": KEY},
+            "row_length": row_length,
+            "splits": {"train": 0.9, "val": 0.1},
+            "formats": ["tfrecord", "array_record"],
+        }
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the bench and print its figures; 1 when a target is missed."""
+    parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.bench.cohorts", description=__doc__)
+    parser.add_argument("--rows", type=int, default=512, help="of the month, about")
+    parser.add_argument("--row-length", type=int, default=8192)
+    parser.add_argument("--tokenizer", type=Path, default=SHARED_TOKENIZER)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="also write all measurements here")
+    given = parser.parse_args(argv)
+    os.environ.update(ONE_THREAD)
+    packed = ProofCosts("packed_cohorts", packed_cohorts_proofs.COHORT_PROOFS, packed_cohorts_proofs)
+    sharded = {
+        format: ProofCosts(f"{format}_shards", cohort_shards.SHARD_PROOFS, cohort_shards)
+        for format in ("tfrecord", "array_record")
+    }
+    with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as name:
+        folder = Path(name)
+        (folder / "source").mkdir()
+        write_month(folder / "source" / f"{_MONTH}.json", given.rows * given.row_length)
+        notes = declared(folder / "source", given.row_length, given.tokenizer)
+        certified = LocalArtifacts(folder / "certificate")
+        ensure_certificate(notes_engine(notes), certified)
+        for run in range(given.runs + 1):
+            root = folder / str(run)
+            (folder / "certificate").rename(root)  # a run makes everything else anew
+            store = LocalArtifacts(root)
+            (cohort,) = packed_cohorts(notes, store, [_MONTH])
+            receipt, _ = packed.build(lambda cohort=cohort: ensure_packed_cohort(cohort))
+            packed.prove(lambda cohort=cohort: packed_cohorts_proofs.prove_cohort(cohort))
+            for format, costs in sharded.items():
+                (shards,) = sharded_cohorts(notes, store, [_MONTH], format)
+                costs.build(lambda shards=shards: ensure_sharded_cohort(shards))
+                costs.prove(lambda shards=shards: cohort_shards.prove_cohort_shards(shards))
+            for artifact in ("packed_cohorts", "tfrecord_shards", "array_record_shards"):
+                shutil.rmtree(root / notes.dataset / artifact)
+            root.rename(folder / "certificate")
+            if not run:
+                for costs in (packed, *sharded.values()):
+                    costs.forget()
+    facts = PackedCohortFacts.of(receipt)
+    rows, tokens = sum(split.rows for split in facts.splits.values()), ledger_of(receipt).tokens
+    print(f"{rows:,} rows of {given.row_length:,}, {tokens:,} tokens of {ledger_of(receipt).documents:,} notes")
+    met = [costs.report() for costs in (packed, *sharded.values())]
+    met += [report_together(f"a cohort from notes to {format}", [packed, costs]) for format, costs in sharded.items()]
+    if given.json:
+        found = {name: costs.as_json() for name, costs in (("packed_cohorts", packed), *sharded.items())}
+        given.json.write_text(json.dumps({"rows": rows, "tokens": tokens, **found}, indent=1) + "\n")
+    return int(not all(met))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,252 @@
+"""`python -m dataprep_assets_tests.tools.bench.whole_run`: what all of `dataprep run` costs on a small corpus.
+
+A project of `dataprep init`, a home of its own, a corpus of three splits with four shards a split at most, the views of
+nanoGPT and Megatron, every check; then the same command again, with nothing to do; and the plain script (contender (a),
+line by line) over the same files. They take turns, and medians are told. The ids of both are compared file by file, and
+the time that `dataprep plan` expects with the time that the run took.
+
+The corpora are the shared one, where it is, and one of forty languages that the bench builds itself.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dataprep_assets_tests.tools.bench.comparison import REPOSITORY, find_corpus
+from dataprep_assets_tests.tools.bench.contenders import Spec
+from dataprep_assets_tests.tools.bench.languages import write_languages
+from dataprep_assets_tests.tools.bench.runner import Measurement, measure
+from dataprep_assets_tests.tools.bench.verdict import Judge
+
+_SHARED = REPOSITORY.parent / "shared"
+_SAMPLE = REPOSITORY / "dataprep_assets" / "defs" / "samples" / "sample_corpus"
+_DATASET = "whole"
+_SPLITS = {"train": "train/**", "val": "validation/**", "test": "test/**"}
+CPU, WALL, OF_SCRIPT, AGAIN, OFF = 14.0, 15.0, 5.0, 4.0, 2.0
+"""Targets: CPU-seconds and seconds of the first run, CPU-seconds of the script over its, seconds of the second run, and
+the factor by which the expected time may be off."""
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass
+class Whole:
+    """All measurements on one corpus."""
+
+    name: str
+    tokens: int = 0
+    run: list[Measurement] = field(default_factory=list)
+    again: list[Measurement] = field(default_factory=list)
+    script: list[Measurement] = field(default_factory=list)
+    expected: float | None = None
+    faults: list[str] = field(default_factory=list)
+
+    def median(self, what: str, kind: str) -> float | None:
+        """Median `wall` or `cpu` seconds of `run`, `again` or `script`; None where that was not measured."""
+        found = [getattr(one, kind) for one in getattr(self, what)]
+        return statistics.median(found) if found else None
+
+    def targets(self) -> Iterator[tuple[str, float | None, bool | None]]:
+        """`(target, measured, met)`; None where it was not measured."""
+        script, run = self.median("script", "cpu"), self.median("run", "cpu")
+        ratio = script / run if script and run else None
+        for text, value, limit in (
+            (f"at most {CPU:.0f} CPU-s", run, CPU),
+            (f"at most {WALL:.0f} s", self.median("run", "wall"), WALL),
+            (f"with nothing to do at most {AGAIN:.0f} s", self.median("again", "wall"), AGAIN),
+        ):
+            yield text, value, None if value is None else value <= limit
+        wall = self.median("run", "wall")
+        off = max(self.expected / wall, wall / self.expected) if self.expected and wall else None
+        yield f"`dataprep plan` is off by at most {OFF:.0f} times", off, None if off is None else off <= OFF
+        yield (
+            f"the script takes at least {OF_SCRIPT:.0f} times the CPU-s",
+            ratio,
+            None if ratio is None else ratio >= OF_SCRIPT,
+        )
+
+
+class WholeRun:
+    """The project and the script of one corpus."""
+
+    def __init__(self, name: str, data: Path, tokenizer: Path, separator: str, scratch: Path) -> None:
+        self.result = Whole(name)
+        self._data, self._tokenizer, self._separator, self._scratch = data, tokenizer, separator, scratch
+        self._scratch.mkdir()
+        self._corpus = find_corpus(data, [folder.partition("/")[0] for folder in _SPLITS.values()])
+
+    def turn(self, *, script: bool) -> None:
+        """Measure each once."""
+        root = self._scratch / "project"
+        shutil.rmtree(self._scratch)
+        home = self._scratch / "home"
+        home.mkdir(parents=True)
+        self._dataprep(home, "init", str(root))
+        self._declare(root)
+        self.result.expected = self._expected(home, root)
+        self.result.run.append(self._dataprep(home, "--project", str(root), "run", _DATASET))
+        self.result.again.append(self._dataprep(home, "--project", str(root), "run", _DATASET))
+        spec, streams = self._made(root)
+        judge = Judge(spec.tokens, spec.dtype)
+        self.result.tokens = sum(spec.tokens)
+        spec.report(streams)
+        self.result.faults += judge.faults("d", Path(spec.out), ids=True)
+        if script:
+            spec.write(self._scratch / "spec.json")
+            module = "dataprep_assets_tests.tools.bench.contenders"
+            environment = {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(REPOSITORY)}
+            command = [sys.executable, "-m", module, str(self._scratch / "spec.json")]
+            self.result.script.append(measure(command, environment))
+            self.result.faults += judge.faults("a", Path(spec.out), ids=True)
+
+    def _dataprep(self, home: Path, *arguments: str) -> Measurement:
+        return measure(self._command(home, *arguments))
+
+    def _command(self, home: Path, *arguments: str) -> list[str]:
+        # what this shell has set for a project of its own is not the new one's
+        unset = [name for name in os.environ if name.startswith(("DATAPREP_", "DAGSTER_", "XDG_"))]
+        own = ["DAGSTER_DISABLE_TELEMETRY=yes", f"HOME={home}", f"PYTHONPATH={REPOSITORY}"]
+        environment = ["env", *(word for name in unset for word in ("-u", name)), *own]
+        return [*environment, sys.executable, "-m", "dataprep_assets.cli", *arguments]
+
+    def _expected(self, home: Path, root: Path) -> float:
+        """Seconds that `dataprep plan` expects of the run, before anything is made."""
+        command = self._command(home, "--project", str(root), "plan", _DATASET)
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        (value, unit), *_ = re.findall(r"^expected +([0-9.,]+) (s|min|h)", out, re.MULTILINE)
+        return float(value.replace(",", "")) * _UNITS[unit]
+
+    def _declare(self, root: Path) -> None:
+        attributes = {
+            "dataset": _DATASET,
+            "source": {"kind": "local", "path": str(self._data)},
+            "include": [f"{folder}/*.jsonl.zst" for folder in _SPLITS.values()],
+            "splits": {split: [folder] for split, folder in _SPLITS.items()},
+            "tokenizer": {"path": str(self._tokenizer)},
+            "document": {"separator": self._separator},
+            "shards": {"count": 4},
+            "views": ["nanogpt", "megatron"],
+        }
+        (defs,) = (path for path in root.rglob("defs") if path.is_dir() and ".dataprep" not in path.parts)
+        (defs / _DATASET).mkdir()
+        declared = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": attributes}
+        (defs / _DATASET / "defs.yaml").write_text(yaml.safe_dump(declared))
+
+    def _made(self, root: Path) -> tuple[Spec, list[tuple[str, list[int]]]]:
+        """What the script is to make, and the streams of ours with the files in each, both told by the receipts."""
+        labels = [str(Path(path).relative_to(self._data)) for path in self._corpus.paths]
+        tokens: dict[str, int] = {}
+        streams, facts = [], {}
+        for path in sorted(root.glob(f".dataprep/artifacts/{_DATASET}/token_bins*/*/receipt.json")):
+            receipt = json.loads(path.read_bytes())
+            facts = receipt["facts"]
+            tokens |= {source["file"]: source["tokens"] for source in receipt["sources"]}
+            files = [labels.index(source["file"]) for source in receipt["sources"]]
+            streams.append((str(path.parent / "tokens.bin"), files))
+        out = self._scratch / "out"
+        out.mkdir()
+        spec = Spec(
+            contender="a",
+            paths=self._corpus.paths,
+            files=tuple(range(len(labels))),
+            tokens=tuple(tokens[label] for label in labels),
+            sha256=self._corpus.sha256,
+            text_field="text",
+            tokenizer=str(self._tokenizer),
+            tokenizer_digest="",
+            certificate={},
+            separator=self._separator,
+            separator_id=facts["separator_id"],
+            dtype=facts["dtype"],
+            sample_rate=0,
+            workers=min(2, len(os.sched_getaffinity(0))),
+            out=str(out),
+        )
+        return spec, streams
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m dataprep_assets_tests.tools.bench.whole_run", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--data", type=Path, help="a folder with train/, validation/ and test/, instead of both corpora"
+    )
+    parser.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json and its configuration")
+    parser.add_argument("--separator", default="<|endoftext|>")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--no-script", action="store_true", help="measure ours alone")
+    parser.add_argument("--json", type=Path, help="also write all measurements here")
+    parser.add_argument("--scratch", type=Path, help="where the projects are made and removed again")
+    return parser.parse_args(argv)
+
+
+def _corpora(arguments: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, Path]]:
+    if arguments.data is not None:
+        yield arguments.data.name, arguments.data.resolve()
+        return
+    if (shared := _SHARED / "data" / "corpus").exists():
+        yield "shared corpus", shared
+    write_languages(scratch / "languages", files=6, documents_a_file=1_200)
+    yield "forty languages", scratch / "languages"
+
+
+def render(whole: Whole) -> str:
+    """What was measured on one corpus, and its targets."""
+
+    def told(value: float | None) -> str:
+        return "-" if value is None else f"{value:.2f}"
+
+    names = {"run": "dataprep run", "again": "again, nothing to do", "script": "the plain script"}
+    said = {True: "met", False: "NOT MET", None: "not measured"}
+    lines = [f"{whole.name}: {whole.tokens / 1e6:.2f} M tokens, medians of {len(whole.run)} interleaved runs"]
+    lines += [
+        f"  {names[what]:<22}{told(whole.median(what, 'cpu')):>8} CPU-s {told(whole.median(what, 'wall')):>8} s"
+        for what in names
+    ]
+    lines += [f"  {'`dataprep plan` expects':<22}{'':>14} {told(whole.expected):>8} s"]
+    lines += [f"  {text}: {told(value)}: {said[met]}" for text, value, met in whole.targets()]
+    lines += [f"  WRONG: {fault}" for fault in dict.fromkeys(whole.faults)]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the bench; 1 when the ids of ours and the script differ."""
+    arguments = _arguments(argv)
+    shared = _SHARED / "tokenizers" / "qwen3"
+    tokenizer = (arguments.tokenizer or (shared if shared.exists() else _SAMPLE / "tokenizer")).resolve()
+    with tempfile.TemporaryDirectory(prefix="dataprep-bench-", dir=arguments.scratch) as folder:
+        scratch = Path(folder)
+        benches = [
+            WholeRun(name, data, tokenizer, arguments.separator, scratch / f"work{at}")
+            for at, (name, data) in enumerate(_corpora(arguments, scratch))
+        ]
+        for turn in range(arguments.runs):
+            for bench in benches:
+                print(f"run {turn + 1} of {arguments.runs}: {bench.result.name}", file=sys.stderr, flush=True)
+                bench.turn(script=not arguments.no_script)
+    for bench in benches:
+        print(render(bench.result), flush=True)
+    if arguments.json is not None:
+        found: list[dict[str, Any]] = [
+            {"corpus": bench.result.name}
+            | {what: [vars(one) for one in getattr(bench.result, what)] for what in ("run", "again", "script")}
+            for bench in benches
+        ]
+        arguments.json.write_text(json.dumps(found, indent=1))
+    return 1 if any(bench.result.faults for bench in benches) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Faults of receipts: one claim is another, and the receipt is signed again; the files are as they were."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from dataprep_assets_tests.tools.drill.box import Box, Target, edit_receipt
+from dataprep_assets_tests.tools.drill.faults import Apply, Fault, InapplicableError
+
+CLAIMS = {
+    "whose it is": ("artifact", "partition"),
+    "inputs": ("inputs",),
+    "facts": ("facts",),
+    "ledger": ("ledger",),
+    "sources": ("sources",),
+}
+"""Parts of a receipt that say what the artifact is. Not among them: the name of the dataset, which may be another one's
+folder renamed; key and recipe, which `status` compares with what is asked for; and `measured`, which claims nothing."""
+_NAMES = ("tokenizer", "vocab_size")
+"""Facts that may change without a byte: what the tokenizer is called, and how large it has become."""
+
+
+def _leaves(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        for key in sorted(value):
+            yield from _leaves(value[key], (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, index))
+    elif value is not None:
+        yield path
+
+
+def _otherwise(value: Any, random: Random) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + random.choice((-1, 1, 7))
+    if isinstance(value, float):
+        return value + 0.25
+    text = str(value)
+    if len(text) == 64 and set(text) <= set("0123456789abcdef"):
+        return text[:-1] + ("0" if text[-1] != "0" else "1")
+    return {"uint16": "uint32", "uint32": "uint16"}.get(text, f"other_{text}")
+
+
+def _claim(part: tuple[str, ...]) -> Apply:
+    def apply(box: Box, target: Target, random: Random) -> str:
+        said = ""
+
+        def change(value: dict[str, Any]) -> None:
+            nonlocal said
+            leaves = [leaf for name in part for leaf in _leaves(value.get(name), (name,))]
+            leaves = [leaf for leaf in leaves if leaf[0] != "facts" or leaf[-1] not in _NAMES]
+            if not leaves:
+                raise InapplicableError
+            *way, last = random.choice(leaves)
+            inner = value
+            for step in way:
+                inner = inner[step]
+            inner[last] = _otherwise(inner[last], random)
+            said = ".".join(map(str, (*way, last)))
+
+        edit_receipt(box.folder(target), change)
+        return said
+
+    return apply
+
+
+def claim_faults(box: Box, places: int) -> Iterator[Fault]:
+    """Every part of every receipt."""
+    for target in box.targets():
+        for name, part in CLAIMS.items():
+            for place in range(places):
+                yield Fault(kind="receipt says otherwise", name=name, target=target, apply=_claim(part), place=place)

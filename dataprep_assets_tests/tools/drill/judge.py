@@ -1,0 +1,114 @@
+"""Who notices that an artifact is not as it should be: `verify`, a blocking check, `status`.
+
+Each is asked in this process, by the very function that the command or the asset check calls.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.status import stale
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.verify import Verified, verify
+from dataprep_assets_tests.tools.drill.box import Box, Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """What was said of one damaged artifact, and of others.
+
+    Attributes:
+        verify: The first defect that `verify` told of it.
+        proof: The first blocking check of it that failed, and what it said.
+        status: Why `status` calls it stale.
+        others: Other artifacts that `verify` told a defect of.
+        crash: What a proof raised that is no finding: a bug.
+        run: What the run said in which a fault happened, where it left nothing wrong behind.
+    """
+
+    verify: str = ""
+    proof: str = ""
+    status: str = ""
+    others: tuple[str, ...] = ()
+    crash: str = ""
+    run: str = ""
+
+    @property
+    def noticed(self) -> bool:
+        """Whether `verify` or a blocking check named the right artifact."""
+        return bool(self.verify or self.proof or self.run)
+
+
+def failed_proofs(
+    spec: ArtifactSpec, store: ArtifactStore, examined: Sequence[str], *, blocking: bool = True
+) -> Iterator[tuple[str, str]]:
+    """Yield name and summary of each check that fails, as the asset check of `orchestration.checks` evaluates it.
+
+    Args:
+        spec: Whose checks.
+        store: Where it is.
+        examined: The partitions of the run.
+        blocking: Leave out checks that only warn.
+    """
+    if spec.proofs is None:
+        return
+    wanted = {proof.name for proof in spec.proofs.proofs if proof.blocking or not blocking}
+    try:
+        for name, finding in spec.proofs.examine(store, examined):
+            if not finding.passed and not finding.warning and name in wanted:
+                yield name, finding.summary
+    except DataprepError as error:
+        yield min(wanted), str(error)
+
+
+def told_of(verdict: Verified) -> tuple[str, ...]:
+    """All that `verify` says of an artifact."""
+    return (*verdict.defects, *(f"its input {name} has changed" for name in verdict.changed_inputs))
+
+
+def notice(box: Box, target: Target, examined: Sequence[str] | None = None, *, status: bool = True) -> Notice:
+    """What is said of a box in which one artifact is not as it should be.
+
+    Args:
+        box: The artifacts.
+        target: The one that should be named.
+        examined: The partitions that the checks' run is about; by default that of the target.
+        status: Ask `status` as well, which takes the longest.
+    """
+    store, target = box.bench.store, box.now(target)
+    said, others = "", []
+    location = str(box.folder(target))
+    for verdict in verify(box.root):
+        told = told_of(verdict)
+        if told and verdict.location == location:
+            said = told[0]
+        elif told:
+            others.append(verdict.name)
+    if examined is None:
+        examined = [] if target.slot is None else [target.slot]
+    proof = crash = why = ""
+    try:
+        failed = list(failed_proofs(target.spec, store, examined))
+        proof = ": ".join(failed[0]) if failed else ""
+    except Exception as error:  # a proof that raises is a bug, and a result of the drill
+        crash = f"{type(error).__name__}: {error}"
+    if status:
+        try:
+            why = next((one.reason for one in stale(box.specs, store) if _is(one.spec, one.partition, target)), "")
+        except Exception as error:
+            crash = crash or f"status: {type(error).__name__}: {error}"
+    return Notice(verify=said, proof=proof, status=why, others=tuple(others), crash=crash)
+
+
+def _is(spec: ArtifactSpec | None, partition: str | None, target: Target) -> bool:
+    return spec is not None and spec.path == target.spec.path and partition in (None, target.slot)
+
+
+def alarms(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[str]:
+    """Everything that is said of artifacts of which nothing is wrong: defects, failed blocking checks, stale ones."""
+    found = [f"verify: {v.name}: {told[0]}" for v in verify(store.root) if (told := told_of(v))]
+    for spec in specs:
+        slots = [slot for slot in spec.slots(store) if slot is not None]
+        found += [f"{'/'.join(spec.path)}: {name}: {said}" for name, said in failed_proofs(spec, store, slots)]
+    return found + [f"status: {one}" for one in stale(specs, store)]

@@ -1,0 +1,76 @@
+"""Faults of what is remembered: a verdict of an older proof, of other content, or of another receipt says that all is
+well with an artifact of which it is not."""
+
+import json
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+from dataprep_assets.graph import verdicts
+from dataprep_assets_tests.tools.drill.box import Box, Target, write
+from dataprep_assets_tests.tools.drill.faults import Apply, Fault, InapplicableError
+from dataprep_assets_tests.tools.drill.rows import row_faults
+
+
+def _older(value: dict[str, Any]) -> None:
+    """One proof became stricter since."""
+    name = min(value["findings"])
+    value["findings"][name]["version"] -= 1
+
+
+def _unknown(value: dict[str, Any]) -> None:
+    """One proof came since."""
+    del value["findings"][min(value["findings"])]
+
+
+def _other_receipt(value: dict[str, Any]) -> None:
+    value["receipt"] = "0" * 64
+
+
+def _other_content(value: dict[str, Any]) -> None:
+    value["content"] = "0" * 64
+
+
+MEMORIES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "of an older proof": _older,
+    "from before a proof": _unknown,
+    "of another receipt": _other_receipt,
+    "of other content": _other_content,
+}
+
+
+def _remembered(change: Callable[[dict[str, Any]], None], damage: Apply) -> Apply:
+    def apply(box: Box, target: Target, random: Random) -> str | None:
+        store, artifact = box.bench.store, target.spec.located(box.bench.store, target.slot)
+        memory = verdicts.memory(artifact, store)
+        if not memory.exists():
+            raise InapplicableError
+        where = damage(box, target, random)
+        receipt = store.require(artifact)
+        value = json.loads(memory.read_bytes())
+        value |= {"content": receipt.content, "receipt": verdicts._identity(receipt)}
+        for finding in value["findings"].values():
+            finding["passed"] = True
+        change(value)
+        write(memory, json.dumps(value).encode())
+        return where
+
+    return apply
+
+
+def memory_faults(box: Box, places: int) -> Iterator[Fault]:
+    """Each memory of each partition that has one, with rows that are not as they should be."""
+    damages: dict[str, Fault] = {}
+    for fault in row_faults(box, 1):
+        if fault.kind == "rows reordered":
+            damages.setdefault(str(fault.target), fault)
+    for fault in damages.values():
+        for name, change in MEMORIES.items():
+            for place in range(places):
+                yield Fault(
+                    kind="verdict remembered",
+                    name=name,
+                    target=fault.target,
+                    apply=_remembered(change, fault.apply),
+                    place=place,
+                )

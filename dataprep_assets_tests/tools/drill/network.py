@@ -1,0 +1,87 @@
+"""Faults of the network while a shard's files are fetched: answers that are lost, cut, flipped or refused.
+
+The source of a corpus is put into a bucket of an S3 server on loopback, with a proxy before it. A snapshot is made
+through it, taken away with its mirror, and made again with a fault. Then either the bytes are those of before at once;
+or the run says what broke, nothing finished is there, and the next run makes the very same bytes.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
+from dataprep_assets_tests.fakes.fault_proxy import Fault as Trouble
+from dataprep_assets_tests.fakes.fault_proxy import FaultProxy, Kind
+from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
+from dataprep_assets_tests.tools.drill.box import Box, Target
+from dataprep_assets_tests.tools.drill.faults import Fault, InapplicableError
+from dataprep_assets_tests.tools.drill.judge import Notice
+from dataprep_assets_tests.tools.drill.running import aftermath, build, content, take_away
+
+TROUBLES: tuple[tuple[Kind, int], ...] = (
+    ("reset", 1),
+    ("truncate", 2),
+    ("503", 1),
+    ("flip", 1),
+    ("flip", 1_000),
+    ("403", 1_000),
+    ("truncate", 1_000),
+)
+"""What happens to answers with bytes of objects, and to how many of them: to all, or so few that it may pass."""
+
+
+def _mirror(box: Box) -> Path:
+    return box.bench.folder / "mirror"
+
+
+def _listed_in_a_bucket(box: Box, target: Target, server: str, proxy: FaultProxy) -> Target:
+    """Put the source into a bucket, declare and list it there; the target as it is declared now."""
+    bucket, client, folder = new_bucket(server), new_client(server), box.bench.folder / "source"
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            client.put_object(Bucket=bucket, Key=f"source/{path.relative_to(folder)}", Body=path.read_bytes())
+    source = {"kind": "object_store", "url": f"s3://{bucket}/source", "cache_dir": _mirror(box)}
+    source |= {"endpoint_url": proxy.url, "region": "us-east-1"}
+
+    def elsewhere(declaration: Any) -> Any:
+        return type(declaration).model_validate({**dict(declaration), "source": source})
+
+    box.redeclare(target.spec.declaration.dataset, elsewhere)
+    (listing,) = (one for one in box.targets() if one.spec.name == "manifest")
+    assert build(box, listing) == ""
+    return box.now(target)
+
+
+def fetched(box: Box, target: Target, random: Random, kind: Kind, times: int) -> Notice:
+    """Make a snapshot of files in a bucket, and again with trouble."""
+    keys = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET}
+    with mock.patch.dict(os.environ, keys), moto_server() as server, FaultProxy(server) as proxy:
+        target = _listed_in_a_bucket(box, target, server, proxy)
+        assert build(box, target) == ""
+        before = content(box, target)
+        take_away(box, target)
+        shutil.rmtree(_mirror(box))
+        trouble = Trouble(kind, "get", times, skip=random.randrange(2), retry_after="0")
+        proxy.faults = [trouble]
+        said = build(box, target)
+        proxy.faults = []
+        if trouble.times == times:
+            raise InapplicableError  # fewer files are fetched
+        return aftermath(box, target, before, said, root=box.folder(target))
+
+
+def network_faults(box: Box, places: int) -> Iterator[Fault]:
+    """Of every snapshot of a corpus."""
+    for target in box.targets():
+        if box.bench.pipeline == "corpus" and target.spec.name == "snapshot":
+            for place in range(places):
+                for kind, times in TROUBLES:
+                    name = f"{kind}, {'once' if times < 3 else 'always'}"
+                    happens = partial(fetched, kind=kind, times=times)
+                    yield Fault(kind="network", name=name, target=target, happens=happens, place=place)

@@ -1,0 +1,30 @@
+"""`python -m dataprep_assets_tests.tools.lowest`: constraints that hold each direct requirement at its lower bound.
+
+As `--resolution lowest-direct` of other installers: what these require is left to pip. It imports nothing but the
+standard library, because it runs before anything is installed.
+
+Entry point: `lowest`.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_BOUND = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?>=([0-9][^,;\s]*)")
+
+
+def lowest(requirements: Iterable[str]) -> Iterator[str]:
+    """A line `name==version` for each requirement with a lower bound; those that name one version need none."""
+    for requirement in requirements:
+        if (found := _BOUND.match(requirement)) is not None:
+            yield f"{found[1]}=={found[2]}"
+
+
+def _declared() -> list[str]:
+    path = Path(__file__).parents[2] / "pyproject.toml"
+    return list(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["dependencies"])
+
+
+if __name__ == "__main__":
+    print("\n".join(lowest(_declared())))

@@ -1,0 +1,59 @@
+"""`python -m dataprep_assets_tests.tools.parity`: our output next to that of the originals, in a table.
+
+Each option names the clone of one original; the exit code is 1 when a record differs for no documented reason.
+"""
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from dataprep_assets_tests.tools.parity.table import Row, render
+
+MODULES = {
+    "nemotron": ("nemotron_sft", "nemotron_rl", "nemotron_blends"),
+    "bridge": ("bridge",),
+    "megatron_lm": ("megatron_lm",),
+    "maxtext": ("maxtext", "maxtext_training"),
+    "templar": ("templar",),
+}
+"""For each option the modules beside this one whose `compare(folder)` is run."""
+CLONES = {
+    "nemotron": "NVIDIA-NeMo/Nemotron",
+    "bridge": "NVIDIA-NeMo/Megatron-Bridge",
+    "megatron_lm": "NVIDIA/Megatron-LM; it wants torch",
+    "maxtext": "AI-Hypercomputer/maxtext; it wants an interpreter with jax and what MaxText imports",
+    "templar": "tplr-ai/templar; it wants torch",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.parity", description=__doc__)
+    for option, clone in CLONES.items():
+        parser.add_argument(f"--{option.replace('_', '-')}", type=Path, metavar="DIR", help=f"a clone of {clone}")
+    parser.add_argument("--only", metavar="MODULE", help="one of the modules alone, such as nemotron_sft")
+    given = parser.parse_args(argv)
+    folders = {option: folder for option in MODULES if (folder := getattr(given, option)) is not None}
+    if not folders:
+        parser.error("give the folder of at least one original")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    found: list[Row] = []
+    for option, folder in folders.items():
+        for name in MODULES[option]:
+            if given.only in (None, name):
+                found += importlib.import_module(f"{__package__}.{name}").compare(folder.resolve())
+    sys.stdout.write(render(found))
+    differ = sum(row.records - row.equal - row.explained for row in found)
+    sys.stdout.write(f"\n{sum(row.records for row in found)} records, {differ} differ for no documented reason\n")
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Our packed rows, read by Megatron-Bridge's own dataset and collated by it into what a model is trained on.
+
+Its packed Parquet dataset is `data/packing/parquet.py`; what it imports for other kinds of data is left empty. A row
+is equal when `validate_row` takes it and its tokens, labels and loss mask are those of docs/formats/packed-sft.md.
+Entry point: `compare`.
+"""
+
+import importlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, chat_plan
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.tokenization.chat.choices import PRESETS, ChatChoices
+from dataprep_assets.tokenization.chat.template import SHIPPED, ChatTemplate
+from dataprep_assets_tests.tools.parity.absent import bare_package, empty_module
+from dataprep_assets_tests.tools.parity.conversations import SHAPES, rows
+from dataprep_assets_tests.tools.parity.nemotron_sft import TOKENIZER
+from dataprep_assets_tests.tools.parity.shards import packed
+from dataprep_assets_tests.tools.parity.table import Row
+
+_PROMPT = {"prompt_template": "{input} {output}", "label_key": "output", "truncation_field": "input"}
+"""Its dataset wants one, and has no use for it with packed rows."""
+PER_SHAPE, PACK_SIZE = 12, 512
+_PACKAGES = ("", "data", "data.packing", "data.datasets", "training", "training.tokenizers", "utils")
+_UNUSED = ("data.datasets.utils", "data.sft_processing", "data.token_utils", "training.tokenizers.tokenizer")
+
+
+def compare(folder: Path) -> list[Row]:
+    """A row for each preset. `folder` is a clone of NVIDIA-NeMo/Megatron-Bridge."""
+    dataset = _dataset(folder / "src" / "megatron" / "bridge")
+    found = []
+    for like, choices in PRESETS.items():
+        with tempfile.TemporaryDirectory() as scratch:
+            given = [row for shape in SHAPES for row in rows(shape, PER_SHAPE)]
+            path = packed(_plan(choices), given, Path(scratch) / "a")
+            theirs = dataset(file_path=str(path.parent), tokenizer=_Tokenizer(), max_seq_length=PACK_SIZE, **_PROMPT)
+            held = pq.read_table(path).to_pylist()
+            assert len(theirs) == len(held)
+            equal = sum(_is_taken(theirs, index, row) for index, row in enumerate(held))
+            note = f"{sum(len(row['seq_start_id']) for row in held)} sequences, validated and collated"
+            found.append(Row("packed rows in Bridge", f"like: {like}", len(held), equal, 0, note))
+    return found
+
+
+class _Tokenizer:
+    """What its dataset asks of a tokenizer."""
+
+    eos_id = bos_id = pad_id = 0
+
+
+def _dataset(bridge: Path) -> Any:
+    for name in _PACKAGES:
+        bare_package(f"megatron.bridge.{name}".rstrip("."), bridge.joinpath(*name.split(".")))
+    for name in _UNUSED:
+        empty_module(f"megatron.bridge.{name}")
+    return importlib.import_module("megatron.bridge.data.packing.parquet").GPTSFTPackedParquetDataset
+
+
+def _plan(choices: ChatChoices) -> ChatPlan:
+    bundle = TokenizerBundle.load(TOKENIZER)
+    refused = refused_outright(bundle, "text", "tokenizers", "a comparison")
+    return chat_plan(
+        bundle, refused, ChatTemplate.load(SHIPPED[0]), pack_size=PACK_SIZE, bad_rows="drop", choices=choices
+    )
+
+
+def _is_taken(dataset: Any, index: int, row: dict[str, list[int]]) -> bool:
+    dataset.validate_row(index, row["input_ids"], row["loss_mask"], row["seq_start_id"])
+    batch = dataset.collate_fn([dataset[index]])
+    places = list(zip(row["seq_start_id"], [*row["seq_start_id"][1:], len(row["input_ids"])], strict=True))
+    wanted = {
+        "tokens": [i for start, end in places for i in row["input_ids"][start : end - 1]],
+        "labels": [i for start, end in places for i in row["input_ids"][start + 1 : end]],
+        "loss_mask": [i for start, end in places for i in row["loss_mask"][start : end - 1]],
+    }
+    return all(batch[name][0].tolist()[: len(ids)] == ids for name, ids in wanted.items())

@@ -1,0 +1,55 @@
+"""Invented rows as a source file, and as a finished shard of packed rows."""
+
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.packing.algorithms import Algorithm
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
+from dataprep_assets.pipelines.blend.sft.packing import pack_shard
+from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackPlan, SftShard
+from dataprep_assets.pipelines.blend.sft.spool import spool_source
+from dataprep_assets_tests.tools.parity.conversations import write_rows
+
+
+def source_of(given: list[dict[str, Any]], folder: Path) -> ChatSource:
+    """The rows in a file of a new folder, as a snapshot would describe it."""
+    folder.mkdir(parents=True)
+    path = write_rows(folder / "rows.jsonl", given)
+    return ChatSource(
+        label=path.name,
+        path=path,
+        format="jsonl",
+        compression=None,
+        sha256=sha256_file(path),
+        ordinal=0,
+        size=path.stat().st_size,
+    )
+
+
+def packed_shard(
+    plan: ChatPlan, given: list[dict[str, Any]], folder: Path, algorithm: Algorithm = "first_fit_shuffle"
+) -> SftShard:
+    """The finished shard of the rows, made in a new folder."""
+    source = source_of(given, folder)
+    shard = SftShard(
+        artifact=Artifact(dataset="parity", name="packed_sft", partition="a"),
+        store=LocalArtifacts(folder / "store"),
+        sources=(source,),
+        plan=plan,
+        packing=PackPlan(algorithm=algorithm),
+        budget=1.0,
+    )
+    spool_source(plan, source, shard.scratch, shard.artifact)
+    pack_shard(shard, "full")
+    return shard
+
+
+def packed(
+    plan: ChatPlan, given: list[dict[str, Any]], folder: Path, algorithm: Algorithm = "first_fit_shuffle"
+) -> Path:
+    """The packed file of such a shard."""
+    shard = packed_shard(plan, given, folder, algorithm)
+    return shard.store.directory(shard.artifact) / PACKED

@@ -1,0 +1,25 @@
+"""An original runs beside the versions that it pins, in a process of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets_tests.tools.parity import pinned as module
+from dataprep_assets_tests.tools.parity.__main__ import MODULES
+from dataprep_assets_tests.tools.parity.pinned import installed, pinned
+
+
+def test_what_a_clone_pins_is_installed_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BUILD", tmp_path / "build")
+    wanted = "transformers>=4.57.6,<5"
+    (tmp_path / "pyproject.toml").write_text(f'[project]\ndependencies = ["numpy>=2", "{wanted}"]\n')
+    made = tmp_path / "build" / wanted
+    made.mkdir(parents=True)  # as if pip had been there
+    assert pinned(tmp_path, "transformers") == made
+    assert pinned(tmp_path, "transformers") == installed(wanted)
+    with pytest.raises(ValueError, match="not enough values"):
+        pinned(tmp_path, "datasets")
+
+
+def test_training_of_the_originals_is_compared_beside_their_files() -> None:
+    assert {"maxtext", "maxtext_training", "templar", "megatron_lm"} <= {m for some in MODULES.values() for m in some}

@@ -1,0 +1,33 @@
+"""The committed sample blends are what their generator writes, small, and plainly fiction."""
+
+import json
+from pathlib import Path
+
+import dataprep_assets
+from dataprep_assets.sources.rows import read_rows
+from dataprep_assets_tests.tools.sample.make_sample_blends import sample_rows, write_tokenizer
+
+SAMPLES = Path(dataprep_assets.__file__).parent / "defs" / "samples"
+
+
+def test_the_committed_rows_are_those_of_the_generator_and_say_that_they_are_fiction() -> None:
+    total = 0
+    for name, expected in sample_rows():
+        path = SAMPLES / name
+        suffixes = path.suffixes
+        compression = {".zst": "zstd", ".gz": "gzip"}.get(suffixes[-1])
+        kind = "parquet" if suffixes[-1] == ".parquet" else "jsonl"
+        # by rows: the bytes of Parquet and of compressed files depend on the versions of their libraries
+        found = [
+            row for block in read_rows(path, format=kind, compression=compression, label=name) for row in block.rows
+        ]
+        assert found == expected
+        assert all("FICTION" in json.dumps(row) for row in found)
+        total += path.stat().st_size
+    assert total < 80_000
+
+
+def test_the_committed_tokenizer_is_that_of_the_generator(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    committed = SAMPLES / "sample_blend_sft" / "tokenizer"
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {p.name: p.read_bytes() for p in committed.iterdir()}

@@ -1,0 +1,41 @@
+"""The sample with duplicates and leaks is what its generator writes, and loses what its URLs say that it should."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import dataprep_assets
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.dataset import Corpus
+from dataprep_assets_tests.graph.building import build_all, failed, sample
+from dataprep_assets_tests.tools.sample.make_sample_duplicates import COPIES, FRAMED, LEAKS, VERSIONS, write_sample
+
+pytest.importorskip("rensa", reason="the extra `duplicates`")
+COMMITTED = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_duplicates"
+
+
+def test_the_committed_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+    write_sample(tmp_path)
+    made = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*.jsonl")}
+    assert made == {p.relative_to(COMMITTED): p.read_bytes() for p in COMMITTED.rglob("*.jsonl")}
+    assert sum(map(len, made.values())) < 120_000
+
+
+@pytest.mark.slow
+def test_of_each_page_one_stays_and_of_each_item_none(tmp_path: Path) -> None:
+    dataset, store = sample("sample_duplicates"), LocalArtifacts(tmp_path / "artifacts")
+    assert isinstance(dataset, Corpus)
+    build_all(dataset.specs, store)
+    for spec in dataset.specs:
+        assert spec.proofs is None or failed(spec, store) == set(), spec.path
+    rows = list(CorpusDocuments(dataset.declaration, store).rows())
+    gone = [row for row in rows if not row["kept"]]
+    # of a page and its copy or version either may stay; of those that are alike in val the one of train goes
+    like = COPIES + VERSIONS + FRAMED + 2
+    assert Counter(row["reason"] for row in gone) == {"duplicate": like, "benchmark": LEAKS}
+    assert all(row["kind"] == "leak" for row in gone if row["reason"] == "benchmark")
+    assert not any(row["kind"] == "template" or row["file"].startswith("val/") for row in gone)
+    assert sum(row["similarity"] == 1 for row in gone if row["reason"] == "duplicate") >= COPIES
+    assert all(row["representative"] for row in gone if row["reason"] == "duplicate")
