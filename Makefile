@@ -17,7 +17,7 @@ hashed = $(foreach extra,$(subst $(comma), ,$(1)),-r requirements/$(extra).txt)
 SAMPLES := sample_corpus sample_documents sample_duplicates sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl sample_schedule
 
 # a process more than cores: a fifth of the time tests wait for servers, daemons and kills. A file is one process's
-# alone, and those with slow tests go first
+# alone, and the longest go first
 PYTEST := $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist loadfile --no-loadscope-reorder
 
 export DAGSTER_HOME := $(CURDIR)/.dagster
@@ -25,7 +25,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 # hundreds of processes start in the tests: compiling all modules in each costs a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-all test-quick test-dagster test-lowest torch candidate ui bench check lint types style definitions docs docs-reference clean
+.PHONY: demo test test-slow test-all test-quick test-dagster test-lowest durations torch candidate ui bench check lint types style definitions docs docs-reference clean
 
 # one sample goes on from an asset that is no dataset: whoever has such an asset materializes it, as Dagster does
 UPSTREAM := dg launch --assets sample_cleaning/pages
@@ -39,32 +39,42 @@ ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
 
 # Of thousands of tests with servers and kills one may miss its limit on a busy machine: with `REPEAT=yes`, as CI has it, what
 # failed is run again, in new processes and with nothing beside it, and has to pass then. Nothing is repeated after a
-# session that was cut short. $(call tests,WORDS) is the command with the words that say which tests
+# session that was cut short. $(call tests,WORDS,TIER) is the command with the words that say which tests; TIER is the name
+# of its report, of which `make durations` takes how long each file took
 REPEAT ?=
-tests = $(PYTEST) $(1) || { test $$? = 1 && test -n "$(REPEAT)" && echo "What failed is run again" && \
+REPORTS := build/reports
+tests = $(PYTEST) $(1) $(if $(2),--junitxml=$(REPORTS)/$(2).xml) || { test $$? = 1 && test -n "$(REPEAT)" && echo "What failed is run again" && \
 	$(PYTEST) $(1) --last-failed --last-failed-no-failures none; }
 
 # what uses no server, kill or browser, and no full pipeline; `test-slow` is the rest, `test-all` both
 test: $(VENV)/.installed-tests check
-	$(call tests,-m "not slow")
+	$(call tests,-m "not slow",fast)
 
 test-slow: $(VENV)/.installed-tests
-	$(call tests,-m slow)
+	$(call tests,-m slow,slow)
 
 test-all: test test-slow
 
-# while you work: tests of what changed since the commit SINCE
+# while you work: tests of what changed since the commit SINCE, three minutes at most
 SINCE ?= HEAD
 test-quick: $(VENV)/.installed-tests
 	files=$$($(BIN)/python -m dataprep_assets_tests.tools.changed_tests --since $(SINCE)) && \
 	  if [ -n "$$files" ]; then $(PYTEST) -m "not slow" $$files; else echo 'No test imports what changed'; fi
+
+# keep what the reports say, and show the slowest tests
+durations:
+	$(BIN)/python -m dataprep_assets_tests.tools.durations $(wildcard $(REPORTS)/*.xml)
 
 # Another Dagster beside all else that is installed, without hashes: `make test-dagster DAGSTER=1.13.5`, by default the oldest
 # that the wheel allows; `DAGSTER=` (nothing) is the newest. Its libraries are versions 0.28.x where it is 1.12.x
 DAGSTER ?= $(shell sed -n 's/^  "dagster>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 OTHER := build/dagster-$(or $(DAGSTER),newest)
 LIBRARIES := $(shell echo $(DAGSTER) | awk -F. 'NF { print "==0." $$2 + 16 "." $$3 }')
-TESTS_OF_DAGSTER := orchestration webserver test_declarations.py cli/test_ui.py resources
+# what a version of Dagster may change: definitions that load, runs and their checks, partitions, sensors, backfills, data
+# versions, the IO manager and the webserver
+SAMPLES_OF_DAGSTER := sample_corpus sample_notes
+TESTS_OF_DAGSTER := $(addprefix orchestration/test_,$(addsuffix .py,assets automation build failure_sensor freshness partitions planning runs versions)) \
+  webserver resources/test_io_manager.py
 test-dagster: $(VENV)/.installed-tests
 	rm -rf $(OTHER)
 	$(BIN)/python -m venv --without-pip $(OTHER)
@@ -76,7 +86,8 @@ test-dagster: $(VENV)/.installed-tests
 	$(if $(DAGSTER),,ls -d $(OTHER)/lib/python3*/site-packages/dagster >/dev/null 2>&1 || { echo 'No Dagster is newer'; exit 0; };) \
 	$(OTHER)/bin/python -c 'import dagster; print("Dagster", dagster.__version__)' && \
 	mkdir -p $(OTHER)/home && export DAGSTER_HOME=$(CURDIR)/$(OTHER)/home DATAPREP_ROOT=$(CURDIR)/$(OTHER)/data && \
-	$(OTHER)/bin/$(UPSTREAM) >/dev/null && $(OTHER)/bin/python -m dataprep_assets.cli run $(SAMPLES) && \
+	$(OTHER)/bin/dg check defs && $(OTHER)/bin/$(UPSTREAM) >/dev/null && \
+	$(OTHER)/bin/python -m dataprep_assets.cli run $(SAMPLES_OF_DAGSTER) && \
 	{ $(subst $(BIN),$(OTHER)/bin,$(call tests,$(addprefix dataprep_assets_tests/,$(TESTS_OF_DAGSTER)))); }
 
 # The oldest versions that pyproject.toml allows of what the wheel itself requires, and pip's choice of the rest: the samples

@@ -1,14 +1,17 @@
 """A pytest plugin: the order of files, and the time that a test may take.
 
-Workers of pytest-xdist take whole files, in the order of collection. Files with a slow test that has a time limit of
-its own come first, then others with slow tests: a worker that began one last would keep the others waiting.
+Workers of pytest-xdist take whole files, in the order of collection. The files that took longest come first
+(`durations.json`), because a worker that began one last would keep the others waiting; so do new files.
 `--shuffle-files SEED` puts them in any other order, to show that the tests do not depend on which files meet in a
 process.
 """
 
+import math
 import random
 
 import pytest
+
+from dataprep_assets_tests.tools.durations import read_durations
 
 FAST_SECONDS = 240
 """Most that a test may take which is not marked `slow`, its fixtures included: they take up to 30 s on a quiet machine.
@@ -20,19 +23,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle-files", type=int, metavar="SEED", help="run the files in the order of this seed")
 
 
+# after pytest has left out what `-m` leaves out
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order the files; limit the tests."""
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    slowest = {item.path for item in slow if item.get_closest_marker("timeout")}
     seed = config.getoption("--shuffle-files")
     if seed is None:
-        paths_of_slow = {item.path for item in slow}
-        items.sort(key=lambda item: (item.path not in slowest, item.path not in paths_of_slow))
+        seconds = _seconds(items)
+        items.sort(key=lambda item: -seconds[_file(item)])
     else:
-        paths = sorted({item.path for item in items})
-        random.Random(seed).shuffle(paths)
-        ranks = {path: rank for rank, path in enumerate(paths)}
-        items.sort(key=lambda item: ranks[item.path])
+        files = sorted(set(map(_file, items)))
+        random.Random(seed).shuffle(files)
+        ranks = {file: rank for rank, file in enumerate(files)}
+        items.sort(key=lambda item: ranks[_file(item)])
     for item in items:
         if not item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(FAST_SECONDS))
+
+
+def _seconds(items: list[pytest.Item]) -> dict[str, float]:
+    """Return the seconds of each file's selected tiers."""
+    kept = read_durations()
+    tiers = {(_file(item), "slow" if item.get_closest_marker("slow") else "fast") for item in items}
+    seconds = dict.fromkeys((file for file, _ in tiers), 0.0)
+    for file, tier in tiers:
+        seconds[file] += kept[tier].get(file, math.inf)
+    return seconds
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]

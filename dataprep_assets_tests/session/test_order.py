@@ -1,13 +1,15 @@
-"""The slowest files first, then slow ones, or in the order of a seed; every test has a time limit."""
+"""The longest files first, or in the order of a seed; every test has a time limit."""
 
 from pathlib import Path
 
 from dataprep_assets_tests.session.subsession import run_session
 
+KEPT = {"fast": {"test_a.py": 2, "test_b.py": 9, "test_e.py": 1}, "slow": {"test_d.py": 5, "test_e.py": 20}}
 FILES = {
-    **{f"test_{name}.py": "def test_it(): pass\n" for name in "abcd"},
-    "test_e.py": "import pytest\n\n@pytest.mark.slow\ndef test_it(): pass\n",
-    "test_f.py": "import pytest\n\n@pytest.mark.timeout(900)\n@pytest.mark.slow\ndef test_it(): pass\n",
+    "conftest.py": f"from dataprep_assets_tests.session import order\n\norder.read_durations = lambda: {KEPT}\n",
+    **{f"test_{name}.py": "def test_it(): pass\n" for name in "abc"},
+    "test_d.py": "import pytest\n\n@pytest.mark.slow\ndef test_it(): pass\n",
+    "test_e.py": "import pytest\n\ndef test_it(): pass\n\n@pytest.mark.slow\ndef test_slow(): pass\n",
 }
 
 
@@ -18,14 +20,15 @@ def order(folder: Path, *arguments: str) -> list[str]:
     return [line[5] for line in ended.printed.splitlines() if "::test_it PASSED" in line]
 
 
-def test_files_with_slow_tests_come_first(tmp_path: Path) -> None:
-    assert order(tmp_path) == ["f", "e", "a", "b", "c", "d"]
+def test_new_and_long_files_come_first_by_the_tests_that_are_selected(tmp_path: Path) -> None:
+    assert order(tmp_path) == ["c", "e", "b", "d", "a"]
+    assert order(tmp_path, "-m", "not slow") == ["c", "b", "a", "e"]
 
 
 def test_a_seed_shuffles_the_files_and_gives_the_same_order_again(tmp_path: Path) -> None:
     orders = [order(tmp_path, "--shuffle-files", seed) for seed in ("1", "1", "2")]
     assert orders[0] == orders[1] != orders[2]
-    assert sorted(orders[2]) == ["a", "b", "c", "d", "e", "f"]
+    assert sorted(orders[2]) == ["a", "b", "c", "d", "e"]
 
 
 def test_a_test_has_the_time_of_its_kind(tmp_path: Path) -> None:

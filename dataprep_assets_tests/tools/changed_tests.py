@@ -1,44 +1,77 @@
 """`python -m dataprep_assets_tests.tools.changed_tests`: print the test files of what changed since a commit.
 
-These are changed test files, and those that import a changed module, directly or through one other module. Of a module
-that selects more than 25 files, only those that import it directly are printed, or only the file with its name. `make
-test-quick` gives them to pytest.
+Changed test files come first, then those with the name of a changed module, then those that import one directly, then
+those that do so through one other module; a changed page selects the tests of pages. They are printed until the kept
+durations of their tests that are not slow reach the budget (`durations.json`). `make test-quick` gives them to pytest.
 """
 
 import argparse
+import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import grimp
 
+from dataprep_assets_tests.tools.durations import read_durations
+
 PACKAGES = ("dataprep_assets", "dataprep_assets_tests")
-_MOST = 25
-"""Test files per changed module: two cores pass them in about three minutes, without slow tests."""
+PAGES = tuple(
+    Path("dataprep_assets_tests", name)
+    for name in ("test_citations.py", "docs/test_pages.py", "docs/test_shell_blocks.py")
+)
+BUDGET = 200.0
+"""Seconds of tests: two cores pass them in about two minutes, and a third goes by until they start."""
 
 
 def changed_files(since: str) -> list[Path]:
-    """Return the Python files that differ from a commit, and those that Git does not know, as relative paths."""
+    """Return the files that differ from a commit, and those that Git does not know, as relative paths."""
     names = set[str]()
     for command in (["diff", "--name-only", since], ["ls-files", "--others", "--exclude-standard"]):
         names.update(subprocess.check_output(["git", *command], text=True).splitlines())
-    return sorted(path for path in map(Path, names) if path.suffix == ".py" and path.is_file())
+    return sorted(path for path in map(Path, names) if path.is_file())
 
 
-def select_files(modules: Sequence[str]) -> list[Path]:
-    """Return the test files of these modules, sorted."""
+def select_files(
+    changed: Sequence[Path], seconds: Mapping[str, float], budget: float = BUDGET
+) -> tuple[list[Path], int]:
+    """Return the test files of changed files within a budget, nearest first, and how many are left out.
+
+    Changed test files and those with a changed module's name are always selected.
+    """
+    rings = list(_rings(changed))
+    usual = statistics.mean(seconds.values()) if seconds else 0.0
+    chosen = {path: None for ring in rings[:2] for path in ring}
+    left = budget - sum(seconds.get(path.as_posix(), usual) for path in chosen)
+    found = dict.fromkeys(chosen)
+    for ring in rings[2:]:
+        # the short ones first: more of them fit
+        for path in sorted(ring - found.keys(), key=lambda path: (seconds.get(path.as_posix(), usual), path)):
+            found[path] = None
+            left -= seconds.get(path.as_posix(), usual)
+            if left >= 0:
+                chosen[path] = None
+    return list(chosen), len(found) - len(chosen)
+
+
+def _rings(changed: Sequence[Path]) -> Iterator[set[Path]]:
+    """Yield the test files that changed, that are named after what changed, that import it, and through another."""
+    modules = {".".join(path.with_suffix("").parts) for path in changed if path.suffix == ".py"}
     graph = grimp.build_graph(*PACKAGES)
-    return sorted({path for module in modules if module in graph.modules for path in _select_for(module, graph)})
+    modules &= graph.modules
+    pages = set(PAGES) if any(path.suffix == ".md" for path in changed) else set()
+    yield _test_files(modules)
+    names = {f"test_{module.rpartition('.')[2]}.py" for module in modules}
+    direct = _importers(graph, modules)
+    wide = direct | _importers(graph, direct)
+    yield {path for path in _test_files(wide) if path.name in names} | pages
+    yield _test_files(direct)
+    yield _test_files(wide)
 
 
-def _select_for(module: str, graph: grimp.ImportGraph) -> set[Path]:
-    importers = graph.find_modules_that_directly_import(module)
-    wide = importers.union(*map(graph.find_modules_that_directly_import, importers))
-    for near in (wide, importers):
-        if len(paths := _test_files({module, *near})) <= _MOST:
-            return paths
-    return {path for path in paths if path.stem == f"test_{module.rpartition('.')[2]}"}
+def _importers(graph: grimp.ImportGraph, modules: set[str]) -> set[str]:
+    return set().union(*map(graph.find_modules_that_directly_import, modules))
 
 
 def _test_files(modules: set[str]) -> set[Path]:
@@ -51,9 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dataprep_assets_tests.tools.changed_tests", description=__doc__)
     parser.add_argument("--since", default="HEAD", help="commit to compare with [HEAD]")
     arguments = parser.parse_args(argv)
-    modules = [".".join(path.with_suffix("").parts) for path in changed_files(arguments.since)]
-    for path in select_files([module for module in modules if module.partition(".")[0] in PACKAGES]):
-        print(path)
+    files, left_out = select_files(changed_files(arguments.since), read_durations()["fast"])
+    print(*files, sep="\n")
+    if left_out:
+        print(f"Left out {left_out} test files beyond {BUDGET:.0f} s; `make test` runs all.", file=sys.stderr)
     return 0
 
 
