@@ -63,12 +63,12 @@ def only(mib: int, fill: bytes) -> Iterator[bytes]:
 
 
 def noise_then_runs(path: Path) -> None:
-    """Lines that do not compress, so that steps grow; then 16 GiB in blocks of four bytes (RFC 8878, 3.1.1.2)."""
+    """Lines that do not compress, so that steps grow; then 4 GiB in blocks of four bytes (RFC 8878, 3.1.1.2)."""
     noise = random.Random(1)
     lines = b"".join(b'{"text": "%s"}\n' % noise.randbytes(500).hex().encode() for _ in range(2000))
     run = ((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + b"a"
     header = b"\x28\xb5\x2f\xfd\x00\x38"  # a window of 128 KiB
-    path.write_bytes(zstandard.compress(lines) + header + run * (16 * 1024 * 8) + b"\x01\x00\x00")
+    path.write_bytes(zstandard.compress(lines) + header + run * (4 * 1024 * 8) + b"\x01\x00\x00")
 
 
 def frames(path: Path, frame: bytes, count: int) -> None:
@@ -143,25 +143,17 @@ def wide(values: str) -> Callable[[Path], None]:
 
 LINES: dict[str, tuple[Callable[[Path], None], str]] = {
     "line-300.jsonl.zst": (lambda p: compressed(p, long_line(300)), "2 texts, 1 too_large"),
-    "line-700.jsonl.zst": (lambda p: compressed(p, long_line(700)), "2 texts, 1 too_large"),
     "line-300.jsonl.gz": (lambda p: compressed(p, long_line(300)), "2 texts, 1 too_large"),
     "line-63-emoji.jsonl.zst": (lambda p: compressed(p, long_line(63, "\U0001f600".encode())), "3 texts"),
-    "line-63-one-emoji.jsonl.zst": (
-        lambda p: compressed(p, long_line(63, after='\U0001f600"}\n'.encode())),
-        "3 texts",
-    ),
     "line-63-escapes.jsonl.zst": (lambda p: compressed(p, long_line(63, b"\\n")), "3 texts"),
     "line-without-end.jsonl.zst": (lambda p: compressed(p, only(300, b"a")), "1 too_large"),
     "line-of-blanks.jsonl.zst": (lambda p: compressed(p, only(300, b" ")), "1 too_large"),
     "lines-blank.jsonl.zst": (lambda p: compressed(p, only(9, b"\n")), "0"),
-    "lines-tiny.jsonl.zst": (lambda p: compressed(p, only(5, b"[]\n\n")), f"{5 * MIB // 4} not_an_object"),
+    "lines-tiny.jsonl.zst": (lambda p: compressed(p, only(2, b"[]\n\n")), f"{2 * MIB // 4} not_an_object"),
     "deep-open.jsonl.zst": (lambda p: compressed(p, long_line(60, b"[", b"", b"\n")), "2 texts, 1 too_large"),
     "deep-objects.jsonl.zst": (lambda p: compressed(p, long_line(20, b'{"a":', b"", b"\n")), "2 texts, 1 bad_json"),
-    "deep-short.jsonl.zst": (lambda p: compressed(p, [GOOD, b"[" * 5000 + b"]" * 5000]), "1 texts, 1 bad_json"),
     "wide-objects.jsonl.zst": (wide("{},"), "2 texts, 1 too_large"),
-    "wide-lists.jsonl.zst": (wide("[],"), "2 texts, 1 too_large"),
     "wide-numbers.jsonl.zst": (wide("1.5,"), "2 texts, 1 too_large"),
-    "wide-strings.jsonl.zst": (wide('"\u0101",'), "2 texts, 1 too_large"),
     "wide-empty-strings.jsonl.zst": (
         lambda p: compressed(p, long_line(60, b'"",', b'{"text": "x", "y": [', b"0]}\n")),
         "2 texts, 1 too_large",
@@ -176,7 +168,6 @@ LINES: dict[str, tuple[Callable[[Path], None], str]] = {
         "20000 texts",
     ),
     "many-members.jsonl.gz": (lambda p: frames(p, gzip.compress(GOOD), 20_000), "20000 texts"),
-    "many-empty-frames.jsonl.zst": (lambda p: frames(p, zstandard.ZstdCompressor().compress(b""), 20_000), "0"),
     "window-2-gib.jsonl.zst": (
         lambda p: p.write_bytes(
             zstandard.ZstdCompressor(
@@ -208,15 +199,10 @@ LINES: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 PARQUET: dict[str, tuple[Callable[[Path], None], str]] = {
     "dictionary-4.parquet": (lambda p: repeated_value(p, 4, 300), "300 texts"),
-    "dictionary-4-strings.parquet": (lambda p: repeated_value(p, 4, 300, store_schema=False), "300 texts"),
-    "dictionary-60.parquet": (lambda p: repeated_value(p, 60, 8), "8 texts"),
     "dictionary-100.parquet": (lambda p: repeated_value(p, 100, 20), "20 too_large"),
     "dictionary-many-rows.parquet": (lambda p: repeated_value(p, 1, 1_500), "1500 texts"),
-    "dictionary-groups.parquet": (lambda p: repeated_value(p, 2, 300, row_group_size=10), "300 texts"),
-    "plain-4.parquet": (lambda p: plain_values(p, 4, 100), "100 texts"),
     "plain-150.parquet": (lambda p: plain_values(p, 150, 3), "3 too_large"),
     "prefixes.parquet": (lambda p: plain_values(p, 4, 60, "DELTA_BYTE_ARRAY"), "60 texts"),
-    "delta-lengths.parquet": (lambda p: plain_values(p, 4, 60, "DELTA_LENGTH_BYTE_ARRAY"), "60 texts"),
     "nulls.parquet": (
         lambda p: pq.write_table(pa.table({"text": pa.nulls(50_000, pa.string())}), p),
         "50000 null_text",
@@ -234,12 +220,10 @@ ROWS: dict[str, tuple[Callable[[Path], None], str]] = {
         "a page of column x",
     ),
     "array.json.zst": (
-        lambda p: compressed(p, [b"[", *[b'{"a": [' + b"{}," * 1_000_000 + b"0]},"] * 40, b"{}]"]),
-        "41 rows",
+        lambda p: compressed(p, [b"[", *[b'{"a": [' + b"{}," * 1_000_000 + b"0]},"] * 12, b"{}]"]),
+        "13 rows",
     ),
     "nested.parquet": (lambda p: nested(p, 40_000_000), "a page of column x"),
-    "repeated.parquet": (lambda p: repeated_value(p, 4, 300), "300 rows"),
-    "too-large.parquet": (lambda p: repeated_value(p, 100, 20), "20 too_large"),
     "line.jsonl.zst": (lambda p: compressed(p, long_line(300)), "2 rows, 1 too_large"),
 }
 PATIENT = b'{"id": 1, "notes": []}'

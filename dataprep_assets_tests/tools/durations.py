@@ -1,4 +1,4 @@
-"""`python -m dataprep_assets_tests.tools.durations REPORT.xml…`: keep the seconds of test files, print the slowest tests.
+"""`python -m dataprep_assets_tests.tools.durations REPORT.xml…`: keep the seconds of test files, print slow tests.
 
 Reads JUnit reports of pytest named after their tier, `fast.xml` and `slow.xml`, which `make test` and `make test-slow`
 write to `build/reports/`. Writes `dataprep_assets_tests/durations.json`, by which a session orders its files and `make

