@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.graph.decide import Action, FileFacts, PartitionFacts, decide
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
@@ -60,16 +61,11 @@ def ensure(
     directory = store.directory(artifact)
     # A bucket sends what was built here and could not be sent. It is asked before the lock, under which that would pass
     # for a build that is at work; asking costs it no reading of files.
-    if store.knows_digests:
-        sent = store.current(artifact, recipe.key, verification)
-        if sent is not None and recipe.difference(sent) is None:
-            return sent, True
+    if store.knows_digests and (sent := _kept(recipe, store, verification)) is not None:
+        return sent, True
     with staging(directory, recipe.key) as staged:
         # asked under the lock: another process may have built it while this one waited
-        receipt = store.current(artifact, recipe.key, verification)
-        # the bytes are as wanted, but its ledger is not that of its inputs (`Recipe.ledger`)
-        if receipt is not None and recipe.difference(receipt) is not None:
-            receipt = None
+        receipt = _kept(recipe, store, verification)
         # what a killed build left: only a writer that resumes can tell what of it is whole
         if receipt is not None or not resumes:
             shutil.rmtree(staged)
@@ -104,3 +100,14 @@ def ensure(
         # to the bucket, if that is where artifacts are: in a folder the rename has published it
         store.publish(artifact, joined)
     return receipt, False
+
+
+def _kept(recipe: Recipe, store: ArtifactStore, verification: Verification) -> Receipt | None:
+    """The receipt of the artifact that is there, if it has the wanted key and is intact, and needs no build."""
+    receipt = store.current(recipe.artifact, recipe.key, verification)
+    if (
+        receipt is None
+        or decide(PartitionFacts(files=FileFacts(receipt=receipt, recipe=recipe))).action is Action.BUILD
+    ):
+        return None
+    return receipt

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.decide import CHECK_FAILED, UNREADABLE, Decision
 from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.graph.spec import ArtifactSpec, ReadCost
-from dataprep_assets.graph.status import CHECK_FAILED, UNREADABLE, Stale, foreseeing, stale
+from dataprep_assets.graph.status import foreseeing, stale
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.planning.cost import Machine, Rates
@@ -27,7 +28,7 @@ class ToBuild:
         seconds: Time of fetching or tokenizing, with the whole machine.
     """
 
-    stale: Stale
+    stale: Decision
     reading: ReadCost | None = None
     tokens: int | None = None
     seconds: float | None = None
@@ -189,7 +190,7 @@ def _receipt(store: ArtifactStore, spec: ArtifactSpec, slot: str | None) -> Rece
 Slot = tuple[ArtifactSpec | None, str | None]
 
 
-def _readings(found: Iterable[Stale], view: ArtifactStore) -> dict[Slot, ReadCost]:
+def _readings(found: Iterable[Decision], view: ArtifactStore) -> dict[Slot, ReadCost]:
     """What each stale partition reads of the source."""
     by_spec: dict[ArtifactSpec, list[str]] = {}
     for one in found:
@@ -214,7 +215,7 @@ def _seconds(reading: ReadCost | None, machine: Machine, rates: Rates) -> float 
     return reading.fetch_bytes / machine.bandwidth
 
 
-def _published(found: Iterable[Stale], store: ArtifactStore) -> Iterable[Published]:
+def _published(found: Iterable[Decision], store: ArtifactStore) -> Iterable[Published]:
     for one in found:
         spec = one.spec
         # of a check that failed, or a place that cannot be asked, it does not follow that what is published will change
@@ -234,7 +235,7 @@ class _Expected:
 
     def __init__(
         self,
-        found: Iterable[Stale],
+        found: Iterable[Decision],
         readings: Mapping[Slot, ReadCost],
         view: ArtifactStore,
         store: ArtifactStore,
@@ -246,7 +247,7 @@ class _Expected:
         # each slot that was reckoned, and its tokens: every view of a split asks for all of its shards
         self._told: dict[Slot, int | None] = {}
 
-    def tokens_of(self, one: Stale) -> int | None:
+    def tokens_of(self, one: Decision) -> int | None:
         """Expected tokens of a stale artifact; None if nothing is known."""
         if one.spec is None or one.kind == CHECK_FAILED:
             return None

@@ -1,65 +1,51 @@
-"""Finds the stale artifacts of a dataset, and why: what `dataprep status` says and a second run asks first.
+"""Gathers the facts about a dataset's artifacts, and decides by them what must be done (`graph.decide`).
 
 Every artifact is compared with its own receipt and with its recipe as it will be once its inputs are built. Two kinds
 of inputs are known before anything is built. What a spec can foresee (a manifest is made of a listing, a snapshot of
 digests) is made in a scratch folder that overlays the store, and downstream artifacts are compared with that. What is
 only damaged will have the content of its receipt again. Otherwise the new content is not known: everything downstream
 is stale because of it, and `provisional`, since it is kept if its input comes out unchanged.
+
+Entry points: `decisions`, `stale` for a dataset; `decisions_of`, `check_decisions` for partitions of an artifact.
 """
 
 import tempfile
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError
+from dataprep_assets.graph.check_results import check_facts
+from dataprep_assets.graph.decide import Action, Decision, EventFacts, FileFacts, PartitionFacts, decide
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.recipe import Change, Recipe
+from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.graph.standing import failures
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.integrity.overlay import OverlayArtifacts
-from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.scratch import sweep_scratch
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stale:
-    """An artifact that has to be built again.
+class Events(Protocol):
+    """What Dagster has recorded."""
 
-    Attributes:
-        name: The artifact, or the asset if its partitions are not planned yet.
-        kind: absent, damaged, input changed, input unreadable, settings changed, older version, recipe changed, or
-            check failed.
-        reason: The same in one sentence.
-        provisional: Stale only because of an input whose new content is not known yet: kept if the input comes out
-            unchanged.
-        spec: The spec of the artifact.
-        partition: Its partition; None if it is unpartitioned or not planned.
-    """
-
-    name: str
-    kind: str
-    reason: str
-    provisional: bool = False
-    spec: ArtifactSpec | None = field(default=None, compare=False, repr=False)
-    partition: str | None = field(default=None, compare=False)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.reason}"
+    def facts(
+        self, spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
+    ) -> Mapping[str | None, EventFacts]:
+        """What it has of these partitions, and under None of the artifact as a whole."""
+        ...
 
 
-def stale(
-    specs: Sequence[ArtifactSpec],
-    store: ArtifactStore,
-    *,
-    verification: Verification | None = None,
-) -> Iterator[Stale]:
-    """Yield the stale artifacts in build order; none if all are up to date. Nothing is written to the store.
+def decisions(
+    specs: Sequence[ArtifactSpec], store: ArtifactStore, *, verification: Verification | None = None
+) -> Iterator[Decision]:
+    """Yield what must be done for every partition of a dataset, in build order. Nothing is written to the store.
 
     Args:
         specs: Those of a dataset, inputs before what is made of them.
@@ -68,25 +54,50 @@ def stale(
         verification: How thoroughly every artifact is verified, overriding its spec.
     """
     with foreseeing(store) as view:
-        examination = _Examination(view, verification)
+        survey = _Survey(view, verification)
         for spec in specs:
-            yield from examination.of_spec(spec)
+            yield from survey.of_spec(spec)
 
 
-def to_build(
-    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], *, verification: Verification | None = None
-) -> list[Stale]:
-    """Which of these slots of an artifact have to be built now that its inputs are.
+def stale(
+    specs: Sequence[ArtifactSpec], store: ArtifactStore, *, verification: Verification | None = None
+) -> Iterator[Decision]:
+    """Yield the decisions about the artifacts that cannot stay as they are; none if all are up to date."""
+    return (one for one in decisions(specs, store, verification=verification) if one.is_stale)
+
+
+def decisions_of(
+    spec: ArtifactSpec,
+    store: ArtifactStore,
+    slots: Sequence[str | None],
+    *,
+    verification: Verification | None = None,
+    events: Events | None = None,
+) -> dict[str | None, Decision]:
+    """What must be done for these partitions of an artifact, now that its inputs are built.
 
     Args:
         spec: The artifact.
         store: Where it is.
         slots: Some of its partitions; one None if it has none.
         verification: How thoroughly it is verified; default: as its spec says.
+        events: What Dagster has of it; None: it is not asked.
+
+    Returns:
+        The decision on each, and under None that on all partitions of the artifact together.
     """
     with foreseeing(store) as view:
-        artifacts = {slot: spec.located(view, slot) for slot in slots}
-        return list(_Examination(view, verification).compared(spec, artifacts))
+        survey = _Survey(view, verification, events)
+        if not spec.kept:
+            return survey.without_files(spec, slots)
+        return {one.partition: one for one in survey.compared(spec, slots)}
+
+
+def check_decisions(
+    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], events: Events | None = None
+) -> dict[str | None, Decision]:
+    """As `decisions_of`, for partitions whose files are as wanted: by the results of their checks and by events."""
+    return _Survey(store, None, events).without_files(spec, slots)
 
 
 @contextmanager
@@ -99,95 +110,108 @@ def foreseeing(store: ArtifactStore) -> Iterator[OverlayArtifacts]:
         yield OverlayArtifacts(Path(folder), store)
 
 
-CHECK_FAILED = "check failed"
-"""The kind of an artifact that is as its recipe says, but failed its own blocking check."""
-UNREADABLE = "input unreadable"
-"""That of one of which nothing can be told, because something that it is made of, or goes to, cannot be asked."""
-
-
-class _Examination:
+class _Survey:
     """One pass over the specs of a dataset, inputs first.
 
-    `found` has the stale slots of each spec; `open` those of them whose new content is not known (yet).
+    `stale` has the stale partitions of each spec; `open` those of them whose new content is not known (yet).
     """
 
-    def __init__(self, view: OverlayArtifacts, verification: Verification | None) -> None:
-        self._view = view
-        self._verification = verification
-        self._found: dict[ArtifactSpec, dict[str | None, Stale]] = {}
-        self._open: dict[ArtifactSpec, dict[str | None, Stale]] = {}
-        # specs that are stale as a whole, because their slots are not planned or they have no files of their own
-        self._unplanned: dict[ArtifactSpec, Stale] = {}
+    def __init__(self, view: ArtifactStore, verification: Verification | None, events: Events | None = None) -> None:
+        self._view, self._verification, self._events = view, verification, events
+        self._stale: dict[ArtifactSpec, dict[str | None, Decision]] = {}
+        self._open: dict[ArtifactSpec, dict[str | None, Decision]] = {}
+        # specs that are stale as a whole, because their partitions are not planned or they have no files of their own
+        self._unplanned: dict[ArtifactSpec, Decision] = {}
 
-    def of_spec(self, spec: ArtifactSpec) -> Iterator[Stale]:
-        """Yield the stale artifacts of one spec."""
+    def of_spec(self, spec: ArtifactSpec) -> Iterator[Decision]:
+        """Yield the decisions on one spec."""
+        asset = "/".join(spec.path)
         try:
             slots = spec.slots(self._view)
-            artifacts = {slot: spec.located(self._view, slot) for slot in slots}
+            for slot in slots:
+                spec.located(self._view, slot)
         except DataprepError as error:
-            yield self._not_planned(spec, "absent", f"not planned yet: {error}")
+            self._unplanned[spec] = replace(decide(PartitionFacts(not_planned=str(error))), name=asset, spec=spec)
+            yield self._unplanned[spec]
             return
         if not spec.kept:
             # it has no files of its own: what it reports is as fresh as the content of its inputs
-            if (cause := self._upstream(self._open, spec, None)) is not None:
-                yield self._not_planned(spec, cause.kind, cause.reason)
+            one = decide(PartitionFacts(stale_input=self._stale_input(self._open, spec, None)))
+            if one.is_stale:
+                self._unplanned[spec] = replace(one, name=asset, spec=spec)
+                yield self._unplanned[spec]
             return
-        yield from self.compared(spec, artifacts)
-        # foreseen at once: the specs after it ask this plan for their slots
+        yield from self.compared(spec, slots)
+        # foreseen at once: the specs after it ask this plan for their partitions
         if spec.plans:
             self._foresee(spec, list(self._open.get(spec, {})))
 
-    def _not_planned(self, spec: ArtifactSpec, kind: str, reason: str) -> Stale:
-        self._unplanned[spec] = Stale(name="/".join(spec.path), kind=kind, reason=reason, spec=spec)
-        return self._unplanned[spec]
+    def without_files(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, Decision]:
+        """The decisions by checks and events alone."""
+        facts = self._outside(spec, slots)
+        return {slot: replace(decide(one), spec=spec, partition=slot) for slot, one in facts.items()}
 
-    def compared(self, spec: ArtifactSpec, artifacts: Mapping[str | None, Artifact]) -> Iterator[Stale]:
-        """Yield the stale slots of a spec, in order."""
-        receipts = {slot: self._receipt(artifact) for slot, artifact in artifacts.items()}
-        there = [slot for slot, receipt in receipts.items() if isinstance(receipt, Receipt)]
+    def compared(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> Iterator[Decision]:
+        """Yield the decisions on these partitions of a spec, in order, and then on all of them together."""
+        artifacts = {slot: spec.located(self._view, slot) for slot in slots}
+        files = {slot: self._receipt(artifact) for slot, artifact in artifacts.items()}
+        there = [slot for slot, one in files.items() if one.receipt is not None]
         self._foresee_inputs(spec, there)
         # as long as nobody knows what an input will be, there is no recipe to compare with
-        unknown = {slot: self._upstream(self._open, spec, slot) for slot in there}
-        recipes, refused = _recipes(spec, self._view, [slot for slot in there if unknown[slot] is None])
-        failed = failures(spec, self._view, list(artifacts))
-
-        def told(change: Change, *, content_known: bool = False, provisional: bool = False) -> Stale:
-            one = Stale(
-                name=str(artifact),
-                kind=change.kind,
-                reason=change.reason,
-                provisional=provisional,
-                spec=spec,
-                partition=slot,
-            )
-            self._found.setdefault(spec, {})[slot] = one
-            if not content_known:
-                self._open.setdefault(spec, {})[slot] = one
-            return one
-
-        # in this order: what another recipe makes stale is built anyway, so its files are not read for damage
+        unknown = {slot: name for slot in there if (name := self._stale_input(self._open, spec, slot))}
+        recipes, refused = _recipes(spec, self._view, [slot for slot in there if slot not in unknown])
+        outside = self._outside(spec, slots)
         for slot, artifact in artifacts.items():
-            receipt, recipe = receipts[slot], recipes.get(slot)
-            if isinstance(receipt, Change):
-                yield told(receipt)
-            elif recipe is not None and (change := recipe.difference(receipt)) is not None:
-                yield told(change)
-            elif (change := self._damage(spec, artifact, receipt)) is not None:
-                self._view.withheld.add(artifact)
-                # its receipt says what it will be again; if its files are read too, it is foreseen
-                yield told(change, content_known=recipe is not None and spec.foresee is None)
-            elif recipe is None:
-                if (cause := unknown[slot] or self._upstream(self._found, spec, slot)) is not None:
-                    yield told(cause, provisional=not self._gains_input(spec, receipt))
-                else:  # building says the same
-                    yield told(Change(kind=UNREADABLE, reason=refused[slot]))
-            elif (bad := failed.get(slot) or failed.get(None)) is not None:
-                # what is built in its place most often has the content that its receipt says
-                yield told(Change(kind=CHECK_FAILED, reason=bad.reason), content_known=spec.foresee is None)
+            found = replace(files[slot], recipe=recipes.get(slot), refused=refused.get(slot, ""))
+            cause = unknown.get(slot) or self._stale_input(self._stale, spec, slot)
+            facts = replace(
+                outside.pop(slot, PartitionFacts()),
+                files=self._verified(spec, artifact, found),
+                stale_input=cause,
+                gains_input=bool(cause) and found.recipe is None and self._gains_input(spec, found),
+            )
+            one = replace(decide(facts), name=str(artifact), spec=spec, partition=slot)
+            if one.is_stale:
+                self._note(one, spec, slot)
+            yield one
+        for slot, facts in outside.items():
+            yield replace(decide(facts), name="/".join(spec.path), spec=spec, partition=slot)
 
-    def _gains_input(self, spec: ArtifactSpec, receipt: Receipt) -> bool:
+    def _note(self, one: Decision, spec: ArtifactSpec, slot: str | None) -> None:
+        self._stale.setdefault(spec, {})[slot] = one
+        # what is read of its files, too, is foreseen
+        if not one.same_content or spec.foresee is not None:
+            self._open.setdefault(spec, {})[slot] = one
+
+    def _outside(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, PartitionFacts]:
+        """The facts that are not in the files of these partitions, and under None those on the artifact as a whole."""
+        checks = check_facts(spec, self._view, slots)
+        events = {} if self._events is None else self._events.facts(spec, self._view, slots)
+        since = spec.declaration.prove.since(time.time())
+        return {
+            slot: PartitionFacts(checks=checks.get(slot, {}), since=since, events=events.get(slot))
+            for slot in dict.fromkeys([*slots, *checks, *events])
+        }
+
+    def _receipt(self, artifact: Artifact) -> FileFacts:
+        try:
+            return FileFacts(receipt=self._view.receipt(artifact))
+        except IntegrityError as error:
+            return FileFacts(unreadable=str(error))
+
+    def _verified(self, spec: ArtifactSpec, artifact: Artifact, files: FileFacts) -> FileFacts:
+        """The facts with what is wrong with the files, unless these are built anyway: then nobody reads them."""
+        if files.receipt is None or decide(PartitionFacts(files=replace(files, refused=""))).action is Action.BUILD:
+            return files
+        wanted = self._verification or spec.verification or spec.declaration.verify
+        defects = self._view.damage(artifact, files.receipt, wanted)
+        if defects and isinstance(self._view, OverlayArtifacts):
+            self._view.damaged.add(artifact)
+        return replace(files, defects=defects)
+
+    def _gains_input(self, spec: ArtifactSpec, files: FileFacts) -> bool:
         """Whether a stale input is a partition that the artifact was not made of: then it will certainly change."""
-        known = receipt.recipe.get("upstream", {})
+        known = {} if files.receipt is None else files.receipt.recipe.get("upstream", {})
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec) or source.partitions in (None, spec.partitions):
                 continue  # alike: of each partition it has that one alone; unpartitioned: it was made of parts of it
@@ -196,18 +220,6 @@ class _Examination:
                 if names - known.keys():
                     return True
         return False
-
-    def _receipt(self, artifact: Artifact) -> Receipt | Change:
-        try:
-            receipt = self._view.receipt(artifact)
-        except IntegrityError as error:
-            return Change(kind="damaged", reason=f"damaged: {error}")
-        return receipt or Change(kind="absent", reason="absent")
-
-    def _damage(self, spec: ArtifactSpec, artifact: Artifact, receipt: Receipt) -> Change | None:
-        wanted = self._verification or spec.verification or spec.declaration.verify
-        defects = self._view.damage(artifact, receipt, wanted)
-        return Change(kind="damaged", reason="damaged: " + defects[0] + _more(len(defects))) if defects else None
 
     def _foresee_inputs(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
         """Foresee the inputs that these slots have to be compared with; absent slots need no comparison."""
@@ -218,7 +230,7 @@ class _Examination:
 
     def _foresee(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
         """Make these stale slots in the scratch folder, if that is cheap and their own inputs are known."""
-        wanted = [slot for slot in slots if self._upstream(self._open, spec, slot) is None]
+        wanted = [slot for slot in slots if not self._stale_input(self._open, spec, slot)]
         if spec.foresee is None or not wanted:
             return
         request = BuildRequest(store=self._view, partitions=[slot for slot in wanted if slot is not None])
@@ -230,23 +242,23 @@ class _Examination:
         except DataprepError:
             return  # then everything downstream is stale because of it
 
-    def _upstream(
-        self, among: Mapping[ArtifactSpec, Mapping[str | None, Stale]], spec: ArtifactSpec, slot: str | None
-    ) -> Change | None:
-        """A change if an input of a slot is `among` the stale: the same partition if partitioned alike, else any."""
+    def _stale_input(
+        self, among: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
+    ) -> str:
+        """The name of a stale input of a slot `among` these: the same partition if partitioned alike, else any."""
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec):
                 continue
             if source in self._unplanned:
-                return _because_of(self._unplanned[source])
+                return self._unplanned[source].name
             members = among.get(source, {})
             if source.partitions is not None and source.partitions is spec.partitions:
                 one = members.get(slot)
             else:
                 one = next(iter(members.values()), None)
             if one is not None:
-                return _because_of(one)
-        return None
+                return one.name
+        return ""
 
 
 def _recipes(
@@ -268,14 +280,6 @@ def _recipes(
                 break
             last = str(error)
     return known, refused
-
-
-def _more(count: int) -> str:
-    return f" (and {count - 1} more)" if count > 1 else ""
-
-
-def _because_of(one: Stale) -> Change:
-    return Change(kind="input changed", reason=f"its input {one.name} is stale")
 
 
 def never_built(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> bool:

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.card_contents import SplitCounts
+from dataprep_assets.graph.check_results import NotPassed, results
 from dataprep_assets.graph.dataset import Dataset, DatasetCounts
 from dataprep_assets.graph.losses import LINES, LossTable, losses_of
 from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of
-from dataprep_assets.graph.standing import NotPassed, results
 from dataprep_assets.integrity.artifacts import ArtifactStore
 
 _FILES_SHOWN = 12

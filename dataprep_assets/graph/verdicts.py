@@ -3,7 +3,7 @@
 The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<partition>.json`) with the receipt that
 was examined and the version of each proof. So after a run that touched a few partitions a check can judge all of them:
 those whose content and proofs are unchanged need not be read again. The verdicts are a cache: deleting them only costs
-time. What they say of an artifact as a whole is in `standing`.
+time. Those on an artifact as a whole are written by `check_results`.
 
 Entry points: `of_all_partitions`; `prove_all`, `proven`; `remember`, `of_slots`.
 """
@@ -20,7 +20,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import Proof
+from dataprep_assets.graph.spec import OtherDataset, Proof
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
@@ -32,8 +32,6 @@ from dataprep_assets.stores.files import while_unchanged
 
 FOLDER = ".findings"
 """The folder of the verdicts, beside the artifacts of a dataset."""
-WHOLE = "@"
-"""Begins the name of the record of what concerns all partitions of an artifact, or an artifact without any."""
 
 Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 """Partitions, each with its findings by the name of the proof."""
@@ -52,18 +50,18 @@ class KeptFinding(TypedDict):
 
 
 class Record(TypedDict):
-    """The file of a verdict: on a partition, or on an artifact as a whole (`standing`).
+    """The file of a verdict: on a partition, or on an artifact as a whole.
 
-    `of` names what it was built from or judged with, `version` the content that was examined, `receipt` what the
-    receipt of a partition claimed, `artifacts` the name and partition of each artifact that was judged as a whole.
+    `version` and `content` are those of the artifacts that were judged (`version_of`, `content_of`). Of a content that
+    failed before, `version` is that of the first build that failed. Of an artifact as a whole, `of` is a digest of the
+    declaration that it was judged with, and `artifacts` has the name and partition of each of its artifacts.
     """
 
     version: str | None
+    content: str | None
     at: float
-    again: bool
     findings: dict[str, KeptFinding]
     of: NotRequired[str]
-    receipt: NotRequired[str]
     artifacts: NotRequired[list[tuple[str, str | None]]]
 
 
@@ -219,12 +217,12 @@ class Verdict:
     Attributes:
         findings: Name of each proof → what it found: whether it passed, and its sentence.
         at: When they were given, in seconds since 1970.
-        again: Whether a blocking check failed that had failed before the artifact was built again.
+        rebuilt: Whether they were given on another build of the same content.
     """
 
     findings: Mapping[str, Finding]
     at: float
-    again: bool = False
+    rebuilt: bool = False
 
 
 def remember(
@@ -244,10 +242,10 @@ def remember(
         receipt = None  # there is nothing to remember a verdict on
     # The version is another one whenever the artifact was built again, and is compared without reading a receipt. The
     # digest beside it stays the same as long as the receipt claims the same.
-    if store.receipt_versions([artifact]) != [version]:
+    if version_of([artifact], store) != version:
         return False
     if receipt is not None:
-        record = {"of": receipt.key, "version": version, "receipt": _identity(receipt)}
+        record = {"version": version, "content": _claims(receipt)}
         write_record(memory(artifact, store), record, findings, proofs)
     return True
 
@@ -267,24 +265,21 @@ def write_record(
         }
         for proof in proofs
     }
+    value = {**record, "at": time.time(), "findings": kept}
     before = read_record(path)
-    failed_before = set() if before is None else set(failed_in(before["findings"]))
-    # built again from the same inputs, and it fails as before: then building it once more does not help
-    again = before is not None and (
-        before["again"] or (before.get("of") == record["of"] and before["version"] != record["version"])
-    )
-    again = again and bool(set(failed_in(kept)) & failed_before)
+    # another build of what failed fails again: that it was built again is told by the version of the first one
+    if before is not None and before["content"] == record["content"] and _failed_in(before) and _failed_in(value):
+        value["version"] = before["version"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    value = {**record, "at": time.time(), "again": again, "findings": kept}
     # a verdict that a crash of the machine takes is only given once more, so none waits for the disk
     write_atomically(path, canonical_json(value), durably=False)
 
 
-def failed_in(findings: Mapping[str, KeptFinding]) -> list[str]:
-    """The names of the blocking proofs among kept findings that failed as errors."""
+def _failed_in(record: Mapping[str, Any]) -> list[str]:
+    """The names of the blocking proofs in a record that failed as errors."""
     return [
         name
-        for name, found in findings.items()
+        for name, found in record["findings"].items()
         if not found["passed"] and not found["warning"] and found.get("blocking", True)
     ]
 
@@ -301,19 +296,23 @@ def of_slots(
     versions = store.receipt_versions(list(artifacts.values()))
     for (slot, artifact), version in zip(artifacts.items(), versions, strict=True):
         value = read_record(f"{folder}/{artifact.partition}.json") if version is not None else None
-        if value is None:
-            continue
-        # one that was built again has to be judged again where the last one failed, even if it tells the same
-        same = value["version"] == version or (
-            not failed_in(value["findings"]) and value.get("receipt") == _identity_now(artifact, store)
-        )
-        if same and (verdict := verdict_in(value, proofs, some=some)) is not None:
+        verdict = None if value is None else verdict_in(value, [artifact], store, proofs, some=some, version=version)
+        if verdict is not None:
             found[slot] = verdict
     return found
 
 
-def verdict_in(value: Record, proofs: Iterable[Proof], *, some: bool) -> Verdict | None:
-    """A kept verdict; None unless each of the proofs (with `some`: any that is kept), in its version, gave it."""
+def verdict_in(
+    value: Record,
+    artifacts: Sequence[Artifact],
+    store: ArtifactStore,
+    proofs: Iterable[Proof],
+    *,
+    some: bool,
+    version: str | None,
+) -> Verdict | None:
+    """A kept verdict; None unless each of the proofs (with `some`: any that is kept), in its version, gave it on what
+    these artifacts, whose `version` is known, contain now."""
     findings = {}
     for proof in proofs:
         kept = value["findings"].get(proof.name)
@@ -326,7 +325,31 @@ def verdict_in(value: Record, proofs: Iterable[Proof], *, some: bool) -> Verdict
         if proof.limit != kept.get("limit"):
             return None
         findings[proof.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
-    return Verdict(findings=findings, at=value["at"], again=value["again"])
+    if value["version"] == version:
+        return Verdict(findings=findings, at=value["at"])
+    # The inputs of a whole artifact may have been damaged when it was built again, which its receipt does not tell.
+    if "of" in value and not _failed_in(value):
+        return None
+    if value["content"] is None or value["content"] != content_of(artifacts, store):
+        return None
+    return Verdict(findings=findings, at=value["at"], rebuilt=True)
+
+
+def failed_checks(source: OtherDataset, store: ArtifactStore) -> set[str]:
+    """The blocking checks that an artifact of another dataset failed as it is now, by its kept verdicts: its spec is
+    not known here."""
+    folder, split, failed = folder_of(source.dataset, source.name, store), source.split, set[str]()
+    # of a split the partitions are `<split>-…`
+    paths = [path for path in folder.glob("*.json") if split is None or path.stem.startswith(f"{split}-")]
+    for path in [folder.with_name(f"{source.path[-1]}.json"), *paths]:
+        if (record := read_record(path)) is None or not (bad := _failed_in(record)):
+            continue
+        judged = record.get("artifacts", [(source.name, path.stem)])
+        artifacts = [Artifact(dataset=source.dataset, name=name, partition=part) for name, part in judged]
+        # a verdict on what has been made again since then says nothing about what is there
+        if version_of(artifacts, store) == record["version"] or content_of(artifacts, store) == record["content"]:
+            failed.update(bad)
+    return failed
 
 
 def read_record(path: Path | str) -> Record | None:
@@ -351,17 +374,24 @@ def folder_of(dataset: str, name: str, store: ArtifactStore) -> Path:
     return store.home(Artifact(dataset=dataset, name=name)).parent / FOLDER / name
 
 
-def _identity(receipt: Receipt) -> str:
-    """Digest of everything that a receipt claims, except measurements of its build."""
-    ledger = receipt.ledger.to_json() if receipt.ledger else None
-    return digest_value([receipt.key, receipt.content, dict(receipt.inputs), dict(receipt.facts), ledger])
+def version_of(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
+    """A text that another build of one of these partitions of an artifact changes; no receipt is read."""
+    versions = store.receipt_versions(artifacts)
+    return versions[0] if len(versions) == 1 else digest_value(list(versions))
 
 
-def _identity_now(artifact: Artifact, store: ArtifactStore) -> str | None:
+def content_of(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
+    """Digest of everything that the receipts of these artifacts claim, except measurements; None without a receipt."""
     try:
-        return _identity(store.require(artifact))
+        claims = [_claims(store.require(artifact)) for artifact in artifacts]
     except DataprepError:
         return None
+    return claims[0] if len(claims) == 1 else digest_value(claims)
+
+
+def _claims(receipt: Receipt) -> str:
+    ledger = receipt.ledger.to_json() if receipt.ledger else None
+    return digest_value([receipt.key, receipt.content, dict(receipt.inputs), dict(receipt.facts), ledger])
 
 
 def forget_absent(dataset: str, store: ArtifactStore) -> None:
@@ -369,5 +399,5 @@ def forget_absent(dataset: str, store: ArtifactStore) -> None:
     for folder in (store.root / dataset / FOLDER).glob("*/"):
         there = set(store.partitions(dataset, folder.name))
         for path in folder.glob("*.json"):
-            if not path.name.startswith(WHOLE) and path.stem not in there:
+            if path.stem not in there:
                 path.unlink(missing_ok=True)

@@ -59,12 +59,12 @@ class Ranges(Protocol):
 class ArtifactStore(ABC):
     """See the module. `root` is the folder in which builds work; in a local store it is also where artifacts are.
 
-    `distrusted` are artifacts that are not current whatever their key, each with the version of the receipt that is
-    meant: once it is built again, it is an artifact like any other.
+    `to_rebuild` are artifacts that a run was told to build again whatever their keys, each with the version of its
+    receipt: once it is built again, it is an artifact like any other.
     """
 
     root: Path
-    distrusted: Mapping[Artifact, str | None] = field(default_factory=dict, kw_only=True, compare=False)
+    to_rebuild: Mapping[Artifact, str | None] = field(default_factory=dict, kw_only=True, compare=False)
     knows_digests: ClassVar[bool] = False
     """Whether the digests of files are known without reading them."""
 
@@ -193,29 +193,29 @@ class ArtifactStore(ABC):
         `verification` is as in `damage`.
         """
         try:
-            receipt = None if self.is_distrusted(artifact) else self.receipt(artifact)
+            receipt = None if self.must_rebuild(artifact) else self.receipt(artifact)
         except IntegrityError:
             return None
         if receipt is None or receipt.key != key or self.damage(artifact, receipt, verification):
             return None
         return receipt
 
-    def distrusting(self, artifacts: Sequence[Artifact]) -> Self:
+    def rebuilding(self, artifacts: Sequence[Artifact]) -> Self:
         """The same store, in which these partitions of one artifact, as they are now, are not current."""
-        return replace(self, distrusted=dict(zip(artifacts, self.receipt_versions(artifacts), strict=True)))
+        return replace(self, to_rebuild=dict(zip(artifacts, self.receipt_versions(artifacts), strict=True)))
 
-    def is_distrusted(self, artifact: Artifact) -> bool:
+    def must_rebuild(self, artifact: Artifact) -> bool:
         """Whether the artifact has to be built again even if its key is the wanted one and its files are intact."""
-        if artifact not in self.distrusted:
+        if artifact not in self.to_rebuild:
             return False
         (version,) = self.receipt_versions([artifact])
-        return version == self.distrusted[artifact]
+        return version == self.to_rebuild[artifact]
 
     def quickly_current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
         """As `current`, but None, too, if that reads many bytes or fails: then a worker is to say."""
         try:
             receipt = self.receipt(artifact)
-            if receipt is None or receipt.key != key or self.is_distrusted(artifact):
+            if receipt is None or receipt.key != key or self.must_rebuild(artifact):
                 return None
             reads = sum(record.bytes for record in receipt.files)
             if verification == "full" and not self.knows_digests and reads > _FEW_BYTES:

@@ -246,7 +246,7 @@ class BucketArtifacts(ArtifactStore):
         An artifact that was built here is published, and a publication that was already decided is completed, on
         whichever machine it began.
         """
-        if self.is_distrusted(artifact):
+        if self.must_rebuild(artifact):
             return None
         found = self._current(artifact, key, verification)
         if found is not None:

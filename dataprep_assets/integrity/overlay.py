@@ -19,12 +19,12 @@ from dataprep_assets.integrity.receipt import NAME, Receipt, Verification
 class OverlayArtifacts(ArtifactStore):
     """See the module. `root` is the scratch folder, `below` the store that stays as it is.
 
-    `withheld` are damaged artifacts in the store below: their receipts may be read, but not their files.
+    `damaged` are artifacts in the store below whose receipts may be read, but not their files.
     """
 
     root: Path
     below: ArtifactStore
-    withheld: set[Artifact] = field(default_factory=set, compare=False)
+    damaged: set[Artifact] = field(default_factory=set, compare=False)
 
     @property
     def _scratch(self) -> LocalArtifacts:
@@ -36,7 +36,7 @@ class OverlayArtifacts(ArtifactStore):
 
     def _opened(self, artifact: Artifact) -> ArtifactStore:
         holder = self._holder(artifact)
-        if holder is self.below and artifact in self.withheld:
+        if holder is self.below and artifact in self.damaged:
             raise MissingArtifactError(f"{self.location(artifact)}: damaged. Materialize it again")
         return holder
 

@@ -118,20 +118,20 @@ class OpenDataset:
         return result
 
     def up_to_date(self) -> bool:
-        """Whether every artifact is current by its receipt, proven, and recorded; Dagster is asked last."""
+        """Whether a run has nothing to do: each partition is kept, and Dagster, which is asked last, has all of it."""
+        from dataprep_assets.graph.decide import Action
         from dataprep_assets.graph.prune import retracted_left
-        from dataprep_assets.graph.standing import unproven
-        from dataprep_assets.graph.status import never_built, stale
+        from dataprep_assets.graph.status import check_decisions, decisions
 
         specs, store = self.specs, self.store
-        if never_built(specs, store) or retracted_left(specs, store) or next(stale(specs, store), None) is not None:
+        if retracted_left(specs, store) or any(one.action is not Action.KEEP for one in decisions(specs, store)):
             return False
-        if any(unproven(spec, store, spec.slots(store)) for spec in specs):
-            return False
-        from dataprep_assets.orchestration.recorded import Recorded, unrecorded
+        from dataprep_assets.orchestration.recorded import Recorded
 
         with self.project.instance() as instance:
-            return not unrecorded(specs, store, Recorded(instance))
+            events = Recorded(instance)
+            found = (check_decisions(spec, store, spec.slots(store), events) for spec in specs)
+            return all(one.action is Action.KEEP for of_spec in found for one in of_spec.values())
 
     def build(
         self,
@@ -171,14 +171,14 @@ class OpenDataset:
         Raises NotFoundError if there are fewer partitions than processes, so that none is left for this one,
         ConfigError if what they are made of is made of all partitions, such as duplicates, and is not current.
         """
-        from dataprep_assets.graph.status import to_build
+        from dataprep_assets.graph.status import decisions_of
 
         partitioned = part.partitioned(self.specs)
         needed = ancestors(spec for spec in partitioned if part.split in (None, spec.split))
         # refused at once: it would fail after hours, where a shard needs what all shards have to be there for
         for spec in self.specs:
             of_all = spec in needed and spec.partitions is None and ancestors([spec]) & set(partitioned)
-            if of_all and to_build(spec, self.store, [None]):
+            if of_all and decisions_of(spec, self.store, [None])[None].is_stale:
                 raise ConfigError(
                     f"{part}: {'/'.join(spec.path)}, which this part needs, is made of all partitions, and is not "
                     f"current: run the whole first, `dataprep run {self.name}`"

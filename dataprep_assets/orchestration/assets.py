@@ -7,7 +7,9 @@ from typing import Any
 
 import dagster as dg
 
+from dataprep_assets.graph.decide import Action
 from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.status import check_decisions
 from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
 from dataprep_assets.orchestration.lost_runs import stay_at_work
 from dataprep_assets.orchestration.making import Making, refusals
@@ -35,7 +37,9 @@ def asset_of(
         _tag_run(context.instance, context.run)
         with private_files(spec.declaration.sensitive), refusals(spec, store):
             slots = context.partition_keys if spec.partitions is not None else [None]
-            yield from Making(context, spec, store).build(slots)
+            found = check_decisions(spec, store, slots)
+            failed = {slot for slot, one in found.items() if one.action is Action.BUILD}
+            yield from Making(context, spec, store).build(slots, rebuild=failed)
         yield reported()
 
     return artifact

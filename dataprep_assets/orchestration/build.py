@@ -1,7 +1,7 @@
 """The job of a dataset, `build_<dataset>`: one run makes and checks all of it, however many partitions there are.
 
-The job has a step for each artifact, in the order of the graph. A step builds what is not current, proves what has no
-standing verdict, and logs both as public events, partition by partition; what is current costs reading its receipts.
+The job has a step for each artifact, in the order of the graph. A step does what `graph.decide` says of each partition,
+builds and checks, and logs both as public events; what is up to date costs reading its receipts.
 Nothing has to exist beforehand, not even the partitions, which only a manifest or a plan knows. A step that fails holds
 up those that need it, and no others; whatever it finished is kept, so launching the job again, or re-executing the run
 from its failure, goes on from there.
@@ -16,18 +16,18 @@ from typing import Any, Protocol
 import dagster as dg
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.decide import CHECK_FAILED, DAMAGED, Action
 from dataprep_assets.graph.order import ancestors, in_order, together
 from dataprep_assets.graph.prune import prune_retracted
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.standing import failures, unproven
-from dataprep_assets.graph.status import sweep, to_build
+from dataprep_assets.graph.status import check_decisions, decisions_of, sweep
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import check_evaluation, log_evaluation
 from dataprep_assets.orchestration.keys import DATASET, job_name, step_name
 from dataprep_assets.orchestration.lost_runs import stay_at_work
 from dataprep_assets.orchestration.making import Making, refusals, refuse_failed
 from dataprep_assets.orchestration.pools import POOLS
-from dataprep_assets.orchestration.recorded import Recorded, unevaluated
+from dataprep_assets.orchestration.recorded import Recorded
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.private import private_files
 
@@ -142,7 +142,8 @@ class _Making:
             yield from self._once()
         except (DataprepError, dg.Failure):
             # asked for first: a verdict is about the inputs that there were
-            healed, failed = False, set(failures(self._spec, self._store, self._slots))
+            judged = check_decisions(self._spec, self._store, self._slots)
+            healed, failed = False, {slot for slot in self._slots if judged[slot].kind == CHECK_FAILED}
             for source in specs:
                 if source in ancestors([self._spec]) and source.kept:
                     damaged = _damaged(source, self._store)
@@ -153,8 +154,7 @@ class _Making:
                 yield from self._evaluations
                 raise
             try:
-                # None: a check of the whole failed, which any of its partitions may have caused
-                yield from self._once(set(self._slots) if None in failed else failed)
+                yield from self._once(failed)
             except dg.Failure:
                 yield from self._evaluations
                 raise
@@ -162,43 +162,34 @@ class _Making:
     def _once(self, failed: Set[str | None] = frozenset()) -> Iterator[_Event]:
         spec, store, slots, attendants = self._spec, self._store, self._slots, self._attendants
         making = Making(self._context, spec, store, partial(_tell, attendants))
-        left = unproven(spec, store, slots)
-        stale = self._not_current() | failed
-        # what is left to be proven is reused by its build, which has the files of a mirror there that its proofs read
-        wanted = [slot for slot in slots if slot in stale or slot in left]
-        judged = spec.proofs is not None and bool(wanted or left or unevaluated([spec], self._recorded))
-        current = not wanted and not judged
+        decided = decisions_of(spec, store, slots, events=self._recorded)
+        # what is left to be checked is reused by its build, which fetches the files of a mirror that its checks read
+        wanted = [slot for slot in slots if slot in failed or decided[slot].action is not Action.KEEP]
+        is_current = not failed and all(one.action is Action.KEEP for one in decided.values())
         for attendant in attendants:
-            attendant.before(spec, self._partitions, current=current)
+            attendant.before(spec, self._partitions, current=is_current)
         if wanted:
-            yield from making.build(wanted, damaged=failed, told=set(wanted) - stale)
+            rebuilt = {s for s in wanted if decided[s].action is Action.BUILD and decided[s].kind == CHECK_FAILED}
+            told = {slot for slot in wanted if slot not in failed and decided[slot].action is Action.CHECK}
+            yield from making.build(wanted, rebuild=rebuilt | failed, told=told)
         else:
             # another machine may have made the plan, whose partitions the instance of this one does not know
             making.register_plans()
-        self._evaluations = making.prove(slots) if judged else []
+        self._evaluations = [] if is_current else making.prove(slots)
         refuse_failed(self._evaluations)
         yield from self._evaluations
         self._evaluations = []
-        if current:
+        if is_current:
             self._context.log.info(f"{'/'.join(spec.path)}: current")
         for attendant in attendants:
             attendant.after(spec, self._partitions)
-
-    def _not_current(self) -> set[str | None]:
-        """The slots that are to be built, or that the instance has never seen (one that another machine made)."""
-        spec, slots, recorded = self._spec, self._slots, self._recorded
-        if not spec.kept:  # it reports on its inputs: it is as old as they are
-            made = recorded.made_at(spec)
-            sources = [recorded.made_at(source) for source in spec.inputs]
-            return set(slots) if made is None or any(at is not None and at > made for at in sources) else set()
-        return {*recorded.unseen(spec, slots), *(one.partition for one in to_build(spec, self._store, slots))}
 
     def _made_again(self, source: ArtifactSpec, damaged: Sequence[str | None]) -> Iterator[_Event]:
         if damaged:
             name = "/".join(source.path)
             self._context.log.warning(f"{name}: damaged, and made again: {', '.join(one or name for one in damaged)}")
             making = Making(self._context, source, self._store)
-            yield from making.build(damaged, damaged=set(damaged))
+            yield from making.build(damaged, rebuild=set(damaged))
             evaluations = making.prove(damaged)
             yield from evaluations
             refuse_failed(evaluations)
@@ -213,8 +204,8 @@ def _damaged(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:
     """The slots of an artifact whose damage only a full verification sees."""
     if (spec.verification or spec.declaration.verify) == "full":
         return []
-    found = to_build(spec, store, spec.slots(store), verification="full")
-    return [one.partition for one in found if one.kind == "damaged"]
+    found = decisions_of(spec, store, spec.slots(store), verification="full")
+    return [slot for slot, one in found.items() if one.kind == DAMAGED]
 
 
 def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[Attendant]) -> dg.OpDefinition:
@@ -251,9 +242,10 @@ def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[Attendant]) -> dg.O
 
 def _judge_again(context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
     """Evaluate the checks that warned of what was removed, by remembered verdicts."""
-    for (spec, name), before in Recorded(context.instance).evaluations(specs).items():
-        if name != _CHECK or before is None or before.passed or before.blocks or spec.proofs is None:
+    for spec in specs:
+        before = Recorded(context.instance).evaluations(spec).get(_CHECK)
+        if before is None or before.passed or before.blocks or spec.proofs is None:
             continue
         for found, finding in spec.proofs.examine(store, []):
             if found == _CHECK:
-                log_evaluation(context, check_evaluation(spec, store, name, finding))
+                log_evaluation(context, check_evaluation(spec, store, found, finding))

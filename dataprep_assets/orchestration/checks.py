@@ -8,10 +8,12 @@ from typing import Any, cast
 import dagster as dg
 
 from dataprep_assets.errors import DataprepError, raise_alone
+from dataprep_assets.graph.check_results import keep, known_results, oldest, subject_of
+from dataprep_assets.graph.decide import CHECK_FAILED, Action
 from dataprep_assets.graph.finding import Finding, accepted
 from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.standing import failures, keep, known, oldest, present, unproven
+from dataprep_assets.graph.status import check_decisions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.keys import Context, asset_key
 from dataprep_assets.orchestration.metadata import rendered, rendered_entries, table
@@ -84,8 +86,9 @@ def findings(
     """
     found: dict[str, Finding] = {}
     try:
-        left = slots if again else unproven(spec, store, slots)
-        before = present(spec, store) if left else None
+        decided = check_decisions(spec, store, slots)
+        left = slots if again else [slot for slot, one in decided.items() if one.action is not Action.KEEP]
+        before = subject_of(spec, store) if left else None
         found |= privately(_proven(spec, store, left), spec.declaration.sensitive)
         if left:
             with private_files(spec.declaration.sensitive):
@@ -117,7 +120,7 @@ def _proven(spec: ArtifactSpec, store: ArtifactStore, left: Sequence[str | None]
     if left or spec.partitions is not None:
         yield from spec.proofs.examine(store, [slot for slot in left if slot is not None])
         return
-    for name, finding in known(spec, store, [None])[None].findings.items():
+    for name, finding in known_results(spec, store, [None])[None].findings.items():
         yield name, replace(finding, facts={"examined": "before"})
 
 
@@ -125,8 +128,8 @@ def _built_in_vain(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], found: Mapping[str, Finding]
 ) -> Iterator[tuple[str, Finding]]:
     """The findings that failed before and after the artifact was built again, with what a person can do then."""
-    for slot, failed in failures(spec, store, slots).items():
-        if failed.again:
+    for slot, failed in check_decisions(spec, store, slots).items():
+        if failed.kind == CHECK_FAILED and failed.action is Action.CHECK:
             folder = store.location(spec.located(store, slot))
             todo = (
                 f"{folder} was built again from the same inputs, and fails as before: correct the source or the "

@@ -27,11 +27,9 @@ from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress, Sink
 from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
-from dataprep_assets.graph.standing import failures
-from dataprep_assets.graph.verdicts import WHOLE, failed_in, folder_of, read_record
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.graph.status import check_decisions
+from dataprep_assets.graph.verdicts import failed_checks
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.disk_room import refused
 from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
 from dataprep_assets.orchestration.keys import (
@@ -187,7 +185,7 @@ class Making:
         self,
         slots: Sequence[str | None],
         *,
-        damaged: Set[str | None] = frozenset(),
+        rebuild: Set[str | None] = frozenset(),
         told: Set[str | None] = frozenset(),
     ) -> Iterator[dg.AssetMaterialization]:
         """Make these partitions (one None if it has none), or reuse what is current; yields the report of each.
@@ -197,7 +195,7 @@ class Making:
 
         Args:
             slots: The partitions.
-            damaged: Those of them that are known to be damaged, which are not reused.
+            rebuild: Those of them that are not reused as they are now, whatever their keys.
             told: Those of them that were reported as they are, which are not reported again if they are reused.
         """
         spec, context = self._spec, self._context
@@ -213,8 +211,9 @@ class Making:
                 self._tell(told)
 
         progress = Progress(workers=workers, sinks=sinks_of(context, spec), amounts=not privacy.closed)
+        replaced = [spec.located(self._store, slot) for slot in slots if slot in rebuild]
         request = BuildRequest(
-            store=self._trusting_what_passed(slots, damaged),
+            store=self._store.rebuilding(replaced) if replaced else self._store,
             partitions=partitions,
             workers=workers,
             progress=progress,
@@ -280,14 +279,6 @@ class Making:
         for evaluation in making.prove([None if record.partitions is None else outcome.partition]):
             log_evaluation(self._context, evaluation)
 
-    def _trusting_what_passed(self, slots: Sequence[str | None], damaged: Set[str | None]) -> ArtifactStore:
-        """The store, in which what failed its own blocking check as it is now is not current: it is built once more."""
-        spec, store = self._spec, self._store
-        failed = failures(spec, store, slots)
-        whole = failed.get(None)
-        left = [s for s in slots if s in damaged or ((bad := failed.get(s, whole)) is not None and not bad.again)]
-        return store.distrusting([spec.located(store, slot) for slot in left]) if left else store
-
 
 def refuse_failed(evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
     """Raise dg.Failure if a blocking check of an artifact failed."""
@@ -314,10 +305,10 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
             with suppress(DataprepError):  # not planned yet, as building says
                 # partitioned alike, a slot is made of the same partition only: another that failed does not hold it up
                 alike = source.partitions is not None and source.partitions is spec.partitions
-                found = failures(source, store, slots if alike else source.slots(store))
+                found = check_decisions(source, store, slots if alike else source.slots(store))
                 failed = {check for one in found.values() for check in one.checks}
         elif isinstance(source, OtherDataset):
-            failed = _failed_of_another(source, store)
+            failed = failed_checks(source, store)
         if failed:
             names, dataset = ", ".join(sorted(failed)), source.path[0]
             raise dg.Failure(
@@ -326,24 +317,6 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
                 "checks it again",
                 allow_retries=False,
             )
-
-
-def _failed_of_another(source: OtherDataset, store: ArtifactStore) -> set[str]:
-    """The blocking checks that an artifact of another dataset failed as it is now, by its kept verdicts: its spec is
-    not known here."""
-    split, failed = source.split, set[str]()
-    for path in sorted(folder_of(source.dataset, source.name, store).glob("*.json")):
-        whole, key = path.stem.startswith(WHOLE), path.stem.removeprefix(WHOLE)
-        if (record := read_record(path)) is None or not (bad := failed_in(record["findings"])):
-            continue
-        parts = record.get("artifacts", []) if whole else [[source.name, key]]
-        versions = store.receipt_versions([Artifact(dataset=source.dataset, name=n, partition=p) for n, p in parts])
-        # Of a split the record is `@<split>` and the partitions are `<split>-…`. A verdict on what has been made again
-        # since then says nothing of what is there.
-        is_asked = key == (split or "") if whole else split is None or key.startswith(f"{split}-")
-        if is_asked and record["version"] == (digest_value(list(versions)) if whole else versions[0]):
-            failed.update(bad)
-    return failed
 
 
 @contextmanager

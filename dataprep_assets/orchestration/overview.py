@@ -18,10 +18,10 @@ import dagster as dg
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.card import DATA_CARD, CardFacts
+from dataprep_assets.graph.check_results import NotPassed, oldest, results
 from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.shown import Markdown, Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.standing import NotPassed, oldest, results
 from dataprep_assets.graph.status import never_built, stale
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value

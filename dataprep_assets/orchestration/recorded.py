@@ -1,71 +1,45 @@
-"""What an instance has recorded of a dataset: which partitions were materialized, and the latest result of each check.
-
-Entry points: `Recorded`, `unrecorded`, `unevaluated`.
-"""
+"""What an instance has recorded of a dataset: materializations, partitions, and the results of checks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import dagster as dg
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.decide import Evaluation, EventFacts
 from dataprep_assets.graph.finding import ACCEPTED
 from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.keys import asset_key
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """The latest result of a check.
-
-    Attributes:
-        passed: Whether it passed.
-        blocks: Whether a failure of it is an error, not a warning.
-        accepted: The reason with which the declaration accepts a failure; None if it passed without.
-    """
-
-    passed: bool
-    blocks: bool
-    accepted: str | None = None
-
-
 class Recorded:
-    """The records of an instance."""
+    """The records of an instance (`graph.status.Events`)."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
 
-    def made_at(self, spec: ArtifactSpec | OtherDataset | OtherAsset) -> float | None:
-        """When an artifact was last materialized, in seconds since 1970; None for never, or wiped since."""
-        event = self._instance.get_latest_materialization_event(asset_key(spec))
-        return None if event is None else event.timestamp
-
-    def unseen(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> list[str | None]:
-        """Those of the slots that were never materialized, or wiped since."""
+    def facts(
+        self, spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
+    ) -> Mapping[str | None, EventFacts]:
+        """What it has of these partitions, and under None of the artifact as a whole."""
+        found = self.evaluations(spec)
+        whole = EventFacts(
+            materialized=spec.partitions is not None or self._is_made(spec),
+            registered=all(self._has_registered(planned, store) for planned in spec.plans),
+            blocking={name: one for name, one in found.items() if spec.blocks(name)},
+            warning={name: one for name, one in found.items() if not spec.blocks(name)},
+            accept=spec.declaration.accept,
+        )
         if spec.partitions is None:
-            return list(slots) if self.made_at(spec) is None else []
-        seen = self._instance.get_materialized_partitions(asset_key(spec))
-        return [slot for slot in slots if slot not in seen]
+            return {None: whole}
+        made = self._instance.get_materialized_partitions(asset_key(spec))
+        return {**{slot: EventFacts(materialized=slot in made) for slot in slots}, None: whole}
 
-    def has_registered(self, partitions: Partitions, store: ArtifactStore) -> bool:
-        """Whether the instance has the planned keys of dynamic partitions in order, or `partitions` are fixed.
-
-        Somebody may delete a key in the UI.
-        """
-        if partitions.dynamic is None:
-            return True
-        return list(self._instance.get_dynamic_partitions(partitions.dynamic)) == list(partitions.keys(store))
-
-    def evaluations(self, specs: Sequence[ArtifactSpec]) -> Mapping[tuple[ArtifactSpec, str], Evaluation | None]:
-        """The latest evaluation of each check of the artifacts; None for one whose latest execution has no result."""
-        checks = {
-            dg.AssetCheckKey(asset_key(spec), proof.name): (spec, proof.name)
-            for spec in specs
-            if spec.proofs is not None
-            for proof in spec.proofs.proofs
-        }
-        found: dict[tuple[ArtifactSpec, str], Evaluation | None] = dict.fromkeys(checks.values())
+    def evaluations(self, spec: ArtifactSpec) -> Mapping[str, Evaluation | None]:
+        """The latest evaluation of each check of an artifact; None for one whose latest execution has no result."""
+        proofs = () if spec.proofs is None else spec.proofs.proofs
+        checks = {dg.AssetCheckKey(asset_key(spec), proof.name): proof.name for proof in proofs}
+        found: dict[str, Evaluation | None] = dict.fromkeys(checks.values())
         if not checks:
             return found
         latest = self._instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
@@ -81,42 +55,25 @@ class Recorded:
                 )
         return found
 
+    def _is_made(self, spec: ArtifactSpec) -> bool:
+        """Whether it was materialized, and not wiped since; without files also after its inputs were."""
+        made = self._made_at(spec)
+        inputs = [] if spec.kept else [self._made_at(source) for source in spec.inputs]
+        return made is not None and not any(at is not None and at > made for at in inputs)
 
-def unrecorded(specs: Sequence[ArtifactSpec], store: ArtifactStore, recorded: Recorded) -> bool:
-    """Whether the instance lacks a record of these artifacts: a materialization, a check's result, or a partition."""
-    try:
-        return (
-            any(recorded.unseen(spec, spec.slots(store)) for spec in specs)
-            or not all(recorded.has_registered(planned, store) for spec in specs for planned in spec.plans)
-            or bool(unevaluated(specs, recorded))
-        )
-    except DataprepError:  # not planned
-        return True
+    def _made_at(self, spec: ArtifactSpec | OtherDataset | OtherAsset) -> float | None:
+        event = self._instance.get_latest_materialization_event(asset_key(spec))
+        return None if event is None else event.timestamp
 
+    def _has_registered(self, partitions: Partitions, store: ArtifactStore) -> bool:
+        """Whether the instance has the planned keys of dynamic partitions in order, or `partitions` are fixed.
 
-def unevaluated(specs: Sequence[ArtifactSpec], recorded: Recorded) -> set[ArtifactSpec]:
-    """The artifacts whose checks have to be evaluated, whatever their verdicts are.
-
-    That is one with a blocking check that has no result, or whose latest result is a failure, and one with a check that
-    was judged under another acceptance than the declaration has now.
-
-    Args:
-        specs: The artifacts to look at.
-        recorded: Where their checks were recorded.
-    """
-    found: set[ArtifactSpec] = set()
-    for (spec, name), evaluation in recorded.evaluations(specs).items():
-        if spec.blocks(name):
-            again = evaluation is None or (not evaluation.passed and evaluation.blocks)
-        else:
-            again = evaluation is not None and _judged_otherwise(evaluation, spec.declaration.accept.get(name))
-        if again:
-            found.add(spec)
-    return found
-
-
-def _judged_otherwise(evaluation: Evaluation, why: str | None) -> bool:
-    """Whether a warning check was evaluated under another `accept` reason than `why` (None: not accepted)."""
-    if evaluation.passed:
-        return evaluation.accepted is not None and evaluation.accepted != why
-    return why is not None
+        Somebody may delete a key in the UI.
+        """
+        if partitions.dynamic is None:
+            return True
+        try:
+            planned = list(partitions.keys(store))
+        except DataprepError:  # not planned yet: building it registers them
+            return True
+        return list(self._instance.get_dynamic_partitions(partitions.dynamic)) == planned

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from dataprep_assets.cli.rebuild_table import MOST_ROWS, rebuild_lines
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.graph.decide import Action, Decision
 from dataprep_assets.graph.privacy import OPEN, Privacy
 from dataprep_assets.graph.rebuild import Published, Rebuild, ToBuild
 from dataprep_assets.graph.spec import ReadCost
-from dataprep_assets.graph.status import Stale
 from dataprep_assets.planning.cost import Machine, Rates
 from dataprep_assets_tests.cli.commands import environment
 
@@ -20,7 +20,9 @@ def rebuild(*due: ToBuild, published: tuple[Published, ...] = ()) -> Rebuild:
 
 
 def due(name: str, partition: str | None = None, reason: str = "absent", provisional: bool = False) -> ToBuild:
-    stale = Stale(name=name, kind="absent", reason=reason, partition=partition, provisional=provisional)
+    stale = Decision(
+        action=Action.BUILD, name=name, kind="absent", reason=reason, partition=partition, provisional=provisional
+    )
     reading = ReadCost(source_bytes=1_500_000, density=1.0, tokenized=True) if partition else None
     return ToBuild(stale=stale, reading=reading, tokens=1200 if partition else None, seconds=3.0 if partition else None)
 
@@ -37,7 +39,13 @@ def test_columns_are_aligned_and_partitions_of_one_asset_are_one_row() -> None:
 
 
 def test_of_a_sensitive_dataset_names_kinds_and_rounded_tokens_leave() -> None:
-    stale = Stale(name="bins", kind="check failed", reason="1 of 3 shards fails, 1 note is gone", partition="2010-01")
+    stale = Decision(
+        action=Action.BUILD,
+        name="bins",
+        kind="check failed",
+        reason="1 of 3 shards fails, 1 note is gone",
+        partition="2010-01",
+    )
     reading = ReadCost(source_bytes=1_500_000, density=1.0, tokenized=True)
     made = rebuild(ToBuild(stale=stale, reading=reading, tokens=1234, seconds=3.0))
     told = "\n".join(rebuild_lines(made, Privacy(closed=True, dataset="ward")))

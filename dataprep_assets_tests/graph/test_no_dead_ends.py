@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
-from dataprep_assets.graph.status import to_build
+from dataprep_assets.graph.status import decisions_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.graph.building import COMPARED, SAMPLES, Keys, failed, leaves, with_its_source
@@ -59,14 +59,14 @@ def ignored(spec: ArtifactSpec, store: LocalArtifacts, receipt: Path, paths: Map
     def red(some: Mapping[Keys, Any]) -> set[str]:
         edit_receipt(receipt, lambda value: [set_at(value, path, changed(old)) for path, old in some.items()] and None)
         try:
-            return set() if to_build(spec, store, spec.slots(store)) else failed(spec, store)
+            return set() if is_stale(spec, store) else failed(spec, store)
         finally:
             receipt.write_bytes(good)
 
     def current(some: Mapping[Keys, Any]) -> bool:
         edit_receipt(receipt, lambda value: [set_at(value, path, changed(old)) for path, old in some.items()] and None)
         try:
-            return not to_build(spec, store, spec.slots(store))
+            return not is_stale(spec, store)
         finally:
             receipt.write_bytes(good)
 
@@ -75,6 +75,11 @@ def ignored(spec: ArtifactSpec, store: LocalArtifacts, receipt: Path, paths: Map
         for path, old in left.items():
             if names := red({path: old}):
                 yield f"{'.'.join(map(str, path))}: {sorted(names)}"
+
+
+def is_stale(spec: ArtifactSpec, store: LocalArtifacts) -> bool:
+    """Whether any of its partitions cannot stay, with its inputs as they are."""
+    return any(one.is_stale for one in decisions_of(spec, store, spec.slots(store)).values())
 
 
 def a_receipt(source: ArtifactSpec | OtherDataset | OtherAsset, store: LocalArtifacts) -> Path | None:

@@ -19,7 +19,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.order import ancestors
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import to_build
+from dataprep_assets.graph.status import decisions_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.graph.building import (
     SAMPLES,
@@ -107,7 +107,9 @@ class Changed:
         left: set[ArtifactSpec] = set()  # those that a run makes again, or says what is wrong with
         for spec in self.specs(changes):
             try:
-                if ancestors([spec]) & left or to_build(spec, self.store, spec.slots(self.store)):
+                if ancestors([spec]) & left or any(
+                    one.is_stale for one in decisions_of(spec, self.store, spec.slots(self.store)).values()
+                ):
                     left.add(spec)
                 elif spec.proofs is not None and spec.kept:
                     yield spec

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.graph.check_results import keep, subject_of
+from dataprep_assets.graph.decide import Decision
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.standing import keep, present
-from dataprep_assets.graph.status import Stale, stale, sweep
+from dataprep_assets.graph.status import stale, sweep
 from dataprep_assets.graph.verdicts import remember
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import Receipt
@@ -31,7 +32,7 @@ SHARD = "token_bins/train-00000"
 VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
 
 
-def told(found: list[Stale]) -> dict[str, tuple[str, str]]:
+def told(found: list[Decision]) -> dict[str, tuple[str, str]]:
     """Name without the dataset's → kind and reason."""
     return {one.name.removeprefix("sample_corpus/"): (one.kind, one.reason) for one in found}
 
@@ -118,7 +119,7 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
     corpus.rewrite(VAL, b" the ", b" teh it is longer ")
     declared, store = corpus.declared(), corpus.store
 
-    def first(found: list[Stale]) -> tuple[str, str, str]:
+    def first(found: list[Decision]) -> tuple[str, str, str]:
         return found[0].name.removeprefix("sample_corpus/"), found[0].kind, found[0].reason
 
     assert first(corpus.statuses()) == ("manifest", "input changed", "its source changed: 1 file changed")
@@ -242,7 +243,7 @@ def test_what_failed_its_own_blocking_check_is_told_and_nothing_that_follows(cor
     shard, other = shards.located(corpus.store, "train-00001"), Finding(passed=False, summary="other")
     (version,) = corpus.store.receipt_versions([shard])
     assert remember(shard, corpus.store, version, said, shards.proofs.proofs)
-    keep(view, corpus.store, present(view, corpus.store), {proof.name: other for proof in view.proofs.proofs})
+    keep(view, corpus.store, subject_of(view, corpus.store), {proof.name: other for proof in view.proofs.proofs})
     assert [(one.name, one.kind, one.reason) for one in corpus.statuses()] == [
         ("sample_corpus/token_bins/train-00001", "check failed", "its blocking check round_trip failed: at row 3"),
         (

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.check_results import known_results
+from dataprep_assets.graph.decide import CHECK_FAILED, Action
 from dataprep_assets.graph.declaration import ProvingDeclaration
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import Proof, Proofs
-from dataprep_assets.graph.standing import Failed, failures, known, unproven
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
+from dataprep_assets.graph.status import check_decisions
 from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, proven, remember, summarized
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
@@ -52,6 +54,17 @@ def found(
 ) -> dict[str, Finding]:
     """The findings after a run over some of the notices."""
     return dict(examine_notices(declaration, proofs, store, examined))
+
+
+def to_check(spec: ArtifactSpec, store: LocalArtifacts, slots: Sequence[str | None]) -> list[str | None]:
+    """The partitions that a check has to judge."""
+    return [slot for slot, one in check_decisions(spec, store, slots).items() if one.action is not Action.KEEP]
+
+
+def failed_checks(spec: ArtifactSpec, store: LocalArtifacts) -> dict[str | None, tuple[Action, tuple[str, ...]]]:
+    """The partitions that failed a blocking check: what is done for each, and the checks."""
+    found = check_decisions(spec, store, KEYS)
+    return {slot: (one.action, one.checks) for slot, one in found.items() if one.kind == CHECK_FAILED}
 
 
 def test_a_run_of_all_examines_all(declaration: Notices, store: LocalArtifacts) -> None:
@@ -96,19 +109,19 @@ def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
 
 def test_what_passed_and_is_unchanged_is_not_to_be_proven_again(declaration: Notices, store: LocalArtifacts) -> None:
     notices, *_ = notices_specs(declaration)
-    assert unproven(notices, store, KEYS) == list(KEYS)
+    assert to_check(notices, store, KEYS) == list(KEYS)
     found(declaration, store, KEYS)
-    assert unproven(notices, store, KEYS) == [], "what only warns is proven"
+    assert to_check(notices, store, KEYS) == [], "what only warns is proven"
     (declaration.folder / "n-2.txt").write_text("")
     ensure_notice(declaration, store, "n-2")
-    assert unproven(notices, store, KEYS) == ["n-2"], "its verdict was about other content"
+    assert to_check(notices, store, KEYS) == ["n-2"], "its verdict was about other content"
     assert not found(declaration, store, ["n-2"])["has_words"].passed
-    assert unproven(notices, store, KEYS) == ["n-2"], "what failed is proven again"
+    assert to_check(notices, store, KEYS) == ["n-2"], "what failed is proven again"
     stricter, *_ = notices_specs(declaration, STRICTER)
-    assert unproven(stricter, store, KEYS) == list(KEYS), "an older version of a proof says nothing of this one"
+    assert to_check(stricter, store, KEYS) == list(KEYS), "an older version of a proof says nothing of this one"
     often = declaration.model_copy(update={"prove": ProvingDeclaration(again_every="1s")})
     time.sleep(1.1)
-    assert unproven(notices_specs(often)[0], store, KEYS) == list(KEYS), "it was long ago"
+    assert to_check(notices_specs(often)[0], store, KEYS) == list(KEYS), "it was long ago"
 
 
 def test_a_failed_blocking_check_is_known_until_the_artifact_is_another(
@@ -118,20 +131,30 @@ def test_a_failed_blocking_check_is_known_until_the_artifact_is_another(
     (declaration.folder / "n-2.txt").write_text("")
     ensure_notice(declaration, store, "n-2")
     found(declaration, store, KEYS)
-    assert failures(notices, store, KEYS) == {"n-2": Failed(checks=("has_words",), sentence="0 words", again=False)}
-    distrusting = store.distrusting([declaration.artifact("notices", "n-2")])
-    assert ensure_notice(declaration, distrusting, "n-0")[1]
-    assert not ensure_notice(declaration, distrusting, "n-2")[1], "it is built again"
-    assert ensure_notice(declaration, distrusting, "n-2")[1], "once"
-    assert failures(notices, store, KEYS) == {}, "no proof has looked since"
-    found(declaration, store, ["n-2"])
-    assert failures(notices, store, KEYS)["n-2"].again, "building it again did not help"
-    found(declaration, store, ["n-2"])
-    assert failures(notices, store, KEYS)["n-2"].again
+    once, vainly = {"n-2": (Action.BUILD, ("has_words",))}, {"n-2": (Action.CHECK, ("has_words",))}
+    assert failed_checks(notices, store) == once
+    rebuilding = store.rebuilding([declaration.artifact("notices", "n-2")])
+    assert ensure_notice(declaration, rebuilding, "n-0")[1]
+    assert not ensure_notice(declaration, rebuilding, "n-2")[1], "it is built again"
+    assert ensure_notice(declaration, rebuilding, "n-2")[1], "once"
+    assert failed_checks(notices, store) == vainly, "it has the content that failed"
+    for _ in range(2):
+        found(declaration, store, ["n-2"])
+        assert failed_checks(notices, store) == vainly
+    (declaration.folder / "n-2.txt").write_text("")
+    (declaration.folder / "n-1.txt").write_text("a word")
+    for key in ("n-1", "n-2"):
+        ensure_notice(declaration, store, key)
+    found(declaration, store, ["n-1", "n-2"])
+    assert failed_checks(notices, store) == vainly
     (declaration.folder / "n-2.txt").write_text("a word")
     ensure_notice(declaration, store, "n-2")
     found(declaration, store, ["n-2"])
-    assert failures(notices, store, KEYS) == {}
+    assert failed_checks(notices, store) == {}
+    (declaration.folder / "n-2.txt").write_text("")
+    ensure_notice(declaration, store, "n-2")
+    found(declaration, store, ["n-2"])
+    assert failed_checks(notices, store) == once, "it passed in between"
 
 
 def test_verdicts_of_an_older_version_of_a_proof_no_longer_count(declaration: Notices, store: LocalArtifacts) -> None:
@@ -172,7 +195,7 @@ def test_nothing_is_remembered_of_what_is_not_there(declaration: Notices, store:
 def test_what_is_remembered_is_the_verdict_with_its_sentence(declaration: Notices, store: LocalArtifacts) -> None:
     found(declaration, store, KEYS)
     notices, *_ = notices_specs(declaration)
-    kept = known(notices, store, ["n-1"])["n-1"].findings
+    kept = known_results(notices, store, ["n-1"])["n-1"].findings
     assert (kept["is_polite"].passed, kept["is_polite"].summary) == (False, "shouted")
 
 
@@ -191,14 +214,14 @@ def test_a_verdict_on_what_another_run_replaced_meanwhile_does_not_stand(
     notices, *_ = notices_specs(declaration)
     checks = dict(of_all_partitions(store, NOTICE_PROOFS, KEYS, examined, artifact=of_notice, prove=prove))
     assert checks["has_words"].summary == "1 shard passes: 2 not examined yet. For example n-2: 3 words"
-    assert unproven(notices, store, KEYS) == ["n-0", "n-1"]
+    assert to_check(notices, store, KEYS) == ["n-0", "n-1"]
     found(declaration, store, ["n-1"])
-    assert failures(notices, store, KEYS)["n-1"].sentence == "0 words"
+    assert failed_checks(notices, store)["n-1"] == (Action.BUILD, ("has_words",))
     (declaration.folder / "n-1.txt").write_text("a word")
     ensure_notice(declaration, store, "n-1")
     checks = dict(of_all_partitions(store, NOTICE_PROOFS, KEYS, ["n-1"], artifact=of_notice, prove=prove))
     assert checks["has_words"].facts["shards_examined"] == 0
-    assert failures(notices, store, KEYS) == {}
+    assert failed_checks(notices, store)["n-1"] == (Action.CHECK, ("has_words",)), "it has the content that failed"
 
 
 def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_not_stand(
@@ -208,14 +231,16 @@ def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_
 
     def examine(store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
         ensure_notice(greeting, store, "n-1")  # the other run, the first time
+        list(made.build(BuildRequest(store=store)))
         yield "has_words", Finding(passed=True, summary="words")
 
-    _, board, _ = notices_specs(declaration)
-    board = replace(board, proofs=Proofs(proofs=(WORDS,), examine=examine))
+    _, made, _ = notices_specs(declaration)
+    list(made.build(BuildRequest(store=store)))
+    board = replace(made, proofs=Proofs(proofs=(WORDS,), examine=examine))
     findings(board, store, [None])
-    assert unproven(board, store, [None]) == [None]
+    assert to_check(board, store, [None]) == [None]
     findings(board, store, [None])
-    assert unproven(board, store, [None]) == []
+    assert to_check(board, store, [None]) == []
 
 
 # --- summarized

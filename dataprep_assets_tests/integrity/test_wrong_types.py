@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import DataprepError, FormatError
+from dataprep_assets.graph.check_results import results
 from dataprep_assets.graph.lock import lock_bytes, lock_dataset, parse_lock
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.standing import failures, results, unproven
-from dataprep_assets.graph.status import stale
+from dataprep_assets.graph.status import check_decisions, stale
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.checks import findings
@@ -80,15 +80,14 @@ def look(corpus: Selected) -> None:
             slots = spec.slots(store)
         except DataprepError:  # not planned
             continue
-        unproven(spec, store, slots)
-        failures(spec, store, slots)
+        check_decisions(spec, store, slots)
     ages_of(corpus.corpus, store, load_manifest(corpus.corpus, store))
 
 
 @pytest.mark.parametrize("name", ["verdict", "ages.json", "receipt.json"])
 def test_a_value_of_another_type_is_damage(built: Selected, name: str) -> None:
     draw, root = random.Random(name), built.store.root
-    pattern = ".findings/*/*.json" if name == "verdict" else f"**/{name}"
+    pattern = ".findings/**/*.json" if name == "verdict" else f"**/{name}"
     paths = sorted(path for path in root.glob(f"pages/{pattern}"))
     assert paths
     for _ in range(ROUNDS):

@@ -10,7 +10,9 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.graph.automation import Automation
+from dataprep_assets.graph.decide import Action
 from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.status import check_decisions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import asset_key, job_name
@@ -20,6 +22,19 @@ from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
 from dataprep_assets_tests.graph.notices import Notices, notices_specs, write_notices
 from dataprep_assets_tests.project import new_instance, range_tags
+
+
+def left_to_do(
+    specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance, *kinds: str
+) -> set[str]:
+    """The names of artifacts for which Dagster or a check lacks something, of any kind or of these."""
+    events = Recorded(instance)
+    return {
+        spec.name
+        for spec in specs
+        for one in check_decisions(spec, store, spec.slots(store), events).values()
+        if one.action is not Action.KEEP and (not kinds or one.kind in kinds)
+    }
 
 
 @dataclass
@@ -36,10 +51,9 @@ class NoticeBoard:
         """Where its artifacts are."""
         return self.declaration.store(initialized(self.storage))
 
-    @property
-    def recorded(self) -> Recorded:
-        """What its instance has recorded."""
-        return Recorded(self.instance)
+    def left(self, *kinds: str) -> set[str]:
+        """The artifacts for which Dagster or a check lacks something, of any kind or of these."""
+        return left_to_do(self.specs, self.store, self.instance, *kinds)
 
     @cached_property
     def definitions(self) -> dg.Definitions:

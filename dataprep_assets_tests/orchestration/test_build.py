@@ -10,16 +10,15 @@ import pytest
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.check_results import NotPassed, results
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset, Proof, Proofs
-from dataprep_assets.graph.standing import NotPassed, results
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
-from dataprep_assets.orchestration.recorded import Recorded, unevaluated, unrecorded
 from dataprep_assets.resources import resources_of
-from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
+from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, left_to_do, notice_board
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.samples import SMALL
 
@@ -50,13 +49,13 @@ def made(result: dg.ExecuteInProcessResult) -> list[tuple[str, str | None]]:
 
 
 def test_one_run_makes_all_and_the_next_one_nothing(board: NoticeBoard) -> None:
-    assert unrecorded(board.specs, board.store, board.recorded)
+    assert board.left() == {"notices", "board", "report"}
     first = build(board)
     assert first.success, failure_of(first)
     assert made(first) == [*(("notices", f"n-{n}") for n in range(3)), ("board", None), ("report", None)]
     assert {e.check_name for e in first.get_asset_check_evaluations()} == {"has_words", "is_polite"}
     assert board.instance.get_materialized_partitions(NOTICES) == {"n-0", "n-1", "n-2"}
-    assert not unrecorded(board.specs, board.store, board.recorded)
+    assert board.left() == set()
     (run,) = board.instance.get_runs()
     assert run.tags[DATASET] == "notices"
     second = build(board)
@@ -190,12 +189,12 @@ def test_what_another_instance_made_is_recorded_without_being_made_again(board: 
     receipts = {path: path.stat().st_ino for path in board.store.root.rglob("receipt.json")}
     with dg.DagsterInstance.ephemeral() as other:
         there = replace(board, instance=other)
-        assert unrecorded(board.specs, board.store, Recorded(other))
+        assert there.left("not recorded") == {"notices", "board", "report"}
         result = build(there)
         assert result.success
         assert len(made(result)) == 5
         assert len(list(result.get_asset_check_evaluations())) == 2
-        assert not unevaluated(board.specs, Recorded(other))
+        assert there.left() == set()
     assert {path: path.stat().st_ino for path in board.store.root.rglob("receipt.json")} == receipts
 
 
@@ -266,10 +265,10 @@ def test_a_partition_that_was_deleted_in_the_ui_is_registered_again(tmp_path: Pa
         (name,) = [p.dynamic for spec in corpus.specs for p in spec.plans if p.dynamic and "train" in p.dynamic]
         planned = corpus.instance.get_dynamic_partitions(name)
         corpus.instance.delete_dynamic_partition(name, planned[1])
-        assert unrecorded(corpus.specs, corpus.store, Recorded(corpus.instance))
+        assert left_to_do(corpus.specs, corpus.store, corpus.instance) == {"manifest"}
         run_job(corpus)
         assert corpus.instance.get_dynamic_partitions(name) == planned
-        assert not unrecorded(corpus.specs, corpus.store, Recorded(corpus.instance))
+        assert left_to_do(corpus.specs, corpus.store, corpus.instance) == set()
 
 
 def test_no_check_is_left_unexamined_after_a_file_came_and_went(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataprep_assets.code_location import definitions_of
 from dataprep_assets.errors import SourceError
 from dataprep_assets.graph.card import data_card_spec
 from dataprep_assets.graph.card_contents import CardSubject
-from dataprep_assets.graph.standing import NotPassed
+from dataprep_assets.graph.check_results import NotPassed
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.overview import DATASETS, DatasetState, overview, overview_definitions, page
 from dataprep_assets.orchestration.planning import PLANNER

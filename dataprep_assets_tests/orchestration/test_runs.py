@@ -7,9 +7,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.graph.status import Stale, stale
+from dataprep_assets.graph.decide import Decision
+from dataprep_assets.graph.status import stale
 from dataprep_assets.orchestration.keys import DATASET
-from dataprep_assets.orchestration.recorded import unevaluated
 from dataprep_assets.orchestration.runs import RunEnd
 from dataprep_assets_tests.graph.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
@@ -23,7 +23,7 @@ def board(tmp_path: Path) -> Iterator[NoticeBoard]:
         yield made
 
 
-def behind(board: NoticeBoard) -> list[Stale]:
+def behind(board: NoticeBoard) -> list[Decision]:
     """What `dataprep run` asks first: nothing when nothing has to be done."""
     return list(stale(board.specs, board.store))
 
@@ -119,7 +119,7 @@ def test_a_warning_of_a_blocking_check_holds_up_nothing_and_the_next_run_has_not
     board.say("n-2", " ")
     assert board.materialize()
     assert severity(board, "has_words") == dg.AssetCheckSeverity.WARN
-    assert unevaluated(board.specs, board.recorded) == set()
+    assert board.left("not evaluated") == set()
     assert behind(board) == []
 
 
@@ -127,14 +127,14 @@ def test_a_failure_of_a_check_that_does_not_block_holds_up_nothing(board: Notice
     board.say("n-0", "NO ENTRY")
     assert board.materialize()
     assert severity(board, "is_polite") == dg.AssetCheckSeverity.ERROR
-    assert unevaluated(board.specs, board.recorded) == set()
+    assert board.left("not evaluated") == set()
     assert behind(board) == []
 
 
 def test_blocking_checks_without_a_result_are_to_be_evaluated(board: NoticeBoard) -> None:
-    assert unevaluated(board.specs, board.recorded) == {board.specs[0]}
+    assert board.left("not evaluated") == {"notices"}
     assert board.materialize()
-    assert unevaluated(board.specs, board.recorded) == set()
+    assert board.left("not evaluated") == set()
 
 
 def accepting(board: NoticeBoard, **accept: str) -> NoticeBoard:
@@ -148,9 +148,9 @@ def test_an_accepted_failure_passes_with_its_reason_and_once_asked_for_again(boa
     assert board.materialize()
     accepted = accepting(board, is_polite="signs are loud")
     assert behind(accepted) == [], "it holds up nothing"
-    assert unevaluated(accepted.specs, board.recorded) == {accepted.specs[0]}
+    assert accepted.left("not evaluated") == {"notices"}
     assert accepted.materialize()
-    assert unevaluated(accepted.specs, board.recorded) == set()
+    assert accepted.left("not evaluated") == set()
     key = dg.AssetCheckKey(dg.AssetKey(NOTICES), "is_polite")
     record = board.instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
     assert record.event is not None
@@ -162,14 +162,14 @@ def test_an_accepted_failure_passes_with_its_reason_and_once_asked_for_again(boa
     )
     assert evaluation.metadata["accepted"].value == "signs are loud"
     for changed in (accepting(board, is_polite="another reason"), board):
-        assert unevaluated(changed.specs, board.recorded) == {changed.specs[0]}
+        assert changed.left("not evaluated") == {"notices"}
 
 
 def test_a_blocking_check_is_not_accepted(board: NoticeBoard) -> None:
     board.say("n-1", "")
     accepted = accepting(board, has_words="silence is golden")
     assert not accepted.materialize()
-    assert unevaluated(accepted.specs, board.recorded) == {accepted.specs[0]}
+    assert accepted.left("not evaluated") == {"notices"}
 
 
 def test_a_run_whose_end_cannot_be_recorded_is_ended_by_the_next_one(

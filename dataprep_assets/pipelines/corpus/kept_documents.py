@@ -78,8 +78,8 @@ def _known(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
     """What the present duplicates compared: of the same shingles, whatever the threshold was."""
     artifact = corpus.artifact(DUPLICATES)
     try:
-        # distrusted: its own check failed, and a wrong pair may be the reason
-        if store.is_distrusted(artifact) or (receipt := store.receipt(artifact)) is None:
+        # its own check failed: a wrong pair may be the reason
+        if store.must_rebuild(artifact) or (receipt := store.receipt(artifact)) is None:
             return Compared()
         now, before = corpus.signing.key_parts, receipt.recipe["settings"]
         # not the bands: they decide which pairs are compared, not how alike these are

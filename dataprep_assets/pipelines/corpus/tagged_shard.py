@@ -148,7 +148,7 @@ def _taken_over(
 ) -> tuple[TagsFacts | None, frozenset[str]]:
     """Copy the files that the present tags of the shard have and that would come out the same; which these are."""
     try:
-        if shard.store.is_distrusted(shard.artifact) or (receipt := shard.store.receipt(shard.artifact)) is None:
+        if shard.store.must_rebuild(shard.artifact) or (receipt := shard.store.receipt(shard.artifact)) is None:
             return None, frozenset()
         facts = TagsFacts.of(receipt)
         same = [name for name, identity in made_of.items() if facts.made_of.get(name) == identity]

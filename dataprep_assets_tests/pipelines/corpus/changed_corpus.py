@@ -7,8 +7,9 @@ from typing import Any
 
 import zstandard
 
+from dataprep_assets.graph.decide import Decision
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import Stale, stale
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -39,7 +40,7 @@ class ChangedCorpus:
         """Its graph, as it is declared with these changes."""
         return corpus_specs(self.declared(**changes))
 
-    def statuses(self, **changes: Any) -> list[Stale]:
+    def statuses(self, **changes: Any) -> list[Decision]:
         """What is stale, and why."""
         return list(stale(self.specs(**changes), self.store))
 

@@ -15,10 +15,10 @@ from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.orchestration.assets import asset_of
-from dataprep_assets.orchestration.recorded import Recorded, unrecorded
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.sources.cohorts import expected_months
 from dataprep_assets_tests import forked
+from dataprep_assets_tests.orchestration.notice_board import left_to_do
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.pipelines.notes.notes_project import (
@@ -164,7 +164,7 @@ def test_a_changed_month_is_the_only_one_that_a_run_is_about(tmp_path: Path) -> 
         for evaluation in of_cohorts:
             assert evaluation.metadata["cohorts_examined"].value == 1
             assert evaluation.metadata["cohorts_examined_before"].value == 2
-        assert not unrecorded(notes.specs, made.store, Recorded(made.instance))
+        assert left_to_do(notes.specs, made.store, made.instance) == set()
         path = made.directory("tfrecord_shards", "2010-03")
         victim = next(file for file in sorted(path.rglob("*")) if file.is_file() and file.name != "receipt.json")
         content = victim.read_bytes()

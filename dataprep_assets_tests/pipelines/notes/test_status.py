@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.graph.status import Stale, stale, sweep
+from dataprep_assets.graph.decide import Decision
+from dataprep_assets.graph.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes import packed_cohort, packed_cohorts
 from dataprep_assets.pipelines.notes.dataset import notes_specs
@@ -20,7 +21,7 @@ from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE, declaration, 
 MONTHS = ("2010-01", "2010-02")
 
 
-def examined(notes: NotesDeclaration, store: LocalArtifacts) -> list[Stale]:
+def examined(notes: NotesDeclaration, store: LocalArtifacts) -> list[Decision]:
     return list(stale(notes_specs(notes), store))
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dataprep_assets.graph.card import DATA_CARD
+from dataprep_assets.graph.decide import Decision
 from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import Stale, stale
+from dataprep_assets.graph.status import stale
 from dataprep_assets.pipelines.release import npy_shards
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact
@@ -48,7 +49,7 @@ class Published:
         """A file of a shard, or the folder of it."""
         return self.bins.store.directory(shard_artifact(self.declare().declaration, SHARD)) / name
 
-    def stale(self, **options: Any) -> dict[str, Stale]:
+    def stale(self, **options: Any) -> dict[str, Decision]:
         """What of its own artifacts is stale, by name without the dataset's."""
         specs = [spec for spec in self.declare(**options).specs if spec.name != DATA_CARD]
         found = {one.name.partition("/")[2]: one for one in stale(specs, self.bins.store)}

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.graph.status import Stale, stale
+from dataprep_assets.graph.decide import Decision
+from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.tasks.checks import check_task
 from dataprep_assets.pipelines.tasks.contract import Split, shipped_contracts
@@ -65,7 +66,7 @@ class Project:
         """Every partition of a declaration."""
         return {p: migrate_task(declaration, self.store, p) for p in partitions(declaration)}
 
-    def stale(self, declaration: TaskMigrationDeclaration) -> dict[str, Stale]:
+    def stale(self, declaration: TaskMigrationDeclaration) -> dict[str, Decision]:
         """What of a migration is to be done again, by partition."""
         found = stale([task_folder_spec(declaration)], self.store)
         return {one.name.removeprefix(f"{declaration.dataset}/task_folder/"): one for one in found}

@@ -1,0 +1,274 @@
+"""Decides what must be done for a partition of an artifact, and why: `decide`, a pure function of `PartitionFacts`.
+
+`run`, `status`, `list`, locks, pages and the library ask it, and so does `ensure` before it builds. It reads no file,
+no database and no clock: `graph.status` gathers the facts.
+
+The cases, in order; the first one that applies is the decision. `test_decide.py` has a row for each.
+
+| facts                                                          | action | kind             | same content |
+|----------------------------------------------------------------|--------|------------------|--------------|
+| the plan of its partitions cannot be read                      | BUILD  | absent           |              |
+| its receipt cannot be read                                     | BUILD  | damaged          |              |
+| no receipt                                                     | BUILD  | absent           |              |
+| another key or ledger than its recipe's                        | BUILD  | of the change    |              |
+| its files are not as its receipt says                          | BUILD  | damaged          | with recipe  |
+| an input is stale, so it has no recipe yet, or has no files    | BUILD  | input changed    |              |
+| its recipe is refused: an input or its target cannot be asked  | BUILD  | input unreadable |              |
+| a blocking check failed                                        | BUILD  | check failed     | yes          |
+| Dagster has no event of it, or one older than its inputs'      | RECORD | not recorded     |              |
+| Dagster does not have all partitions that it plans             | RECORD | not recorded     |              |
+| a blocking check failed, and it was built again as it was      | CHECK  | check failed     | yes          |
+| a check has no result that holds                               | CHECK  | not checked      |              |
+| a result is older than `prove.again_every` allows              | CHECK  | not checked      |              |
+| Dagster has no result of a blocking check, or a failure        | CHECK  | not evaluated    |              |
+| Dagster has a warning under another `accept` than is declared  | CHECK  | not evaluated    |              |
+| none of these                                                  | KEEP   |                  |              |
+
+A failed blocking check is a reason to build once: whoever built it may have had damaged inputs or bad memory. A result
+names the build that it first judged and what that contained. If what is there now is another build of the same content,
+building does not help, and a person has to look.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.integrity.receipt import Receipt
+
+if TYPE_CHECKING:
+    from dataprep_assets.graph.spec import ArtifactSpec
+
+ABSENT, DAMAGED, INPUT_CHANGED, NOT_CHECKED = "absent", "damaged", "input changed", "not checked"
+CHECK_FAILED = "check failed"
+"""The kind of an artifact that is as its recipe says, but failed its own blocking check."""
+UNREADABLE = "input unreadable"
+"""That of one about which nothing is known, because something that it is made of, or goes to, cannot be asked."""
+
+
+class Action(Enum):
+    """What a run does for a partition."""
+
+    BUILD = auto()
+    """Its files have to be built."""
+    RECORD = auto()
+    """Its files are as wanted, and Dagster has no event of them."""
+    CHECK = auto()
+    """Its files are as wanted, and a check has to judge or to report them."""
+    KEEP = auto()
+    """Nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFacts:
+    """What is known about the files of a partition.
+
+    Attributes:
+        receipt: Its receipt; None if it has none.
+        unreadable: Why its receipt cannot be read.
+        recipe: How it would be built now; None if that is not known.
+        refused: Why it has no recipe, though its inputs are there.
+        defects: How its files differ from the receipt; empty if they do not, or if nobody has looked.
+    """
+
+    receipt: Receipt | None = None
+    unreadable: str = ""
+    recipe: Recipe | None = None
+    refused: str = ""
+    defects: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckFacts:
+    """A check's result that holds for what is there.
+
+    Attributes:
+        passed: Whether it passed.
+        blocks: Whether a failure is an error of a blocking check.
+        sentence: What it said.
+        at: When it was given, in seconds since 1970.
+        rebuilt: Whether it was given on another build of the same content.
+    """
+
+    passed: bool
+    blocks: bool = False
+    sentence: str = ""
+    at: float = 0.0
+    rebuilt: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The latest result of a check that Dagster has.
+
+    Attributes:
+        passed: Whether it passed.
+        blocks: Whether a failure of it is an error, not a warning.
+        accepted: The reason with which the declaration accepted a failure; None if it passed without.
+    """
+
+    passed: bool
+    blocks: bool
+    accepted: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventFacts:
+    """What Dagster has recorded.
+
+    Attributes:
+        materialized: Whether it has a materialization, which is not older than those of its inputs if it has no files.
+        registered: Whether it has the partitions that the artifact plans.
+        blocking: Blocking check → its latest evaluation, or None.
+        warning: The same of the checks that only warn.
+        accept: The declared reason for which the failure of a check is accepted, by its name.
+    """
+
+    materialized: bool = True
+    registered: bool = True
+    blocking: Mapping[str, Evaluation | None] = field(default_factory=dict)
+    warning: Mapping[str, Evaluation | None] = field(default_factory=dict)
+    accept: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionFacts:
+    """What is known about a partition, or about all partitions of an artifact together.
+
+    Attributes:
+        not_planned: Why nobody can tell which partitions there are.
+        files: Its files; None if it has none of its own, or if they are not asked about.
+        stale_input: The name of an input that is stale.
+        gains_input: Whether a stale input is a partition that it was not made of, so that it will change for certain.
+        checks: Each check that judges it → its result that holds, or None.
+        since: Results from before this time no longer count, in seconds since 1970.
+        events: What Dagster has recorded; None if it was not asked.
+    """
+
+    not_planned: str = ""
+    files: FileFacts | None = None
+    stale_input: str = ""
+    gains_input: bool = False
+    checks: Mapping[str, CheckFacts | None] = field(default_factory=dict)
+    since: float = 0.0
+    events: EventFacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What must be done for a partition, and why.
+
+    Attributes:
+        action: What to do.
+        kind: A keyword for tables, as in the module's table; empty to keep it.
+        reason: The same in one sentence.
+        provisional: Stale only because of an input whose new content is not known yet: kept if the input comes out
+            unchanged.
+        same_content: Whether what is built in its place is expected to have the content that its receipt says.
+        checks: The blocking checks that failed.
+        name: The artifact, or the asset if its partitions are not planned yet.
+        spec: The spec of the artifact.
+        partition: Its partition; None if it is unpartitioned, not planned, or all partitions together.
+    """
+
+    action: Action
+    kind: str = ""
+    reason: str = ""
+    provisional: bool = False
+    same_content: bool = field(default=False, compare=False)
+    checks: tuple[str, ...] = field(default=(), compare=False)
+    name: str = ""
+    spec: "ArtifactSpec | None" = field(default=None, compare=False, repr=False)
+    partition: str | None = field(default=None, compare=False)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the artifact cannot stay as it is."""
+        return self.action is Action.BUILD or self.kind == CHECK_FAILED
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+def decide(facts: PartitionFacts) -> Decision:
+    """Return what must be done, by the first case of the module's table that applies."""
+    if facts.not_planned:
+        return _build(ABSENT, f"not planned yet: {facts.not_planned}")
+    return (
+        _files_case(facts)
+        or _failed_check_case(facts.checks, Action.BUILD)
+        or _event_case(facts.events)
+        or _failed_check_case(facts.checks, Action.CHECK)
+        or _unjudged_case(facts)
+        or _evaluation_case(facts.events)
+        or Decision(action=Action.KEEP)
+    )
+
+
+def _build(kind: str, reason: str, *, provisional: bool = False, same_content: bool = False) -> Decision:
+    return Decision(action=Action.BUILD, kind=kind, reason=reason, provisional=provisional, same_content=same_content)
+
+
+def _files_case(facts: PartitionFacts) -> Decision | None:
+    files, because = facts.files, f"its input {facts.stale_input} is stale"
+    if files is None:
+        return _build(INPUT_CHANGED, because) if facts.stale_input else None
+    if files.unreadable:
+        return _build(DAMAGED, f"damaged: {files.unreadable}")
+    if files.receipt is None:
+        return _build(ABSENT, "absent")
+    if files.recipe is not None and (change := files.recipe.difference(files.receipt)) is not None:
+        return _build(change.kind, change.reason)
+    if files.defects:
+        more = f" (and {len(files.defects) - 1} more)" if len(files.defects) > 1 else ""
+        return _build(DAMAGED, f"damaged: {files.defects[0]}{more}", same_content=files.recipe is not None)
+    if files.recipe is None and facts.stale_input:
+        return _build(INPUT_CHANGED, because, provisional=not facts.gains_input)
+    return _build(UNREADABLE, files.refused) if files.refused else None
+
+
+def _failed_check_case(checks: Mapping[str, CheckFacts | None], action: Action) -> Decision | None:
+    failed = {name: one for name, one in checks.items() if one is not None and one.blocks and not one.passed}
+    is_rebuilt = all(one.rebuilt for one in failed.values())
+    if not failed or (action is Action.CHECK) != is_rebuilt:
+        return None
+    names = f"blocking check {next(iter(failed))}" if len(failed) == 1 else f"checks {', '.join(failed)}"
+    again = ", and again after it was built again" if is_rebuilt else ""
+    reason = f"its {names} failed{again}: {next(iter(failed.values())).sentence}"
+    return Decision(action=action, kind=CHECK_FAILED, reason=reason, same_content=True, checks=tuple(failed))
+
+
+def _event_case(events: EventFacts | None) -> Decision | None:
+    if events is None or (events.materialized and events.registered):
+        return None
+    what = "partitions" if events.materialized else "materialization"
+    return Decision(action=Action.RECORD, kind="not recorded", reason=f"Dagster lacks its {what}")
+
+
+def _unjudged_case(facts: PartitionFacts) -> Decision | None:
+    left = [name for name, one in facts.checks.items() if one is None or one.at < facts.since]
+    if not left:
+        return None
+    return Decision(action=Action.CHECK, kind=NOT_CHECKED, reason=f"not checked: {', '.join(left)}")
+
+
+def _evaluation_case(events: EventFacts | None) -> Decision | None:
+    if events is None:
+        return None
+    left = [name for name, one in events.blocking.items() if one is None or (one.blocks and not one.passed)]
+    left += [
+        name
+        for name, one in events.warning.items()
+        if one is not None and _is_judged_otherwise(one, events.accept.get(name))
+    ]
+    if not left:
+        return None
+    return Decision(action=Action.CHECK, kind="not evaluated", reason=f"Dagster lacks results: {', '.join(left)}")
+
+
+def _is_judged_otherwise(evaluation: Evaluation, why: str | None) -> bool:
+    """Whether a warning check was evaluated under another `accept` reason than `why` (None: not accepted)."""
+    if evaluation.passed:
+        return evaluation.accepted is not None and evaluation.accepted != why
+    return why is not None
