@@ -76,7 +76,7 @@ def keep(
     Where partitions have no verdicts of their own, they are kept if all partitions were `examined`. None is kept if
     what was there `before` the proofs (`present`) is not there any more: which of both they looked at is unknown.
     """
-    if spec.proofs is None or not spec.kept or before is None or present(spec, store) != before:
+    if not spec.checks or not spec.kept or before is None or present(spec, store) != before:
         return
     try:
         of_partitions = _named_by_partitions(spec, store)
@@ -87,24 +87,24 @@ def keep(
             return
     except DataprepError:
         return
-    proofs = [proof for proof in spec.proofs.proofs if proof.name not in of_partitions]
+    proofs = [proof for proof in spec.checks if proof.name not in of_partitions]
     if proofs and findings.keys() >= {proof.name for proof in proofs}:  # not a check that is evaluated alone
         write_record(_whole(spec, store), record, findings, proofs)
 
 
 def known(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> dict[str | None, Verdict]:
     """The verdicts on the given slots of an artifact that hold now, and under `None` those on the whole of it."""
-    if spec.proofs is None:
+    if not spec.checks:
         return {}
     found: dict[str | None, Verdict] = {}
     if spec.partitions is not None:
         artifacts = {slot: spec.located(store, slot) for slot in slots if slot is not None}
         # `some`: what is judged of all partitions together is in the record of the whole
-        found.update(of_slots(artifacts, store, spec.proofs.proofs, some=True))
+        found.update(of_slots(artifacts, store, spec.checks, some=True))
     if (value := read_record(_whole(spec, store))) is not None:
         now = present(spec, store)
         if now is not None and all(value.get(name) == wanted for name, wanted in now.items()):
-            verdict = verdict_in(value, spec.proofs.proofs, some=True)
+            verdict = verdict_in(value, spec.checks, some=True)
             found |= {} if verdict is None else {None: verdict}
     return found
 
@@ -114,11 +114,11 @@ def unproven(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | Non
 
     With None among them, what is judged of all partitions together has to be.
     """
-    if spec.proofs is None or not spec.kept:
+    if not spec.checks or not spec.kept:
         return []
     verdicts, since = known(spec, store, slots), spec.declaration.prove.since(time.time())
-    names = {proof.name for proof in spec.proofs.proofs}
-    blocking = {proof.name for proof in spec.proofs.proofs if proof.blocking}
+    names = {proof.name for proof in spec.checks}
+    blocking = {proof.name for proof in spec.checks if proof.blocking}
 
     def stands(slot: str | None, names: Set[str]) -> bool:
         verdict = verdicts.get(slot)
@@ -150,9 +150,9 @@ def unproven(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | Non
 
 def failures(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> dict[str | None, Failed]:
     """The slots whose own blocking checks failed as they are now; under None what concerns all of an artifact."""
-    if spec.proofs is None or not spec.kept:
+    if not spec.checks or not spec.kept:
         return {}
-    blocking = [proof.name for proof in spec.proofs.proofs if proof.blocking]
+    blocking = [proof.name for proof in spec.checks if proof.blocking]
     found: dict[str | None, Failed] = {}
     for slot, verdict in known(spec, store, slots).items():
         bad = {n: f for n in blocking if (f := verdict.findings.get(n)) is not None and not f.passed and not f.warning}
@@ -180,18 +180,18 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | N
 
     A check without a verdict on one of the partitions did not.
     """
-    if spec.proofs is None:
+    if not spec.checks:
         return {}
     accept = spec.declaration.accept
     try:
         slots = spec.slots(store)
         verdicts = known(spec, store, slots)
     except DataprepError:  # not planned
-        return {proof.name: NotPassed() for proof in spec.proofs.proofs}
+        return {proof.name: NotPassed() for proof in spec.checks}
     of_slots = [verdicts[slot].findings for slot in slots if slot is not None and slot in verdicts]
     whole = verdicts[None].findings if None in verdicts else _warnings_of_the_same(spec, store)
     found: dict[str, NotPassed | None] = {}
-    for proof in spec.proofs.proofs:
+    for proof in spec.checks:
         judged = [whole[proof.name]] if proof.name in whole else [f[proof.name] for f in of_slots if proof.name in f]
         complete = proof.name in whole or len(judged) == len(slots)
         accepted = not proof.blocking and proof.name in accept
@@ -206,12 +206,11 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | N
 def _warnings_of_the_same(spec: ArtifactSpec, store: ArtifactStore) -> Mapping[str, Finding]:
     """What checks that only warn said of the same artifact as a whole, whatever the declaration was: for them alone it
     is not looked at again (`unproven`)."""
-    assert spec.proofs is not None
     value = read_record(_whole(spec, store))
     now = None if value is None else present(spec, store)
     if value is None or now is None or value["version"] != now["version"]:
         return {}
-    verdict = verdict_in(value, [proof for proof in spec.proofs.proofs if not proof.blocking], some=True)
+    verdict = verdict_in(value, [proof for proof in spec.checks if not proof.blocking], some=True)
     return {} if verdict is None else verdict.findings
 
 

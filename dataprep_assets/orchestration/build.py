@@ -166,7 +166,7 @@ class _Making:
         stale = self._not_current() | failed
         # what is left to be proven is reused by its build, which has the files of a mirror there that its proofs read
         wanted = [slot for slot in slots if slot in stale or slot in left]
-        judged = spec.proofs is not None and bool(wanted or left or unevaluated([spec], self._recorded))
+        judged = spec.checks and bool(wanted or left or unevaluated([spec], self._recorded))
         current = not wanted and not judged
         for attendant in attendants:
             attendant.before(spec, self._partitions, current=current)
@@ -252,8 +252,8 @@ def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[Attendant]) -> dg.O
 def _judge_again(context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
     """Evaluate the checks that warned of what was removed, by remembered verdicts."""
     for (spec, name), before in Recorded(context.instance).evaluations(specs).items():
-        if name != _CHECK or before is None or before.passed or before.blocks or spec.proofs is None:
+        if name != _CHECK or before is None or before.passed or before.blocks or not spec.checks:
             continue
-        for found, finding in spec.proofs.examine(store, []):
+        for found, finding in spec.examine(store, []):
             if found == _CHECK:
                 log_evaluation(context, check_evaluation(spec, store, name, finding))

@@ -62,8 +62,8 @@ class Recorded:
         checks = {
             dg.AssetCheckKey(asset_key(spec), proof.name): (spec, proof.name)
             for spec in specs
-            if spec.proofs is not None
-            for proof in spec.proofs.proofs
+            if spec.checks
+            for proof in spec.checks
         }
         found: dict[tuple[ArtifactSpec, str], Evaluation | None] = dict.fromkeys(checks.values())
         if not checks:

@@ -109,7 +109,7 @@ class Changed:
             try:
                 if ancestors([spec]) & left or to_build(spec, self.store, spec.slots(self.store)):
                     left.add(spec)
-                elif spec.proofs is not None and spec.kept:
+                elif spec.checks and spec.kept:
                     yield spec
             except DataprepError:
                 left.add(spec)
