@@ -161,7 +161,7 @@ def failure_of(outcome: dg.ExecuteInProcessResult) -> str:
 def evaluated(specs: Iterable[ArtifactSpec], storage: StorageResource) -> Iterator[dg.AssetCheckEvaluation]:
     """All checks of artifacts on what there is now, as a run of the checks alone evaluates them, without the run."""
     for spec in specs:
-        if spec.proofs is not None:
+        if spec.checks:
             store = spec.declaration.store(storage)
             for name, finding in findings(spec, store, spec.slots(store), again=True).items():
                 yield check_evaluation(spec, store, name, finding)

@@ -8,8 +8,8 @@ Entry point: `data_card_spec`, one line of a wing's `component.py`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
@@ -27,12 +27,14 @@ from dataprep_assets.graph.card_contents import (
     SplitCounts,
     gathered,
 )
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.graph.finding import Finding, verdict
 from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Shown
-from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -86,7 +88,7 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
         recipes=lambda store, _: [_recipe(gathered(subject, store))],
         build=lambda request: [_build(subject, request.store)],
         metadata=_metadata,
-        proofs=Proofs(proofs=_PROOFS, examine=_examined(subject)),
+        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_opened, subject)),),
     )
 
 
@@ -185,31 +187,40 @@ def _metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     }
 
 
-_PROOFS = (Proof("card_matches_receipts", "Counts, digests and lineage of the card are those of the receipts now."),)
+@dataclass(frozen=True)
+class _OpenedCard:
+    """A card to check: its folder, its receipt, and what the receipts of the dataset say now."""
+
+    directory: Path
+    receipt: Receipt
+    card: Card
 
 
-def _examined(subject: CardSubject) -> Callable[[ArtifactStore, Sequence[str]], Iterator[tuple[str, Finding]]]:
-    def examine(store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-        artifact = subject.declaration.artifact(DATA_CARD)
-        directory, receipt = store.local(artifact), store.require(artifact)
-        yield "card_matches_receipts", card_matches_receipts(directory, gathered(subject, store), receipt)
-
-    return examine
+def _opened(subject: CardSubject, store: ArtifactStore, _: Sequence[str]) -> _OpenedCard:
+    artifact = subject.declaration.artifact(DATA_CARD)
+    return _OpenedCard(store.local(artifact), store.require(artifact), gathered(subject, store))
 
 
-@judged
-def card_matches_receipts(directory: Path, card: Card, receipt: Receipt) -> Finding:
-    """Every line of the two files in `directory` equals what the receipts, gathered into `card`, say now, and so do the
-    counts in the card's own `receipt`."""
-    wanted = card_files(card)
+def _card_matches_receipts(opened: _OpenedCard) -> Finding:
+    """Every line of the two files, and the counts in the card's own receipt, are what the receipts say now."""
+    sensitive, wanted = opened.card.sensitive, card_files(opened.card)
     lines = sum(len(data.splitlines()) for data in wanted.values())
-    same = CardFacts.of(receipt) == _facts(card)
+    same = CardFacts.of(opened.receipt) == _facts(opened.card)
     counted = [] if same else ["its own receipt: its counts are not those of the other receipts"]
     return verdict(
-        [*(d for name, data in wanted.items() for d in _differing(directory / name, data, card.sensitive)), *counted],
+        [*(d for name, data in wanted.items() for d in _differing(opened.directory / name, data, sensitive)), *counted],
         f"{lines:,} lines are what the receipts say.",
         _TODO,
     )
+
+
+_CHECKS = (
+    Check(
+        "card_matches_receipts",
+        "Counts, digests and lineage of the card are those of the receipts now.",
+        _card_matches_receipts,
+    ),
+)
 
 
 def _differing(path: Path, wanted: bytes, sensitive: bool) -> Iterator[str]:

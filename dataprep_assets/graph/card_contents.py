@@ -261,9 +261,9 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
 
 def _again(declaration: DatasetDeclaration, receipts: Receipts) -> Again | None:
     found = [
-        counted_again(every, spec.proofs.documents, declaration.prove.level)
+        counted_again(every, spec.documents, declaration.prove.level)
         for spec, every in receipts.items()
-        if spec.proofs is not None and spec.proofs.documents is not None
+        if spec.documents is not None
     ]
     if not found:
         return None
@@ -350,11 +350,11 @@ def _checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
     """The checks of all artifacts; a check with the same name in several splits is listed once."""
     seen: set[tuple[str, str]] = set()
     for spec in specs:
-        for proof in spec.proofs.proofs if spec.proofs is not None else ():
+        for proof in spec.checks:
             if (spec.name, proof.name) not in seen:
                 seen.add((spec.name, proof.name))
                 yield CardCheck(
-                    artifact=spec.name, name=proof.name, description=proof.description, blocking=proof.blocking
+                    artifact=spec.name, name=proof.name, description=proof.sentence, blocking=proof.blocking
                 )
 
 

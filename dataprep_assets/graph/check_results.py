@@ -9,11 +9,13 @@ Entry points: `known_results`, `check_facts`, `results`, `oldest`; `subject_of`,
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.decide import CheckFacts
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import ArtifactSpec, Proof
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.verdicts import (
     Record,
     Verdict,
@@ -35,7 +37,7 @@ NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}  # in the 
 
 def known_results(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> dict[str | None, Verdict]:
     """The results on the given partitions that hold now, and under `None` those on the artifact as a whole."""
-    checks = _checks(spec)
+    checks = spec.checks
     found: dict[str | None, Verdict] = {}
     if spec.partitions is not None:
         artifacts = {slot: spec.located(store, slot) for slot in slots if slot is not None}
@@ -60,7 +62,7 @@ def check_facts(
     Of a partitioned artifact, `None` has the checks that judge all partitions together; what fails of them is a fact of
     each partition, because any may be the reason.
     """
-    checks = _checks(spec)
+    checks = spec.checks
     if not checks or not spec.kept:
         return {}
     facts = {slot: _facts(verdict, checks) for slot, verdict in known_results(spec, store, slots).items()}
@@ -79,7 +81,7 @@ def check_facts(
     return {**{slot: {**of(slot, of_each), **failed} for slot in slots}, None: whole}
 
 
-def _facts(verdict: Verdict, checks: Sequence[Proof]) -> dict[str, CheckFacts]:
+def _facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, CheckFacts]:
     blocking = {check.name for check in checks if check.blocking}
     return {
         name: CheckFacts(
@@ -107,7 +109,7 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | N
 
     A check without a result on one of the partitions did not.
     """
-    checks, accept = _checks(spec), spec.declaration.accept
+    checks, accept = spec.checks, spec.declaration.accept
     try:
         facts = check_facts(spec, store, spec.slots(store))
     except DataprepError:  # not planned
@@ -166,13 +168,9 @@ def keep(
             return
     except DataprepError:
         return
-    checks = [check for check in _checks(spec) if check.name not in alone]
+    checks = [check for check in spec.checks if check.name not in alone]
     if checks and findings.keys() >= {check.name for check in checks}:  # not a check that is evaluated alone
         write_record(_path(spec, store), before, findings, checks)
-
-
-def _checks(spec: ArtifactSpec) -> Sequence[Proof]:
-    return () if spec.proofs is None else spec.proofs.proofs
 
 
 def _declared(spec: ArtifactSpec) -> str:

@@ -1,12 +1,14 @@
-"""The proof of every artifact of a sensitive dataset: only the owner can read its files on this machine.
+"""The check of every artifact of a sensitive dataset: only the owner can read its files on this machine.
 
 `ArtifactSpec` adds it automatically. It examines current file modes, so its verdicts are never remembered.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.finding import Finding, Row, judged
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -14,11 +16,8 @@ from dataprep_assets.integrity.copies import FETCHED
 from dataprep_assets.plural import count_of
 from dataprep_assets.stores.private import OTHERS, open_to_others, within_closed_folder
 
-CLOSED_TO_OTHERS = "closed_to_others"
-DESCRIPTION = (
-    "Folders of the dataset on this machine are 0700 and files 0600 (0400 where read-only): artifacts, copies, spools, "
-    "staging and quarantine; and Dagster's own folder is closed."
-)
+_Closed = tuple[Iterable[Path], str | None]
+"""Folders that must be closed, and DAGSTER_HOME if it is set."""
 _HOLDS_RUNS = ("storage", "history", "runs", "event_logs", "schedules")
 """Entries of DAGSTER_HOME that show that it holds runs: a folder that has only settings does no harm."""
 
@@ -27,6 +26,21 @@ def places_of(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifact] 
     """The local folders that hold these artifacts or copies of them; by default those of the whole dataset."""
     names = [str(artifact) for artifact in artifacts] or [dataset]
     return [place for name in names for place in (store.root / name, store.root / FETCHED / name) if place.exists()]
+
+
+def closed_files(dataset: str, located: Callable[[ArtifactStore, str | None], Artifact]) -> WholeChecks[_Closed]:
+    """The check of an artifact of a sensitive dataset.
+
+    Args:
+        dataset: The dataset's name.
+        located: Returns the artifact of a partition. Without partitions, the whole dataset is examined: staging, spools
+            and verdicts of every other artifact.
+    """
+
+    def open(store: ArtifactStore, partitions: Sequence[str]) -> _Closed:
+        return places_of(store, dataset, [located(store, one) for one in partitions]), os.environ.get("DAGSTER_HOME")
+
+    return WholeChecks(checks=(CLOSED_TO_OTHERS,), open=open)
 
 
 @judged
@@ -73,3 +87,11 @@ def _remedy(row: Row) -> str:
     # closing Dagster's folder closes what is in it, and only the folder was examined
     recursive = "" if row["folder"] == os.environ.get("DAGSTER_HOME") else "-R "
     return f"chmod {recursive}go-rwx {row['folder']}"
+
+
+CLOSED_TO_OTHERS: Check[_Closed] = Check(
+    "closed_to_others",
+    "Folders of the dataset on this machine are 0700 and files 0600 (0400 where read-only): artifacts, copies, spools, "
+    "staging and quarantine; and Dagster's own folder is closed.",
+    lambda closed: closed_to_others(*closed),
+)

@@ -102,7 +102,7 @@ class Dataset(ABC):
         """Raise ConfigError if `accept` names a check that does more than warn."""
         if not self.declaration.accept:
             return
-        proofs = [proof for spec in self.specs if spec.proofs is not None for proof in spec.proofs.proofs]
+        proofs = [proof for spec in self.specs for proof in spec.checks]
         warning = sorted({proof.name for proof in proofs if not proof.blocking})
         for name in self.declaration.accept:
             if name not in warning:

@@ -5,17 +5,17 @@ artifacts (`status`) and what is swept all follow from its list of specs. A wing
 spec is written beside the build function that it names. Nothing here imports Dagster.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Literal
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.asset_path import AssetPath, asset_path
-from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, closed_to_others, places_of
-from dataprep_assets.graph.closed_files import DESCRIPTION as CLOSED_DESCRIPTION
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import CheckGroup, PartitionChecks
+from dataprep_assets.graph.closed_files import closed_files
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.losses import Loss, no_losses
@@ -115,24 +115,7 @@ class BuildRequest:
     warn: Callable[[str], None] = field(default=lambda _: None)
 
 
-@dataclass(frozen=True)
-class Proof:
-    """One proof of an artifact, an asset check in the UI.
-
-    `version` is increased when the proof becomes stricter or is corrected: remembered verdicts of older versions no
-    longer count. A proof that is not `blocking` is reported without stopping what is downstream. One that `samples`
-    looks at some documents, or, with `every_document`, at all. `limit` is the declared number that it judges by: a
-    verdict by another one does not count.
-    """
-
-    name: str
-    description: str
-    blocking: bool = True
-    version: int = 1
-    samples: bool = False
-    every_document: bool = False
-    limit: float | None = None
-
+Proof = Check[Any]
 
 Examine = Callable[[ArtifactStore, Sequence[str]], Iterator[tuple[str, Finding]]]
 """Examines the run's partitions (empty: unpartitioned) in a store; yields the name and finding of each proof."""
@@ -145,7 +128,7 @@ class Proofs:
     `documents` counts, from a receipt, the documents of which those that sample make some again; None if none do.
     """
 
-    proofs: tuple[Proof, ...]
+    proofs: tuple[Check[Any], ...]
     examine: Examine
     documents: Callable[[Receipt], int] | None = None
 
@@ -187,7 +170,7 @@ class ArtifactSpec:
         build: Makes what the request names, or reuses it if it is current; yields each outcome as it is known.
         recipes: Returns the present recipe of each of the given partitions (None for an unpartitioned artifact). Called
             only when the inputs are there.
-        proofs: Its asset checks; `closed_files` adds one if the dataset is sensitive.
+        check_groups: Its asset checks, by the subject that they share.
         partitions: Its partitions; None for an unpartitioned artifact.
         plans: Dynamic partitions that it plans: they are registered when it is built.
         pool: Dagster's concurrency pool.
@@ -224,6 +207,7 @@ class ArtifactSpec:
     split: str | None = None
     inputs: tuple["ArtifactSpec | OtherDataset | OtherAsset", ...] = ()
     proofs: Proofs | None = None
+    check_groups: tuple[CheckGroup, ...] = ()
     partitions: Partitions | None = None
     plans: tuple[Partitions, ...] = ()
     pool: Literal["network", "cpu"] | None = None
@@ -245,31 +229,32 @@ class ArtifactSpec:
     records_source: bool = False
     watch: SourceWatch | None = None
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _groups(self) -> tuple[CheckGroup, ...]:
         # added here, because no artifact of a sensitive dataset may be without it
-        if self.declaration.sensitive and self.kept:
-            object.__setattr__(self, "proofs", self._with_closed_files())
+        closed = self.declaration.sensitive and self.kept
+        return (*([closed_files(self.declaration.dataset, self.located)] if closed else []), *self.check_groups)
 
-    def _with_closed_files(self) -> Proofs:
-        """Its proofs, and the proof that only the owner can read its files on this machine."""
-        closed = Proof(CLOSED_TO_OTHERS, CLOSED_DESCRIPTION)
-        if self.proofs is None:
-            return Proofs(proofs=(closed,), examine=partial(self._examine, None))
-        # a copy that `dataclasses.replace` made of a spec has it already
-        if any(proof.name == CLOSED_TO_OTHERS for proof in self.proofs.proofs):
-            return self.proofs
-        examine = partial(self._examine, self.proofs.examine)
-        return replace(self.proofs, proofs=(*self.proofs.proofs, closed), examine=examine)
+    @cached_property
+    def checks(self) -> tuple[Check[Any], ...]:
+        """Its asset checks. Those of a sensitive dataset include that only the owner can read its files."""
+        of_proofs = () if self.proofs is None else self.proofs.proofs
+        return (*of_proofs, *(check for group in self._groups for check in group.checks))
 
-    def _examine(
-        self, others: Examine | None, store: ArtifactStore, partitions: Sequence[str]
-    ) -> Iterator[tuple[str, Finding]]:
-        # with an unpartitioned artifact the whole dataset: staging, spools and verdicts of every other artifact
-        examined = [self.located(store, partition) for partition in partitions]
-        places = places_of(store, self.declaration.dataset, examined)
-        yield CLOSED_TO_OTHERS, closed_to_others(places, os.environ.get("DAGSTER_HOME"))
-        if others is not None:
-            yield from others(store, partitions)
+    def examine(self, store: ArtifactStore, partitions: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+        """Examine the given partitions (none: unpartitioned) in a store; yields name and finding of each check."""
+        for group in self._groups:
+            yield from group.examine(self, store, partitions)
+        if self.proofs is not None:
+            yield from self.proofs.examine(store, partitions)
+
+    @property
+    def documents(self) -> Callable[[Receipt], int] | None:
+        """Counts, from a receipt, the documents of which checks that sample make some again; None if none do."""
+        if self.proofs is not None:
+            return self.proofs.documents
+        groups = (group for group in self.check_groups if isinstance(group, PartitionChecks))
+        return next((group.documents for group in groups if group.documents is not None), None)
 
     @property
     def path(self) -> AssetPath:
@@ -282,9 +267,8 @@ class ArtifactSpec:
         return self.partitions.noun if self.partitions is not None else "artifact"
 
     def blocks(self, check: str) -> bool | None:
-        """Whether its proof of this name blocks what is made of it; None if it has no such proof."""
-        proofs = self.proofs.proofs if self.proofs is not None else ()
-        return next((proof.blocking for proof in proofs if proof.name == check), None)
+        """Whether its check of this name blocks what is made of it; None if it has no such check."""
+        return next((one.blocking for one in self.checks if one.name == check), None)
 
     def slots(self, store: ArtifactStore) -> Sequence[str | None]:
         """The partitions that it should have, or one None; raises MissingArtifactError if they are not planned yet."""

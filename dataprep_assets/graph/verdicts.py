@@ -5,22 +5,23 @@ was examined and the version of each proof. So after a run that touched a few pa
 those whose content and proofs are unchanged need not be read again. The verdicts are a cache: deleting them only costs
 time. Those on an artifact as a whole are written by `check_results`.
 
-Entry points: `of_all_partitions`; `prove_all`, `proven`; `remember`, `of_slots`.
+Entry points: `of_all_partitions`; `find_in_workers`, `proven`; `remember`, `of_slots`.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired, Protocol, TypeVar
+from typing import Any, NotRequired, TypeVar
 
 from typing_extensions import TypedDict  # pydantic takes no other below Python 3.12
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets.graph.check import Check, Checkable
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import OtherDataset, Proof
+from dataprep_assets.graph.spec import OtherDataset
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
@@ -65,34 +66,27 @@ class Record(TypedDict):
     artifacts: NotRequired[list[tuple[str, str | None]]]
 
 
-class CheckSubject(Protocol):
-    """What the proofs of a partition are called with; it knows its artifact."""
-
-    @property
-    def artifact(self) -> Artifact: ...
+T = TypeVar("T", bound=Checkable)
 
 
-S = TypeVar("S", bound=CheckSubject)
-
-
-def prove_all(
-    subjects: Iterable[S],
-    prove: Callable[[S], dict[str, Finding]],
+def find_in_workers(
+    partitions: Iterable[T],
+    find: Callable[[T], dict[str, Finding]],
     workers: int,
     *,
     engine: TaskEngine = ON_PROCESSES,
     prepare: Callable[[], object] | None = None,
 ) -> Verdicts:
-    """Run `prove` on each subject in parallel; yields each partition with its findings when it is done.
+    """Run `find` on each partition in parallel; yields each with its findings when it is done.
 
     Args:
-        subjects: One for each partition; pickled into the workers.
-        prove: Must be picklable; raises only for bugs, which are raised again here.
+        partitions: Pickled into the workers.
+        find: Must be picklable; raises only for bugs, which are raised again here.
         workers: Largest number of workers.
         engine: Who does the work.
         prepare: As for `WorkerPool`.
     """
-    tasks = [Task(TaskId(subject.artifact.partition or "", "proofs"), prove, (subject,)) for subject in subjects]
+    tasks = [Task(TaskId(one.artifact.partition or "", "checks"), find, (one,)) for one in partitions]
     if not tasks:
         return
     with engine.open(min(workers, len(tasks)), prepare) as pool:
@@ -108,7 +102,7 @@ def prove_all(
 def proven(
     artifact: Artifact,
     store: ArtifactStore,
-    proofs: Iterable[Proof],
+    proofs: Iterable[Check[Any]],
     prove: Callable[[Path, Receipt], dict[str, Finding]],
 ) -> dict[str, Finding]:
     """The findings of `prove` on an artifact's directory and receipt. If these cannot be read, all of `proofs` fail."""
@@ -121,7 +115,7 @@ def proven(
 
 def of_all_partitions(
     store: ArtifactStore,
-    proofs: Sequence[Proof],
+    proofs: Sequence[Check[Any]],
     partitions: Sequence[str],
     examined: Sequence[str],
     *,
@@ -230,7 +224,7 @@ def remember(
     store: ArtifactStore,
     version: str | None,
     findings: Mapping[str, Finding],
-    proofs: Iterable[Proof],
+    proofs: Iterable[Check[Any]],
 ) -> bool:
     """Keep the verdicts on a partition, each with the version of its proof.
 
@@ -251,7 +245,7 @@ def remember(
 
 
 def write_record(
-    path: Path, record: Mapping[str, Any], findings: Mapping[str, Finding], proofs: Iterable[Proof]
+    path: Path, record: Mapping[str, Any], findings: Mapping[str, Finding], proofs: Iterable[Check[Any]]
 ) -> None:
     kept: dict[str, KeptFinding] = {
         proof.name: {
@@ -285,7 +279,7 @@ def _failed_in(record: Mapping[str, Any]) -> list[str]:
 
 
 def of_slots(
-    artifacts: Mapping[str, Artifact], store: ArtifactStore, proofs: Sequence[Proof], *, some: bool = False
+    artifacts: Mapping[str, Artifact], store: ArtifactStore, proofs: Sequence[Check[Any]], *, some: bool = False
 ) -> dict[str, Verdict]:
     """The verdicts on partitions that hold for their present receipts; with `some`, of any of the proofs."""
     found: dict[str, Verdict] = {}
@@ -306,7 +300,7 @@ def verdict_in(
     value: Record,
     artifacts: Sequence[Artifact],
     store: ArtifactStore,
-    proofs: Iterable[Proof],
+    proofs: Iterable[Check[Any]],
     *,
     some: bool,
     version: str | None,

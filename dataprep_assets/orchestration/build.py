@@ -244,8 +244,8 @@ def _judge_again(context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], 
     """Evaluate the checks that warned of what was removed, by remembered verdicts."""
     for spec in specs:
         before = Recorded(context.instance).evaluations(spec).get(_CHECK)
-        if before is None or before.passed or before.blocks or spec.proofs is None:
+        if before is None or before.passed or before.blocks or not spec.checks:
             continue
-        for found, finding in spec.proofs.examine(store, []):
+        for found, finding in spec.examine(store, []):
             if found == _CHECK:
                 log_evaluation(context, check_evaluation(spec, store, found, finding))

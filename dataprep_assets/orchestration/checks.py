@@ -33,11 +33,10 @@ def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
 
     They run in one step, because they read the same files; each can still be executed alone.
     """
-    key, proofs = asset_key(spec), spec.proofs
-    assert proofs is not None
+    key = asset_key(spec)
     specs = [
-        dg.AssetCheckSpec(proof.name, asset=key, description=proof.description, blocking=proof.blocking)
-        for proof in proofs.proofs
+        dg.AssetCheckSpec(check.name, asset=key, description=check.sentence, blocking=check.blocking)
+        for check in spec.checks
     ]
 
     @dg.multi_asset_check(name="__".join([*key.path, "checks"]), specs=specs, can_subset=True)
@@ -110,15 +109,13 @@ def findings(
 
 def _unreadable(spec: ArtifactSpec, error: DataprepError) -> dict[str, Finding]:
     """The findings if what the proofs need cannot be read (a damaged receipt, a missing shard): a verdict, too."""
-    assert spec.proofs is not None
-    return {proof.name: Finding(passed=False, summary=str(error)) for proof in spec.proofs.proofs}
+    return {check.name: Finding(passed=False, summary=str(error)) for check in spec.checks}
 
 
 def _proven(spec: ArtifactSpec, store: ArtifactStore, left: Sequence[str | None]) -> Iterator[tuple[str, Finding]]:
     """The finding of every proof; what is not `left` to be proven is as remembered."""
-    assert spec.proofs is not None
     if left or spec.partitions is not None:
-        yield from spec.proofs.examine(store, [slot for slot in left if slot is not None])
+        yield from spec.examine(store, [slot for slot in left if slot is not None])
         return
     for name, finding in known_results(spec, store, [None])[None].findings.items():
         yield name, replace(finding, facts={"examined": "before"})

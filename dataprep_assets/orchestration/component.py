@@ -64,7 +64,7 @@ def definitions_of(specs: Sequence[ArtifactSpec], tags: Mapping[str, str] = Mapp
     made, policy = products(specs), policy_of(specs[0].declaration.automation)
     definitions = dg.Definitions(
         assets=[asset_of(spec, tags, policy if spec in made else None) for spec in specs],
-        asset_checks=[checks_of(spec) for spec in specs if spec.proofs is not None],
+        asset_checks=[checks_of(spec) for spec in specs if spec.checks],
         jobs=[job],
     )
     return dg.Definitions.merge(definitions, automation_of(specs, job))

@@ -81,8 +81,8 @@ def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reus
     shown = receipt_metadata(receipt, location, reused)
     if (rows := spec.rows(receipt)) is not None:
         shown["dagster/row_count" if spec.partitions is None else "dagster/partition_row_count"] = rows
-    if spec.proofs is not None and spec.proofs.documents is not None:
-        shown["proof"] = str(counted_again([receipt], spec.proofs.documents, spec.declaration.prove.level))
+    if spec.documents is not None:
+        shown["proof"] = str(counted_again([receipt], spec.documents, spec.declaration.prove.level))
     return rendered_entries(spec, shown | dict(spec.metadata(store, receipt)))
 
 

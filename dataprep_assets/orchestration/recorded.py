@@ -37,8 +37,7 @@ class Recorded:
 
     def evaluations(self, spec: ArtifactSpec) -> Mapping[str, Evaluation | None]:
         """The latest evaluation of each check of an artifact; None for one whose latest execution has no result."""
-        proofs = () if spec.proofs is None else spec.proofs.proofs
-        checks = {dg.AssetCheckKey(asset_key(spec), proof.name): proof.name for proof in proofs}
+        checks = {dg.AssetCheckKey(asset_key(spec), proof.name): proof.name for proof in spec.checks}
         found: dict[str, Evaluation | None] = dict.fromkeys(checks.values())
         if not checks:
             return found

@@ -8,12 +8,13 @@ Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from dataprep_assets import components
 from dataprep_assets.declarations import declarations_of
-from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, DESCRIPTION
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.spec import Proof
 from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK
 from dataprep_assets.pipelines.corpus.duplicates_proofs import DUPLICATES_PROOFS
 from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_PROOFS
@@ -181,7 +182,7 @@ REMEDIES = (
     ),
 )
 """Names of checks, joined by blanks → what to do when one of them is red."""
-_Rows = tuple[Proof, ...]
+_Rows = tuple[Check[Any], ...]
 
 
 def page() -> str:
@@ -200,7 +201,7 @@ def page() -> str:
         lines += _table({name: rows for name, rows in artifacts.items() if (name, rows) in fresh})
     lines += [
         "",
-        f"A `sensitive` dataset also has `{CLOSED_TO_OTHERS}`, which blocks: {DESCRIPTION} "
+        f"A `sensitive` dataset also has `{CLOSED_TO_OTHERS.name}`, which blocks: {CLOSED_TO_OTHERS.sentence} "
         "Red: run the `chmod` that it names.",
     ]
     return "\n".join(lines) + "\n"
@@ -218,8 +219,8 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     found: dict[str, dict[str, _Rows]] = {name: {} for name in ordered}
     for component in samples():
         for spec in component.specs:
-            if spec.proofs is not None and spec.proofs.proofs:
-                found[component.component].setdefault(f"`{spec.name}`", spec.proofs.proofs)
+            if spec.checks and spec.checks:
+                found[component.component].setdefault(f"`{spec.name}`", spec.checks)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
     found["TokenizedCorpus"]["`token_bins` where `document.id_field` is declared"] = (DOCUMENT_IDS_UNIQUE,)
     alike: dict[str, _Rows] = {
@@ -245,7 +246,7 @@ def _table(artifacts: dict[str, _Rows]) -> Iterator[str]:
     """A line for each check; artifacts with the same checks share their lines."""
     by_rows: dict[tuple[tuple[str, str, bool], ...], list[str]] = {}
     for name, rows in artifacts.items():
-        by_rows.setdefault(tuple((p.name, p.description, p.blocking) for p in rows), []).append(name)
+        by_rows.setdefault(tuple((p.name, p.sentence, p.blocking) for p in rows), []).append(name)
     for rows_of, sharing in by_rows.items():
         who = ", ".join(sharing)
         for name, description, blocking in rows_of:

@@ -114,8 +114,7 @@ def leaves(value: Any, path: Keys = (), *, flags: bool = False) -> Iterator[tupl
 
 def failed(spec: ArtifactSpec, store: ArtifactStore) -> set[str]:
     """The blocking proofs that fail."""
-    assert spec.proofs is not None
-    blocking = {proof.name for proof in spec.proofs.proofs if proof.blocking}
+    blocking = {proof.name for proof in spec.checks if proof.blocking}
     slots = [slot for slot in spec.slots(store) if slot is not None]
-    found = dict(spec.proofs.examine(store, slots))
+    found = dict(spec.examine(store, slots))
     return {name for name, finding in found.items() if name in blocking and not finding.passed and not finding.warning}

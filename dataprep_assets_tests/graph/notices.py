@@ -4,21 +4,23 @@ Real specs, recipes, proofs and files; what a notice says stands in a file besid
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import SourceError
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import Check, OpenedArtifact
+from dataprep_assets.graph.check_groups import PartitionChecks
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Table
 from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
@@ -112,42 +114,45 @@ def _build_board(declaration: Notices, request: BuildRequest) -> list[Outcome]:
     return [Outcome.of(*ensure(_board_recipe(declaration, store), store, write))]
 
 
-NOTICE_PROOFS = (
-    Proof("has_words", "A notice says something."),
-    Proof("is_polite", "A notice does not shout.", blocking=False),
+@dataclass(frozen=True)
+class OpenedNotice(OpenedArtifact):
+    """What the checks look at."""
+
+    @cached_property
+    def text(self) -> str:
+        return (self.directory / "notice.txt").read_text()
+
+
+def _has_words(notice: OpenedNotice) -> Finding:
+    """An empty one is a failure, one of a single blank a warning."""
+    words = notice.text.split()
+    return Finding(passed=bool(words), summary=f"{len(words)} words", warning=notice.text == " ")
+
+
+def _is_polite(notice: OpenedNotice) -> Finding:
+    shouted = notice.text.isupper()
+    return Finding(passed=not shouted, summary="shouted" if shouted else "not shouted")
+
+
+NOTICE_CHECKS = (
+    Check("has_words", "A notice says something.", _has_words),
+    Check("is_polite", "A notice does not shout.", _is_polite, blocking=False),
 )
 
 
-def judged_notice(store: ArtifactStore, declaration: Notices, partition: str) -> dict[str, Finding]:
-    """What the proofs find in one notice: an empty one is a failure, one of a single blank a warning."""
-    text = (store.local(declaration.artifact("notices", partition)) / "notice.txt").read_text()
-    return {
-        "has_words": Finding(passed=bool(text.split()), summary=f"{len(text.split())} words", warning=text == " "),
-        "is_polite": Finding(passed=not text.isupper(), summary="not shouted" if not text.isupper() else "shouted"),
-    }
+def opened_notices(declaration: Notices, store: ArtifactStore, partitions: Sequence[str]) -> list[OpenedNotice]:
+    """Some notices, to be examined."""
+    return [OpenedNotice(declaration.artifact("notices", partition), store) for partition in partitions]
 
 
-def examine_notices(
-    declaration: Notices, proofs: Sequence[Proof], store: ArtifactStore, examined: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    """The findings of all notices after a run over some."""
-
-    def prove(partitions: Sequence[str]) -> Verdicts:
-        for partition in partitions:
-            yield partition, judged_notice(store, declaration, partition)
-
-    yield from of_all_partitions(
-        store,
-        proofs,
-        KEYS,
-        examined,
-        artifact=lambda partition: declaration.artifact("notices", partition),
-        prove=prove,
-        noun="notice",
-    )
+def notice_checks(
+    declaration: Notices, checks: tuple[Check[OpenedNotice], ...] = NOTICE_CHECKS
+) -> PartitionChecks[OpenedNotice, OpenedNotice]:
+    """The checks of notices."""
+    return PartitionChecks(checks=checks, planned=partial(opened_notices, declaration))
 
 
-def notices_specs(declaration: Notices, proofs: tuple[Proof, ...] = NOTICE_PROOFS) -> list[ArtifactSpec]:
+def notices_specs(declaration: Notices, checks: tuple[Check[OpenedNotice], ...] = NOTICE_CHECKS) -> list[ArtifactSpec]:
     """The graph of such a dataset: notices, the board, and a report without files."""
     partitions = Partitions.fixed(KEYS, "notice")
     notices = ArtifactSpec(
@@ -161,7 +166,7 @@ def notices_specs(declaration: Notices, proofs: tuple[Proof, ...] = NOTICE_PROOF
         watch=SourceWatch(identity=partial(_identity, declaration), changes=partial(_changes, declaration)),
         recipes=lambda _store, slots: [notice_recipe(declaration, slot or "") for slot in slots],
         metadata=lambda _store, receipt: {"words": NoticeFacts.of(receipt).words, "kind": Markdown("*a notice*")},
-        proofs=Proofs(proofs=proofs, examine=partial(examine_notices, declaration, proofs)),
+        check_groups=(notice_checks(declaration, checks),),
     )
     board = ArtifactSpec(
         declaration=declaration,

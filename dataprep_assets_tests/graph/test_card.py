@@ -13,10 +13,12 @@ from dataprep_assets.formats import croissant
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.card import DATA_CARD, PAGE, CardFacts, data_card_spec
 from dataprep_assets.graph.card_contents import CardSource, CardSubject, SplitCounts, attributed
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.declaration import Attributed, CardDeclaration, Creator, DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import digest_value
@@ -38,7 +40,7 @@ class Letters:
         self.source = Attributed(license="CC-BY-4.0", homepage="https://example.org", citation="@misc{x}\n```")
 
     def letters(self) -> ArtifactSpec:
-        proof = Proof("is_read", "Somebody has read it.")
+        check = Check[None]("is_read", "Somebody has read it.", lambda _: Finding(passed=True, summary=""))
         return ArtifactSpec(
             declaration=self.declaration,
             name="letters",
@@ -47,7 +49,7 @@ class Letters:
             partitions=Partitions.fixed(["a", PATIENT], "letter"),
             build=lambda request: [],
             recipes=lambda store, slots: [],
-            proofs=Proofs(proofs=(proof,), examine=lambda store, names: iter(())),
+            check_groups=(WholeChecks(checks=(check,), open=lambda *_: None),),
         )
 
     @property
@@ -99,8 +101,7 @@ class Letters:
 
     def check(self) -> dict[str, Finding]:
         """What the card's proofs find."""
-        assert self.card.proofs is not None
-        return dict(self.card.proofs.examine(self.store, ()))
+        return dict(self.card.examine(self.store, ()))
 
 
 @pytest.fixture

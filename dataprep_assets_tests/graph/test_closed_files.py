@@ -6,13 +6,15 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.check_groups import PartitionChecks
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, closed_to_others, places_of
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.stores.private import are_private, closed_folder, open_to_others, private_files
 
@@ -121,15 +123,12 @@ def test_every_artifact_of_a_sensitive_dataset_has_the_check(tmp_path: Path) -> 
             recipes=lambda *_: (),
         )
 
-    assert spec(sensitive=False).proofs is None
-    proofs = spec(sensitive=True).proofs
-    assert proofs is not None
-    assert [(proof.name, proof.blocking) for proof in proofs.proofs] == [(CLOSED_TO_OTHERS, True)]
-    level = Proofs(proofs=(Proof("whole", "It is whole."),), examine=lambda *_: iter(()), documents=lambda _: 7)
-    proofs = replace(spec(sensitive=True), proofs=level).proofs
-    assert proofs is not None
-    assert [proof.name for proof in proofs.proofs] == ["whole", CLOSED_TO_OTHERS]
-    assert proofs.documents is level.documents, "the level of proof is told of sensitive datasets, too"
+    assert spec(sensitive=False).checks == ()
+    closed = spec(sensitive=True)
+    assert [(check.name, check.blocking) for check in closed.checks] == [("closed_to_others", True)]
+    group = PartitionChecks[Any, Any](checks=(), planned=lambda *_: (), documents=lambda _: 7)
+    assert replace(closed, check_groups=(group,)).checks == (CLOSED_TO_OTHERS,)
+    assert replace(closed, check_groups=(group,)).documents is group.documents, "the level is told here, too"
     (tmp_path / "d" / "letters").mkdir(parents=True)
-    ((name, finding),) = proofs.examine(LocalArtifacts(tmp_path), [])
-    assert (name, finding.passed) == (CLOSED_TO_OTHERS, False)
+    ((name, finding),) = closed.examine(LocalArtifacts(tmp_path), [])
+    assert (name, finding.passed) == ("closed_to_others", False)

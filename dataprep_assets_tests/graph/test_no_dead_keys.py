@@ -111,7 +111,7 @@ class Changed:
                     one.is_stale for one in decisions_of(spec, self.store, spec.slots(self.store)).values()
                 ):
                     left.add(spec)
-                elif spec.proofs is not None and spec.kept:
+                elif spec.checks and spec.kept:
                     yield spec
             except DataprepError:
                 left.add(spec)

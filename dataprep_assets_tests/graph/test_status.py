@@ -234,16 +234,14 @@ def test_what_failed_its_own_blocking_check_is_told_and_nothing_that_follows(cor
     """One shard by its verdict, one artifact without partitions by that on the whole; a warning is no reason."""
     (shards,) = [spec for spec in corpus.specs() if (spec.name, spec.split) == ("token_bins", "train")]
     (view,) = [spec for spec in corpus.specs() if spec.name == "nanogpt_bins"]
-    assert shards.proofs is not None
-    assert view.proofs is not None
     said = {
         proof.name: Finding(passed=proof.name not in ("round_trip", "eye_test"), summary="at row 3")
-        for proof in shards.proofs.proofs
+        for proof in shards.checks
     }
     shard, other = shards.located(corpus.store, "train-00001"), Finding(passed=False, summary="other")
     (version,) = corpus.store.receipt_versions([shard])
-    assert remember(shard, corpus.store, version, said, shards.proofs.proofs)
-    keep(view, corpus.store, subject_of(view, corpus.store), {proof.name: other for proof in view.proofs.proofs})
+    assert remember(shard, corpus.store, version, said, shards.checks)
+    keep(view, corpus.store, subject_of(view, corpus.store), {proof.name: other for proof in view.checks})
     assert [(one.name, one.kind, one.reason) for one in corpus.statuses()] == [
         ("sample_corpus/token_bins/train-00001", "check failed", "its blocking check round_trip failed: at row 3"),
         (

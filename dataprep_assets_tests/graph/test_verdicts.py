@@ -9,29 +9,30 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.check import Check, Checkable
+from dataprep_assets.graph.check_groups import WholeChecks, find_all
 from dataprep_assets.graph.check_results import known_results
 from dataprep_assets.graph.decide import CHECK_FAILED, Action
 from dataprep_assets.graph.declaration import ProvingDeclaration
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.graph.status import check_decisions
-from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, proven, remember, summarized
+from dataprep_assets.graph.verdicts import find_in_workers, of_all_partitions, remember, summarized
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
-from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.checks import findings
 from dataprep_assets_tests.graph.notices import (
     KEYS,
-    NOTICE_PROOFS,
+    NOTICE_CHECKS,
     Notices,
+    OpenedNotice,
     ensure_notice,
-    examine_notices,
-    judged_notice,
     notices_specs,
+    opened_notices,
     write_notices,
 )
 
-WORDS, POLITE = NOTICE_PROOFS
+WORDS, POLITE = NOTICE_CHECKS
 STRICTER = (replace(WORDS, version=2), POLITE)
 
 
@@ -50,10 +51,18 @@ def declaration(tmp_path: Path, store: LocalArtifacts) -> Notices:
 
 
 def found(
-    declaration: Notices, store: LocalArtifacts, examined: Sequence[str], proofs: Sequence[Proof] = NOTICE_PROOFS
+    declaration: Notices,
+    store: LocalArtifacts,
+    examined: Sequence[str],
+    checks: tuple[Check[OpenedNotice], ...] = NOTICE_CHECKS,
 ) -> dict[str, Finding]:
     """The findings after a run over some of the notices."""
-    return dict(examine_notices(declaration, proofs, store, examined))
+    return dict(notices_specs(declaration, checks)[0].examine(store, examined))
+
+
+def judged_notice(store: ArtifactStore, declaration: Notices, partition: str) -> dict[str, Finding]:
+    """What the checks find in one notice."""
+    return {check.name: check.find(*opened_notices(declaration, store, [partition])) for check in NOTICE_CHECKS}
 
 
 def to_check(spec: ArtifactSpec, store: LocalArtifacts, slots: Sequence[str | None]) -> list[str | None]:
@@ -188,7 +197,7 @@ def test_a_memory_that_cannot_be_read_counts_as_none(declaration: Notices, store
 
 def test_nothing_is_remembered_of_what_is_not_there(declaration: Notices, store: LocalArtifacts) -> None:
     artifact = Artifact(dataset="notices", name="notices", partition="n-9")
-    remember(artifact, store, None, judged_notice(store, declaration, "n-0"), NOTICE_PROOFS)
+    remember(artifact, store, None, judged_notice(store, declaration, "n-0"), NOTICE_CHECKS)
     assert list(store.root.rglob("n-9*")) == []
 
 
@@ -212,14 +221,14 @@ def test_a_verdict_on_what_another_run_replaced_meanwhile_does_not_stand(
 
     of_notice, examined = partial(declaration.artifact, "notices"), ["n-1", "n-2"]
     notices, *_ = notices_specs(declaration)
-    checks = dict(of_all_partitions(store, NOTICE_PROOFS, KEYS, examined, artifact=of_notice, prove=prove))
+    checks = dict(of_all_partitions(store, NOTICE_CHECKS, KEYS, examined, artifact=of_notice, prove=prove))
     assert checks["has_words"].summary == "1 shard passes: 2 not examined yet. For example n-2: 3 words"
     assert to_check(notices, store, KEYS) == ["n-0", "n-1"]
     found(declaration, store, ["n-1"])
     assert failed_checks(notices, store)["n-1"] == (Action.BUILD, ("has_words",))
     (declaration.folder / "n-1.txt").write_text("a word")
     ensure_notice(declaration, store, "n-1")
-    checks = dict(of_all_partitions(store, NOTICE_PROOFS, KEYS, ["n-1"], artifact=of_notice, prove=prove))
+    checks = dict(of_all_partitions(store, NOTICE_CHECKS, KEYS, ["n-1"], artifact=of_notice, prove=prove))
     assert checks["has_words"].facts["shards_examined"] == 0
     assert failed_checks(notices, store)["n-1"] == (Action.CHECK, ("has_words",)), "it has the content that failed"
 
@@ -229,14 +238,15 @@ def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_
 ) -> None:
     greeting = declaration.model_copy(update={"greeting": "Dear reader, "})
 
-    def examine(store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    def has_words(store: ArtifactStore) -> Finding:
         ensure_notice(greeting, store, "n-1")  # the other run, the first time
         list(made.build(BuildRequest(store=store)))
-        yield "has_words", Finding(passed=True, summary="words")
+        return Finding(passed=True, summary="words")
 
     _, made, _ = notices_specs(declaration)
     list(made.build(BuildRequest(store=store)))
-    board = replace(made, proofs=Proofs(proofs=(WORDS,), examine=examine))
+    checks = WholeChecks(checks=(replace(WORDS, function=has_words),), open=lambda store, _: store)
+    board = replace(made, check_groups=(checks,))
     findings(board, store, [None])
     assert to_check(board, store, [None]) == [None]
     findings(board, store, [None])
@@ -271,19 +281,19 @@ def test_warnings_alone_are_a_warning_and_one_failure_is_a_failure() -> None:
     assert not summarized(warned | {"c": finding(False)}, ["a"], 0).warning
 
 
-# --- proven, prove_all
+# --- find_all, find_in_workers
 
 
 def test_an_artifact_that_cannot_be_read_fails_every_proof(declaration: Notices, store: LocalArtifacts) -> None:
-    artifact = declaration.artifact("notices", "n-0")
-    prove = dict[str, Finding]
+    (notice,) = opened_notices(declaration, store, ["n-0"])
 
-    def look(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        return prove(has_words=Finding(passed=(directory / "notice.txt").exists(), summary=receipt.artifact))
+    def opened(partition: Checkable) -> OpenedNotice:
+        store.require(partition.artifact)
+        return OpenedNotice(partition.artifact, store)
 
-    assert proven(artifact, store, NOTICE_PROOFS, look)["has_words"].passed
-    (store.directory(artifact) / "receipt.json").write_text("{}")
-    refused = proven(artifact, store, NOTICE_PROOFS, look)
+    assert find_all(NOTICE_CHECKS, opened, None, notice)["has_words"].passed
+    (store.directory(notice.artifact) / "receipt.json").write_text("{}")
+    refused = find_all(NOTICE_CHECKS, opened, None, notice)
     assert refused.keys() == {"has_words", "is_polite"}
     assert not any(one.passed for one in refused.values())
     assert all("receipt.json" in one.summary for one in refused.values())
@@ -308,7 +318,7 @@ def is_even(subject: Number) -> dict[str, Finding]:
 
 
 def test_partitions_are_proven_in_worker_processes() -> None:
-    verdicts: Iterator[tuple[str, dict[str, Finding]]] = prove_all([Number(n) for n in range(4)], is_even, 2)
+    verdicts: Iterator[tuple[str, dict[str, Finding]]] = find_in_workers([Number(n) for n in range(4)], is_even, 2)
     assert {name: found["even"].passed for name, found in verdicts} == {
         "p-0": True,
         "p-1": False,
@@ -318,12 +328,12 @@ def test_partitions_are_proven_in_worker_processes() -> None:
 
 
 def test_a_bug_of_a_proof_is_raised_and_names_the_partition() -> None:
-    with pytest.raises(DataprepError, match=r"p-13 \(proofs\): ZeroDivisionError: 13"):
-        list(prove_all([Number(13)], is_even, 1))
+    with pytest.raises(DataprepError, match=r"p-13 \(checks\): ZeroDivisionError: 13"):
+        list(find_in_workers([Number(13)], is_even, 1))
 
 
 def test_without_partitions_there_is_nothing_to_prove() -> None:
-    assert list(prove_all([], is_even, 2)) == []
+    assert list(find_in_workers([], is_even, 2)) == []
 
 
 def test_the_runs_of_a_backfill_remember_what_was_said_of_the_others(
@@ -337,7 +347,7 @@ def test_the_runs_of_a_backfill_remember_what_was_said_of_the_others(
             yield partition, judged_notice(store, declaration, partition)
 
     def run(examined: Sequence[str]) -> dict[str, Finding]:
-        return dict(of_all_partitions(store, NOTICE_PROOFS, keys, examined, artifact=of_notice, prove=prove))
+        return dict(of_all_partitions(store, NOTICE_CHECKS, keys, examined, artifact=of_notice, prove=prove))
 
     keys = [f"n-{i:03}" for i in range(200)]
     for first in range(0, len(keys), 10):

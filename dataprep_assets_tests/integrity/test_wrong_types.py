@@ -60,7 +60,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Selected:
     corpus.write({"train/a.jsonl": texts[:8], "train/b.jsonl": [*texts[8:], texts[0]]})
     corpus.build()
     for spec in corpus.specs().values():
-        if spec.proofs is not None and all(corpus.store.intact(one) for one in _artifacts(spec, corpus.store)):
+        if spec.checks and all(corpus.store.intact(one) for one in _artifacts(spec, corpus.store)):
             findings(spec, corpus.store, spec.slots(corpus.store))
     return corpus
 

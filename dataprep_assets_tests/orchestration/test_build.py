@@ -10,10 +10,12 @@ import pytest
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.check_results import NotPassed, results
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
@@ -95,7 +97,7 @@ def read_by_another(board: NoticeBoard) -> dg.ExecuteInProcessResult:
 
     others = tuple(OtherDataset(dataset="notices", name=name) for name in ("notices", "board"))
     declared = DatasetDeclaration(dataset="readers")
-    reader = replace(board.specs[1], declaration=declared, kept=False, inputs=others, build=of_it, proofs=None)
+    reader = replace(board.specs[1], declaration=declared, kept=False, inputs=others, build=of_it, check_groups=())
     mine = dg.Definitions.merge(definitions_of([reader]), dg.Definitions(resources=resources_of(board.storage)))
     job = mine.resolve_job_def(job_name("readers"))
     return job.execute_in_process(instance=board.instance, raise_on_error=False, run_config=QUIET)
@@ -104,11 +106,9 @@ def read_by_another(board: NoticeBoard) -> dg.ExecuteInProcessResult:
 def test_what_failed_as_a_whole_holds_up_another_dataset(board: NoticeBoard) -> None:
     notices, whole, _ = board.specs
     signed = [False]
-    proofs = Proofs(
-        proofs=(Proof("is_signed", "It has a name."),),
-        examine=lambda store, _: iter([("is_signed", Finding(passed=signed[0], summary="looked at"))]),
-    )
-    checked = replace(board, specs=[notices, replace(whole, proofs=proofs)])
+    check = Check("is_signed", "It has a name.", lambda seen: Finding(passed=seen[0], summary="looked at"))
+    checks = WholeChecks(checks=(check,), open=lambda *_: signed)
+    checked = replace(board, specs=[notices, replace(whole, check_groups=(checks,))])
     assert not build(checked).success
     assert "notices/board: its blocking check is_signed failed" in failure_of(read_by_another(checked))
     signed[0] = True

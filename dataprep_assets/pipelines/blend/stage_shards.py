@@ -10,7 +10,7 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.proof_level import documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
-from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import find_in_workers, of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.blend_snapshot import readings, shard_fetches
@@ -107,7 +107,7 @@ def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[s
         plan.partitions,
         examined,
         artifact=partial(blend.artifact, made.name),
-        prove=lambda partitions: prove_all(
+        prove=lambda partitions: find_in_workers(
             made.shards(blend, store, plan, partitions),
             made.prove(blend),
             worker_count(blend.workers),

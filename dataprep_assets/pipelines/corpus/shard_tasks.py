@@ -10,7 +10,7 @@ from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import BuildRequest, Proof
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import Verdicts, find_in_workers, of_all_partitions
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
@@ -88,7 +88,7 @@ class ShardTasks(Generic[S]):
         def prove(wanted: Sequence[str]) -> Verdicts:
             fetch_again(corpus, manifest, wanted)
             shards = self.shards(corpus, store, manifest, wanted)
-            return prove_all(shards, self.prove, worker_count(corpus.workers), engine=corpus.engine)
+            return find_in_workers(shards, self.prove, worker_count(corpus.workers), engine=corpus.engine)
 
         return of_all_partitions(
             store,

@@ -21,7 +21,7 @@ from dataprep_assets.graph.finding import Finding, Row, judged, verdict
 from dataprep_assets.graph.proof_level import documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import Verdicts, find_in_workers, of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
@@ -241,7 +241,7 @@ def _examine(
             return ((shard.partition, prove(shard)) for shard in shards)
         workers = worker_count(corpus.workers)
         # workers are forks of a process that has loaded what they encode with
-        return prove_all(shards, prove, workers, engine=corpus.engine, prepare=partial(ready, plan))
+        return find_in_workers(shards, prove, workers, engine=corpus.engine, prepare=partial(ready, plan))
 
     for name, finding in of_all_partitions(
         store,

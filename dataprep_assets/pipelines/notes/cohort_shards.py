@@ -25,7 +25,7 @@ from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
-from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import find_in_workers, of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.packing.row_defects import find_row_defects
@@ -397,7 +397,7 @@ def _examine(
         notes.months.expected,
         examined,
         artifact=partial(notes.artifact, COHORT_SHARDS[format]),
-        prove=lambda months: prove_all(
+        prove=lambda months: find_in_workers(
             [cohorts[month] for month in months], prove_cohort_shards, workers, engine=notes.engine
         ),
         noun="cohort",

@@ -26,7 +26,7 @@ from dataprep_assets.graph.proof_level import documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
-from dataprep_assets.graph.verdicts import of_all_partitions, prove_all
+from dataprep_assets.graph.verdicts import find_in_workers, of_all_partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
@@ -251,7 +251,7 @@ def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[s
         notes.months.expected,
         examined,
         artifact=partial(notes.artifact, PACKED_COHORTS),
-        prove=lambda months: prove_all(
+        prove=lambda months: find_in_workers(
             [cohorts[month] for month in months], prove_cohort, worker_count(notes.workers), engine=notes.engine
         ),
         noun="cohort",

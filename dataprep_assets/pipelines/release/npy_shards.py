@@ -19,7 +19,7 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
-from dataprep_assets.graph.verdicts import of_all_partitions, prove_all, summarized
+from dataprep_assets.graph.verdicts import find_in_workers, of_all_partitions, summarized
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
@@ -170,7 +170,7 @@ def _examine(
         layout.partitions,
         examined,
         artifact=partial(shard_artifact, release),
-        prove=lambda partitions: prove_all(
+        prove=lambda partitions: find_in_workers(
             planned_shards(release, store, layout, partitions, workers=workers),
             prove_shard,
             workers,

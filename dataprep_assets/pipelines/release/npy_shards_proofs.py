@@ -85,7 +85,7 @@ SPLIT_PROOFS = (
 
 
 def prove_shard(shard: NpyShard) -> dict[str, Finding]:
-    """Every proof of one shard, for `prove_all`; a missing shard fails them all."""
+    """Every proof of one shard, for `find_in_workers`; a missing shard fails them all."""
     split, cut = shard.layout.find(shard.partition)
 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:

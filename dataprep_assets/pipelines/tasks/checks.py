@@ -7,22 +7,23 @@ of a row; if `sensitive`, no keys except the contract's.
 A fault that leaves the data usable as it is only warns: line ends, other keys, repeated ids, another number of rows,
 permissions of a file that this user may read. Everything else blocks.
 
-Entry points: `CHECKS`, `examine`, `check_task`.
+Entry points: `CHECKS`, `task_checks`, `check_task`.
 """
 
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pydantic_core import SchemaValidator, ValidationError
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import CheckedSpec, WholeChecks
 from dataprep_assets.graph.finding import Finding, Row, first_of, verdict
-from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.tasks.contract import ChoiceGroup, FileSpec, Split, value_at
@@ -35,17 +36,7 @@ from dataprep_assets.plural import count_of
 from dataprep_assets.stores.private import OTHERS
 
 FILES, ROWS, CONFLICT = "files_match_receipt", "rows_match_schema", "no_conflict"
-CHECKS = (
-    Proof(FILES, "Every required file is there, readable, and the copy or link that its migration made."),
-    Proof(ROWS, "Every line is one JSON object with the declared keys, types, labels and choices."),
-    Proof(CONFLICT, "No file in the new project would be overwritten, or was put there by somebody else."),
-)
-"""All checks of a task folder."""
-_REMEDIES: Mapping[str, str] = {
-    FILES: "Correct the file in the old project, or choose another version, and migrate again",
-    ROWS: "Correct the file in the old project, or choose another version, and migrate again",
-    CONFLICT: "Move the file away, or set `overwrite: true`, and migrate again",
-}
+_CORRECT = "Correct the file in the old project, or choose another version, and migrate again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +47,44 @@ class Fault:
     warns: bool = False
 
 
-def examine(
-    declaration: TaskMigrationDeclaration, every: Sequence[str], store: ArtifactStore, examined: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    """Yield the finding of each check over all task folders.
+@dataclass(frozen=True)
+class _TaskFolders:
+    """The task folders of a declaration: `every` partition, and those `examined` in this run.
 
-    `every` are all partitions, `examined` those of the run: one of these that was never migrated fails, and of others
-    only the migrated ones are examined.
+    One that is examined and was never migrated fails; of the others only migrated ones are looked at.
     """
-    chosen = [p for p in every if p in examined or _is_migrated(declaration, store, p)]
-    faults = {p: check_task(declaration, store, p) for p in chosen}
-    for check in CHECKS:
-        tasks = {p: found[check.name] for p, found in faults.items() if check.name in found}
-        # a check without a task to examine has no finding: it is skipped, neither passed nor failed
-        if tasks:
-            yield check.name, _finding(check.name, tasks, [p for p in every if p not in faults])
+
+    declaration: TaskMigrationDeclaration
+    every: Sequence[str]
+    store: ArtifactStore
+    examined: Sequence[str]
+
+    @cached_property
+    def faults(self) -> Mapping[str, Mapping[str, Sequence[Fault]]]:
+        """The faults of each task folder, by check."""
+        chosen = [p for p in self.every if p in self.examined or _is_migrated(self.declaration, self.store, p)]
+        return {p: check_task(self.declaration, self.store, p) for p in chosen}
+
+    def finding(self, name: str, remedy: str) -> Finding:
+        """Return the finding of one check."""
+        tasks = {p: found[name] for p, found in self.faults.items() if name in found}
+        return _finding(tasks, [p for p in self.every if p not in self.faults], remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TaskChecks(WholeChecks[_TaskFolders]):
+    """The checks; one that has no task to examine is skipped: it neither passes nor fails."""
+
+    def examine(
+        self, spec: CheckedSpec, store: ArtifactStore, partitions: Sequence[str]
+    ) -> Iterator[tuple[str, Finding]]:
+        found = super().examine(spec, store, partitions)
+        return ((name, finding) for name, finding in found if finding.facts["tasks"])
+
+
+def task_checks(declaration: TaskMigrationDeclaration, every: Sequence[str]) -> WholeChecks[_TaskFolders]:
+    """Return the checks of all task folders of a declaration, whose partitions are `every`."""
+    return _TaskChecks(checks=CHECKS, open=partial(_TaskFolders, declaration, every))
 
 
 def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> bool:
@@ -80,7 +94,7 @@ def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
         return True  # a damaged receipt fails
 
 
-def _finding(name: str, tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str]) -> Finding:
+def _finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remedy: str) -> Finding:
     """Return one finding over tasks: a warning if all faults only warn. `waiting` tasks were never migrated."""
     faults = [(p, fault) for p, found in tasks.items() for fault in found]
     faults.sort(key=lambda one: one[1].warns)  # a stable sort: the order of files and lines stays
@@ -96,7 +110,7 @@ def _finding(name: str, tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[
     return verdict(
         (f"{p}: {fault.text}" for p, fault in faults),
         f"{count_of(len(tasks), 'task')} without a fault: {first_of(tasks, 6)}.",
-        f"{_REMEDIES[name]}. Tasks with faults: {first_of(bad, 6)}",
+        f"{remedy}. Tasks with faults: {first_of(bad, 6)}",
         facts={
             "tasks": len(tasks),
             "tasks_failed": sum(v == "fails" for v in verdicts.values()),
@@ -304,3 +318,23 @@ def _choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> Iterato
         yield f"{group.labels}: two choices have the same label"
     if answer not in labels:
         yield f"{group.answer}: none of the labels of the row's choices"
+
+
+CHECKS = (
+    Check[_TaskFolders](
+        FILES,
+        "Every required file is there, readable, and the copy or link that its migration made.",
+        lambda folders: folders.finding(FILES, _CORRECT),
+    ),
+    Check[_TaskFolders](
+        ROWS,
+        "Every line is one JSON object with the declared keys, types, labels and choices.",
+        lambda folders: folders.finding(ROWS, _CORRECT),
+    ),
+    Check[_TaskFolders](
+        CONFLICT,
+        "No file in the new project would be overwritten, or was put there by somebody else.",
+        lambda folders: folders.finding(CONFLICT, "Move the file away, or set `overwrite: true`, and migrate again"),
+    ),
+)
+"""All checks of a task folder."""

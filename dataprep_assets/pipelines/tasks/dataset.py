@@ -18,11 +18,11 @@ from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.tasks.checks import CHECKS, examine
+from dataprep_assets.pipelines.tasks.checks import task_checks
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import VERSION, TaskFolderFacts, migrate_task, recipe_now
 from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
@@ -149,7 +149,7 @@ def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
         build=partial(_build, declaration),
         metadata=partial(_metadata, declaration),
         losses=partial(_losses, declaration),
-        proofs=Proofs(proofs=CHECKS, examine=partial(examine, declaration, every)),
+        check_groups=(task_checks(declaration, every),),
     )
 
 

@@ -101,9 +101,8 @@ class Selected:
     def findings(self, name: str = "duplicates", split: str | None = None) -> dict[str, Finding]:
         """What the checks of an artifact say."""
         spec = self.specs()[name, split]
-        assert spec.proofs is not None
         partitions = [] if spec.partitions is None else list(spec.partitions.keys(self.store))
-        return dict(spec.proofs.examine(self.store, partitions))
+        return dict(spec.examine(self.store, partitions))
 
     def dropped(self, *, planned: bool = False) -> list[dict[str, Any]]:
         """The dropped rows of all shards; with `planned`, of those that are in the plan."""

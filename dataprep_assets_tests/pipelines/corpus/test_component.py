@@ -192,7 +192,7 @@ def test_real_text_declared_in_yaml_alone_is_what_the_reference_makes_of_it_and_
     }
     forked.run(["-m", "dataprep_assets.cli", "run", "real_text"], cwd=cloned, env=environment, check=True)
     specs = corpus_specs(declared(CorpusDeclaration, declaration, folder / "defs.yaml"))
-    keys = [key for spec in specs if spec.proofs is not None for key in checks_of(spec).check_keys]
+    keys = [key for spec in specs if spec.checks for key in checks_of(spec).check_keys]
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     with dagster_api.DagsterInstance.get() as instance:
         records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)

@@ -155,8 +155,7 @@ def test_a_renamed_file_of_the_last_shard_leaves_nothing_that_names_the_old_one(
     assert products(corpus.root)["sample_corpus/combined_bins/val/val.bin"] == before
     assert [str(one) for one in verify(corpus.root) if one.defects] == []
     (spec,) = [spec for spec in corpus.specs() if spec.path == ("sample_corpus", "combined_bins_val")]
-    assert spec.proofs is not None
-    findings = dict(spec.proofs.examine(corpus.store, []))
+    findings = dict(spec.examine(corpus.store, []))
     assert {name for name, finding in findings.items() if not finding.passed} == set()
     tracer = corpus_tracer(corpus.declared(), corpus.store, corpus.specs())
     (found,) = trace(tracer, split="val", token=0)

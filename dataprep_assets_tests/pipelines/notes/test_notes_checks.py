@@ -76,7 +76,7 @@ def copied(finished: NotesProject, tmp_path: Path) -> Iterator[NotesProject]:
 def test_every_check_has_a_planted_fault(finished: NotesProject) -> None:
     notes, _, combined = finished.components
     specs = [*notes.specs, *combined.specs]
-    declared = {("/".join(spec.path), proof.name) for spec in specs if spec.proofs for proof in spec.proofs.proofs}
+    declared = {("/".join(spec.path), proof.name) for spec in specs for proof in spec.checks}
     assert declared == set(FAULTS)
 
 

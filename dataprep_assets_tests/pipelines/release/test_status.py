@@ -187,14 +187,12 @@ def test_other_shards_at_the_place_do_not_make_a_publication_stale(own: Publishe
 def test_a_proof_of_a_raised_version_is_examined_again(own: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     spec: ArtifactSpec = own.declare().spec(NPY_SHARDS)
     store = own.bins.store
-    assert spec.proofs is not None
     partitions = spec.slots(store)
-    fresh = dict(spec.proofs.examine(store, [str(p) for p in partitions]))
+    fresh = dict(spec.examine(store, [str(p) for p in partitions]))
     assert all(fresh[proof.name].passed for proof in SHARD_PROOFS)
 
     def unexamined() -> dict[str, object]:
-        assert spec.proofs is not None
-        found = dict(spec.proofs.examine(store, []))
+        found = dict(spec.examine(store, []))
         return {proof.name: found[proof.name].facts["shards_not_examined_yet"] for proof in SHARD_PROOFS}
 
     assert set(unexamined().values()) == {0}

@@ -77,9 +77,9 @@ def _make(spec: ArtifactSpec, store: LocalArtifacts, partitions: Sequence[str]) 
 
 
 def _prove(spec: ArtifactSpec, store: LocalArtifacts, partitions: Sequence[str]) -> None:
-    if spec.proofs is None:
+    if not spec.checks:
         return
-    for name, finding in spec.proofs.examine(store, partitions):
+    for name, finding in spec.examine(store, partitions):
         if not finding.passed and not finding.warning:
             raise SystemExit(f"{spec.name}: {name}: {finding.summary}")
 

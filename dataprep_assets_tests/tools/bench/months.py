@@ -98,9 +98,9 @@ def prove_anew(folder: Path, declaration: dict[str, object]) -> int:
     shutil.rmtree(store.root / _DATASET / ".findings")
     failed = 0
     for spec in notes_specs(notes):
-        if spec.partitions is not None and spec.proofs is not None:
-            found = list(spec.proofs.examine(store, notes.months.expected))
-            assert len(found) == len(spec.proofs.proofs)
+        if spec.partitions is not None and spec.checks:
+            found = list(spec.examine(store, notes.months.expected))
+            assert len(found) == len(spec.checks)
             failed += sum(not finding.passed and not finding.warning for _, finding in found)
     return failed
 

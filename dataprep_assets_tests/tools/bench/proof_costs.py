@@ -12,8 +12,8 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
+from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import Proof
 
 TARGET = 1.0
 """Most CPU-seconds of all proofs for one of the build."""
@@ -28,7 +28,7 @@ class ProofCosts:
         module: Where the functions that examine it are looked up by the names of the proofs.
     """
 
-    def __init__(self, artifact: str, proofs: Sequence[Proof], module: ModuleType) -> None:
+    def __init__(self, artifact: str, proofs: Sequence[Check[Any]], module: ModuleType) -> None:
         self._artifact, self._proofs, self._module = artifact, proofs, module
         self._builds: list[float] = []
         self._all: list[float] = []

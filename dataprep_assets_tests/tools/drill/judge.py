@@ -51,11 +51,11 @@ def failed_proofs(
         examined: The partitions of the run.
         blocking: Leave out checks that only warn.
     """
-    if spec.proofs is None:
+    if not spec.checks:
         return
-    wanted = {proof.name for proof in spec.proofs.proofs if proof.blocking or not blocking}
+    wanted = {proof.name for proof in spec.checks if proof.blocking or not blocking}
     try:
-        for name, finding in spec.proofs.examine(store, examined):
+        for name, finding in spec.examine(store, examined):
             if not finding.passed and not finding.warning and name in wanted:
                 yield name, finding.summary
     except DataprepError as error:
