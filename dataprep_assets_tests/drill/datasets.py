@@ -22,8 +22,10 @@ from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.release.component import ShardRelease
+from dataprep_assets.pipelines.schedule.component import TrainingSchedule
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets_tests.bench.invented_text import sentence, vocabulary
+from dataprep_assets_tests.drill.curated import curated_corpus, curated_schedules
 from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.pipelines.tasks.trees import small
@@ -115,6 +117,13 @@ def _corpus_source(folder: Path, edition: str) -> Path:
 
 def _corpora(folder: Path, edition: str) -> Iterator[Declared]:
     yield TokenizedCorpus, corpus_attributes(folder, _corpus_source(folder, edition))
+
+
+def curated(folder: Path, edition: str, documents: int = 48) -> Iterator[Declared]:
+    """A corpus with every feature on, and two schedules over it."""
+    yield TokenizedCorpus, curated_corpus(folder, edition, documents)
+    for attributes in curated_schedules(folder, documents):
+        yield TrainingSchedule, attributes
 
 
 def _releases(folder: Path, edition: str) -> Iterator[Declared]:
@@ -259,6 +268,7 @@ def _tasks(folder: Path, edition: str) -> Iterator[Declared]:
 
 PIPELINES: Mapping[str, Callable[[Path, str], Iterator[Declared]]] = {
     "corpus": _corpora,
+    "curated": curated,
     "notes": _notes,
     "release": _releases,
     "tasks": _tasks,
