@@ -41,6 +41,11 @@ class Extension:
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} of the package {self.package}"
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is of this package."""
+        return self.package == _OWN
+
     def beside(self, module: str, attribute: str) -> "Extension":
         """An object of another module of the same folder."""
         return replace(self, module=f"{self.module.rpartition('.')[0]}.{module}", attribute=attribute)

@@ -41,6 +41,10 @@ class AssetTagger(ExternalTagger):
     said: str | None = None
 
     @property
+    def repeats(self) -> bool:
+        return True
+
+    @property
     def version(self) -> str:
         if self.said is not None:
             return self.said

@@ -5,7 +5,7 @@ dropped (`digest`), not on the reasons: a rule with another name tokenizes nothi
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from dataprep_assets.documents.table import Columns
 from dataprep_assets.errors import FormatError, IntegrityError
-from dataprep_assets.graph.finding import SHOWN
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
@@ -119,18 +118,3 @@ def digest_of(dropped: Mapping[str, RuledOutRows]) -> str:
         digest.update(one.rows.astype("<u8").tobytes())
     # Empty where nothing is dropped: such a shard has the key that it has without any rules.
     return digest.hexdigest() if any(len(one.rows) for one in dropped.values()) else ""
-
-
-def other_rows(wanted: Mapping[str, RuledOutRows], stored: Mapping[str, RuledOutRows]) -> Iterator[str]:
-    """A sentence for each of the first rows of a file that are dropped otherwise than they have to be."""
-    for file in sorted({*wanted, *stored}):
-        by_tags, held = (
-            dict(zip(one.rows.tolist(), one.why, strict=True)) if one is not None else {}
-            for one in (wanted.get(file), stored.get(file))
-        )
-        other = sorted(row for row in {**by_tags, **held} if by_tags.get(row) != held.get(row))
-        for row in other[:SHOWN]:
-            yield (
-                f"{file}, row {row}: by its tags it is dropped by {by_tags.get(row) or 'no rule'}, "
-                f"{DROPPED} says {held.get(row) or 'by none'}"
-            )

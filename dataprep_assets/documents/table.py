@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dataprep_assets.documents.documents import source_of
 from dataprep_assets.errors import FormatError, SourceError
 from dataprep_assets.sources.records import Block, RecordFields
@@ -162,6 +165,14 @@ class DocumentBatch:
         good = self.good[wanted]
         rows = {name: [values[at] for at in good] for name, values in self.rows.items()}
         return replace(self, rows=rows, good=list(range(len(good))), texts=self.texts[wanted])
+
+    def at(self, places: NDArray[np.int64]) -> Self:
+        """The rows at some places, which ascend, with those that hold no text."""
+        text_of = dict(zip(self.good, self.texts, strict=True))
+        taken = places.tolist()
+        rows = {name: [values[at] for at in taken] for name, values in self.rows.items()}
+        good = [number for number, at in enumerate(taken) if at in text_of]
+        return replace(self, rows=rows, good=good, texts=[text_of[taken[number]] for number in good])
 
     def row(self, text: int) -> int:
         """The row of the source file, from 1, that holds one of the texts."""

@@ -42,6 +42,11 @@ class Tagger(ABC):
     def version(self) -> str:
         """What decides its output beside the documents: part of the key of what it gave."""
 
+    @property
+    def repeats(self) -> bool:
+        """Whether its version decides its values: a function, a command or a package may also use time or chance."""
+        return False
+
     def absent(self) -> str | None:
         """What is not found before it is called, in a sentence; another machine, or the module itself, may have it."""
         return None
@@ -82,6 +87,10 @@ class VersionedTagger(BatchTagger):
     def key_parts(self) -> list[Any]:
         return [self.name, dict(self.columns), self.version]
 
+    @property
+    def repeats(self) -> bool:
+        return True
+
 
 class BuiltInTagger(VersionedTagger):
     """A tagger of this package or another, by its name."""
@@ -89,6 +98,10 @@ class BuiltInTagger(VersionedTagger):
     @property
     def version(self) -> str:
         return named_tagger(self.name).version()
+
+    @property
+    def repeats(self) -> bool:
+        return TAGGERS[self.name].is_own
 
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         return named_tagger(self.name).tag(batch.texts)

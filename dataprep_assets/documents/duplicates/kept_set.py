@@ -120,6 +120,10 @@ class Compared:
         found = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 4)
         return cls(found[np.argsort(_pair_key(found[:, 0], found[:, 1]), kind="stable")])
 
+    def without(self, places: NDArray[np.int64]) -> Self:
+        """The others than the pairs at some places."""
+        return type(self)(np.delete(self.pairs, places, axis=0))
+
     def of_pairs(self, one: NDArray[np.uint64], other: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Which of these pairs each pair of digests is; -1 for one that was not compared."""
         if not len(self.pairs):

@@ -14,7 +14,7 @@ Entry points: `SignatureSettings`, `SignatureWriter`, `SignedShard`.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
@@ -268,6 +268,33 @@ class SignedShard:
         hashes = self._mapped(KEY_HASHES, _DTYPE, shape[0] * shape[1]).reshape(shape)
         rows = self._mapped(KEY_ROWS, np.dtype("<u4"), shape[0] * shape[1]).reshape(shape)
         return hashes, rows
+
+    def other_than(self, stored: "SignedShard", rows: NDArray[np.int64]) -> Iterator[str]:
+        """A sentence for each array of another shard that differs from this one in its `rows`, which are all of this.
+
+        Args:
+            stored: The other shard.
+            rows: The places of this shard's rows in it, which ascend.
+        """
+        if len(rows) and rows[-1] >= stored.rows:
+            yield f"has {stored.rows:,} rows, not {int(rows[-1]) + 1:,} or more"
+            return
+        pairs = ((self.shingles(at), stored.shingles(row)) for at, row in enumerate(rows.tolist()))
+        for name, apart in (
+            (DIGESTS, (self.digests != stored.digests[rows]).any(axis=1)),
+            (ENDS, self.sizes(np.arange(len(rows))) != stored.sizes(rows)),
+            (SHINGLES, np.array([not np.array_equal(one, other) for one, other in pairs], np.bool_)),
+        ):
+            if apart.any():
+                yield f"{name}: row {int(rows[np.argmax(apart)]) + 1} is different"
+        hashes, places = stored.keys
+        if (hashes[:, 1:] < hashes[:, :-1]).any():
+            yield f"{KEY_HASHES} is not in order"
+        for key, (made, at) in enumerate(zip(*self.keys, strict=True)):
+            # the tables of all rows, without those of others, are the tables of these rows
+            here = np.isin(places[key], rows)
+            if not (np.array_equal(hashes[key][here], made) and np.array_equal(places[key][here], rows[at])):
+                yield f"{KEY_HASHES}, {KEY_ROWS}: key {key} of the drawn rows is different"
 
     def _mapped(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         path = self.directory / name

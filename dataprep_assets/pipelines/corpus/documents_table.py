@@ -22,8 +22,9 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.finding import REBUILD, SHOWN, Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
@@ -324,6 +325,7 @@ DOCUMENTS_PROOFS = (
         "Its rows, documents, tokens and drops by reason are those of the shard's ledger, file by file; its kept rows "
         "are the documents of the stream, with their ids.",
     ),
+    Proof("rebuild_matches", "The table, joined again of tags, selection and the stream's index, is as stored."),
 )
 
 
@@ -348,6 +350,7 @@ def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
         return {
             "files_intact": files_intact(directory, receipt),
             "sums_equal_ledger": _sums_equal_ledger(corpus, store, partition, directory, receipt),
+            "rebuild_matches": _rebuild_matches(corpus, store, partition, directory, receipt),
         }
 
     return proven(corpus.artifact(DOCUMENTS, partition), store, DOCUMENTS_PROOFS, prove)
@@ -370,4 +373,18 @@ def _sums_equal_ledger(
         "The tags were made of other rows than the stream, or one of them is damaged: delete the shards of tags and "
         "documents and materialize them again",
         facts={"rows": sums.rows, "documents": sums.kept, **{f"dropped_{k}": v for k, v in facts.reasons.items()}},
+    )
+
+
+@judged
+def _rebuild_matches(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
+) -> Finding:
+    recipe = _recipe(corpus, store, partition)
+    defects = rebuilt(recipe, store, receipt, directory, partial(_write, corpus, store, partition, recipe))
+    return verdict(
+        (f"{name_of(receipt)}: {defect}" for defect in defects),
+        "The table is that of its tags, its selection and its stream.",
+        REBUILD,
+        facts={"rows": DocumentsFacts.of(receipt).rows},
     )

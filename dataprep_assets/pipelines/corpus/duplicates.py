@@ -22,10 +22,11 @@ import numpy as np
 from pydantic import Field
 
 from dataprep_assets.documents.duplicates.candidates import Nodes
-from dataprep_assets.documents.duplicates.kept_set import KeptSet
+from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet
 from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
@@ -42,6 +43,7 @@ from dataprep_assets.pipelines.corpus.kept_documents import (
     KeptDocuments,
     change_of,
     kept_documents,
+    known_pairs,
     present_duplicates,
 )
 from dataprep_assets.pipelines.corpus.listed_rows import listed_ids
@@ -209,7 +211,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     # asked now, because `ensure` replaces them
     before = present_duplicates(corpus, store)
     compared: list[KeptDocuments] = []
-    write = partial(_write, corpus, store, recipe, compared)
+    write = partial(_write, corpus, store, recipe, compared, known_pairs(corpus, store))
     receipt, reused = ensure(recipe, store, write, corpus.verify)
     back = change_of(corpus, store, before, compared[0]).back if compared else 0
     if back:
@@ -219,14 +221,27 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
 
 
+def rebuilt_duplicates(
+    corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, directory: Path, known: Compared
+) -> Iterator[str]:
+    """A sentence for each file and claim that differs when all documents are compared again, except `known` pairs."""
+    recipe = _recipe(corpus, store)
+    return rebuilt(recipe, store, receipt, directory, partial(_write, corpus, store, recipe, [], known))
+
+
 def _write(
-    corpus: CorpusDeclaration, store: ArtifactStore, recipe: Recipe, compared: list[KeptDocuments], staged: Path
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    recipe: Recipe,
+    compared: list[KeptDocuments],
+    known: Compared,
+    staged: Path,
 ) -> Written:
     declared = corpus.duplicates
     assert declared is not None
     ages = ages_of(corpus, store, load_manifest(corpus, store))
     # for whoever compares it with what was there before
-    compared.append(kept_documents(corpus, store, ages))
+    compared.append(kept_documents(corpus, store, ages, known=known))
     found, kept = compared[0].found, compared[0].kept
     documents = found.documents
     # the documents that a file names: no other name is read

@@ -1,32 +1,31 @@
-"""Proofs of the duplicates of a dataset: every removal is verified, no two kept documents are alike, splits apart."""
+"""Checks of the duplicates of a dataset: they are compared again, planted ones are found, splits are apart."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dataprep_assets.documents.duplicates.candidates import Nodes, pairs_of, sharing
-from dataprep_assets.documents.duplicates.kept_set import overlap, similarity
+from dataprep_assets.documents.duplicates.kept_set import Compared
 from dataprep_assets.documents.duplicates.planted import Planted, plant
 from dataprep_assets.documents.table import side_by_side
-from dataprep_assets.errors import IntegrityError
 from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, verdict
+from dataprep_assets.graph.proof_level import at_level, drawn, samples_of
 from dataprep_assets.graph.spec import Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates import ACROSS, DuplicatesFacts
-from dataprep_assets.pipelines.corpus.joined_documents import JoinedDocuments, joined
+from dataprep_assets.pipelines.corpus.duplicates import ACROSS, DuplicatesFacts, rebuilt_duplicates
+from dataprep_assets.pipelines.corpus.kept_documents import pairs_in
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.recall_plot import curve, points_of
-from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept_file, removed_rows
-from dataprep_assets.pipelines.corpus.row_names import RowNames
+from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
 from dataprep_assets.pipelines.corpus.signatures import signature_shards
 from dataprep_assets.pipelines.corpus.snapshot import fetch_again
-from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, batches_of
+from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
 from dataprep_assets.plural import count_of
 
 RECALL = Proof(
@@ -123,13 +122,14 @@ def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[str]:
 
 _REBUILD = "Delete the artifact's directory and materialize it again"
 _INTACT = Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.")
-_VERIFIED = Proof(
-    "duplicates_verified",
-    "Each document that goes is as like the one that stands for it as is said, which is kept, here or by a dataset of "
-    "`against`; and no two kept documents that were candidates are alike. All are compared again.",
+_REBUILT = Proof(
+    "rebuild_matches",
+    "All documents, compared again, give the stored duplicates, and the kept document for each. Of a sample, the "
+    "overlap of some stored pairs is computed again; else that of all.",
+    samples=True,
 )
 _DISJOINT = Proof("splits_disjoint", "No kept document of a split is like a kept document of another one.")
-DUPLICATES_PROOFS = (_INTACT, _VERIFIED, RECALL, _DISJOINT)
+DUPLICATES_PROOFS = (_INTACT, _REBUILT, RECALL, _DISJOINT)
 """All of them; where only equal texts go nothing is planted, and one split is like no other."""
 
 
@@ -138,7 +138,8 @@ def duplicates_proofs(corpus: CorpusDeclaration) -> Proofs:
     assert corpus.duplicates is not None
     apart = (_DISJOINT,) if corpus.duplicates.across_splits != "ignore" and len(corpus.splits) > 1 else ()
     near = (RECALL,) if corpus.duplicates.kind == "near" else ()
-    return Proofs(proofs=(_INTACT, _VERIFIED, *near, *apart), examine=partial(_examine, corpus, bool(apart)))
+    proofs = at_level((_INTACT, _REBUILT, *near, *apart), corpus.prove.level)
+    return Proofs(proofs=proofs, examine=partial(_examine, corpus, bool(apart)))
 
 
 def _examine(
@@ -147,7 +148,7 @@ def _examine(
     artifact = corpus.artifact(DUPLICATES)
     receipt, directory = store.require(artifact), store.local(artifact)
     yield _INTACT.name, files_intact(directory, receipt, _REBUILD)
-    yield _VERIFIED.name, _verified(corpus, store, receipt)
+    yield _REBUILT.name, _rebuild_matches(corpus, store, receipt, directory)
     assert corpus.duplicates is not None
     if corpus.duplicates.kind == "near":
         yield RECALL.name, recall_as_promised(corpus, store, receipt)
@@ -156,137 +157,18 @@ def _examine(
 
 
 @judged
-def _verified(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Finding:
-    facts = DuplicatesFacts.of(receipt)
-    found = _Removed(corpus, store)
-    defects = [*found.wrong_removals(), *found.alike(), *found.wrong_bits()]
+def _rebuild_matches(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, directory: Path) -> Finding:
+    facts, samples = DuplicatesFacts.of(receipt), samples_of(corpus.prove.level)
+    stored = pairs_in(directory)
+    known = Compared() if samples is None else stored.without(drawn(receipt.key, len(stored.pairs), samples))
+    defects = rebuilt_duplicates(corpus, store, receipt, directory, known)
     total = sum(facts.removed.values())
-    taken = found.joined.documents.taken[: found.joined.own]
-    if total != len(found.nodes) or facts.documents != int(np.count_nonzero(taken)):
-        defects.append("its receipt counts other documents than its files")
     return verdict(
         (f"{corpus.artifact(DUPLICATES)}: {one}" for one in defects),
-        f"{count_of(total, 'document')} of {facts.documents:,} go, each verified against the one that stands for it.",
+        f"{count_of(total, 'document')} of {facts.documents:,} go, as when they are compared again.",
         _REBUILD,
         facts={"documents": facts.documents, "removed": total, "equal": facts.equal},
     )
-
-
-class _Removed:
-    """The documents that go by the files of the artifact, as numbers."""
-
-    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
-        self._corpus, self._store = corpus, store
-        assert corpus.duplicates is not None
-        self._declared = corpus.duplicates
-        self.joined: JoinedDocuments = joined(corpus, store, load_manifest(corpus, store))
-        nodes, self._names, self._similar = [np.empty(0, np.int64)], list[str](), list[float]()
-        for first, partition in zip(self.joined.documents.first.tolist(), self.joined.partitions, strict=False):
-            rows = removed_rows(corpus, store, partition)
-            nodes.append(rows.positions + first)
-            self._names += rows.representatives
-            self._similar += rows.similarities
-        self.nodes = np.concatenate(nodes)
-        self._kept = self.joined.documents.taken.copy()
-        self._kept[self.nodes] = False
-
-    def wrong_removals(self) -> Iterator[str]:
-        """A sentence for each document that should not go, or not for this one."""
-        documents = self.joined.documents
-        stands = self._numbers()
-        if len(stray := self.nodes[~documents.taken[self.nodes]]):
-            yield f"{count_of(len(stray), 'row')} go that a rule drops, or that hold no text"
-        digests = documents.digests(self.nodes)[:, :2], documents.digests(stands)[:, :2]
-        equal = (digests[0] == digests[1]).all(axis=1).tolist()
-        told = zip(self.nodes.tolist(), stands.tolist(), self._names, self._similar, equal, strict=True)
-        for node, other, name, similar, same in told:
-            where = "a document" if self._corpus.sensitive else name
-            if not self._kept[other]:
-                yield f"{where} stands for others and is not kept itself"
-                continue
-            if same:
-                found = 1.0
-            # without shingles two texts are equal or not alike at all
-            elif self._declared.kind == "exact":
-                found = 0.0
-            else:
-                found = similarity(*overlap(documents.shingles(node), documents.shingles(other)))
-            # the same function of the same counts as in the build, so equal to the last bit
-            if found != similar or found < self._declared.similarity:
-                yield f"a document that {where} stands for is {found:.4f} alike, and not {similar:.4f}"
-
-    def _numbers(self) -> Nodes:
-        """The documents that stand for others."""
-        numbers = self._numbers_of_others()
-        manifest = load_manifest(self._corpus, self._store)
-        # a name has the file, and so the shard in which it is looked up
-        home = {entry.relpath: key for key in manifest.plan for entry in manifest.shard(key)}
-        place = {key: at for at, key in enumerate(self.joined.partitions)}
-        wanted: dict[str, set[str]] = {}
-        for name in self._names:
-            if name in numbers:
-                continue
-            file = name.rpartition(":")[0]
-            if file not in home:
-                raise IntegrityError(f"{self._corpus.artifact(DUPLICATES)}: names a file that no shard has. {_REBUILD}")
-            wanted.setdefault(home[file], set()).add(name)
-        for key, names in wanted.items():
-            start = int(self.joined.documents.first[place[key]])
-            own = RowNames(rows=self._store.local(self._corpus.artifact(TAGS, key)) / ROWS)
-            numbers |= {name: start + at for name, at in own.positions(names).items()}
-        if not numbers.keys() >= set(self._names):
-            raise IntegrityError(f"{self._corpus.artifact(DUPLICATES)}: names a row that is not there. {_REBUILD}")
-        return np.array([numbers[name] for name in self._names], np.int64)
-
-    def _numbers_of_others(self) -> dict[str, int]:
-        """The documents of other datasets that stand for some, by name."""
-        wanted = set(self._names)
-        return {
-            name: first + at
-            for other, first, _ in self.joined.bounds_of_others()
-            for name, at in other.names(self._store).positions(wanted).items()
-        }
-
-    def wrong_bits(self) -> Iterator[str]:
-        """A sentence for each shard of which it is not said which rows are kept."""
-        bounds = self.joined.documents.first.tolist()
-        for partition, first, last in zip(self.joined.partitions, bounds, bounds[1:], strict=False):
-            name = kept_file(partition)
-            path = self._store.local(self._corpus.artifact(DUPLICATES), [name]) / name
-            if path.read_bytes() != np.packbits(self._kept[first:last]).tobytes():
-                yield f"{name} has other rows than those that are kept"
-
-    def alike(self) -> Iterator[str]:
-        """A sentence for each pair of kept documents that should not both be kept."""
-        documents, together = self.joined.documents, self._declared.across_splits == "drop"
-        order = self.joined.priority.order(self._declared.across_splits)
-        leaders = documents.taken.copy()
-        # equal documents first: the first one of each group leads, and only leaders are compared with others
-        for _, nodes in sharing(documents, 0, documents.taken):
-            digests = documents.digests(nodes)
-            own = ~order.are_theirs(documents, nodes)
-            kept, seen = (self._kept[nodes] & own).tolist(), dict[tuple[int, ...], int]()
-            group = order.groups(documents, nodes, one_group=together)
-            for at in np.argsort(order.ranks(nodes), kind="stable").tolist():
-                key = (int(digests[at, 0]), int(digests[at, 1]), int(group[at]))
-                if key in seen:
-                    leaders[nodes[at]] = False
-                    if kept[at]:
-                        yield "two equal documents are kept"
-                seen.setdefault(key, at)
-        pairs = pairs_of(documents, leaders, order)
-        # the candidates of the build: of those that are alike at most one may be kept
-        pairs = pairs[self._kept[pairs].all(axis=1)]
-        # documents of different splits may both stay then, unless one is of another dataset
-        if not together:
-            homes = order.split[documents.shard_of(pairs)]
-            pairs = pairs[(homes[:, 0] == homes[:, 1]) | order.are_theirs(documents, pairs).any(axis=1)]
-        sizes = documents.sizes(pairs.ravel()).reshape(-1, 2)
-        # sets share at most the smaller one: where sizes are too far apart, shingles need not be compared
-        near = sizes.min(axis=1) >= self._declared.similarity * sizes.max(axis=1)
-        for one, other in pairs[near].tolist():
-            if similarity(*overlap(documents.shingles(one), documents.shingles(other))) >= self._declared.similarity:
-                yield "two documents that are alike are kept"
 
 
 @judged

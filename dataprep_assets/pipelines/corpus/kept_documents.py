@@ -7,13 +7,14 @@ Entry points: `kept_documents`, `duplicates_change`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.duplicates.candidates import Nodes
 from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet, kept_set
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.graph.retraction import DuplicatesChange
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -50,6 +51,8 @@ def kept_documents(
     store: ArtifactStore,
     ages: Mapping[str, int],
     partitions: Sequence[str] | None = None,
+    *,
+    known: Compared,
 ) -> KeptDocuments:
     """Compare the documents of some shards, or of all.
 
@@ -58,6 +61,7 @@ def kept_documents(
         store: Where its signatures and tags are.
         ages: Source file → its age (`file_ages`).
         partitions: The shards; None: all of the plan.
+        known: Pairs that need not be compared again.
 
     Raises MissingArtifactError if something of a shard is not there.
     """
@@ -69,12 +73,12 @@ def kept_documents(
         found.priority,
         threshold=declared.similarity,
         across=declared.across_splits,
-        known=_known(corpus, store),
+        known=known,
     )
     return KeptDocuments(found, kept)
 
 
-def _known(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
+def known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
     """What the present duplicates compared: of the same shingles, whatever the threshold was."""
     artifact = corpus.artifact(DUPLICATES)
     try:
@@ -91,9 +95,16 @@ def _known(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
         # these pairs are taken without a look at their shingles, so every byte is verified first
         if store.damage(artifact, receipt, "full"):
             return Compared()
-        data = (store.local(artifact, [PAIRS]) / PAIRS).read_bytes()
+        return pairs_in(store.local(artifact, [PAIRS]))
     except (DataprepError, OSError, KeyError):  # what cannot be read is compared again
         return Compared()
+
+
+def pairs_in(directory: Path) -> Compared:
+    """The compared pairs that a folder of duplicates keeps; raises FormatError where the file was cut."""
+    data = (directory / PAIRS).read_bytes()
+    if len(data) % 32:
+        raise FormatError(f"{directory / PAIRS}: {len(data)} bytes are no pairs, which have 32 each")
     return Compared(np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 4))
 
 
@@ -134,6 +145,7 @@ def duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -> Duplic
         manifest = load_manifest(corpus, store)
         # files that came since are not signed yet, and what they change is not due to the list
         shards = [one for one in manifest.plan if one in before]
-        return change_of(corpus, store, before, kept_documents(corpus, store, ages_of(corpus, store, manifest), shards))
+        ages, known = ages_of(corpus, store, manifest), known_pairs(corpus, store)
+        return change_of(corpus, store, before, kept_documents(corpus, store, ages, shards, known=known))
     except DataprepError:
         return None

@@ -24,14 +24,13 @@ from dataprep_assets.documents.ruled_out import (
     RuledOut,
     by_file,
     digest_of,
-    other_rows,
-    read_dropped,
 )
 from dataprep_assets.documents.selection import DUPLICATE
 from dataprep_assets.documents.table import Columns, ParquetRows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.losses import RULE, Loss, files_of
 from dataprep_assets.graph.recipe import Recipe
@@ -269,10 +268,7 @@ def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[d
 
 SELECTION_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof(
-        "rules_hold",
-        "The dropped rows are the retracted ones, those of which the rules are true by the tags, and the duplicates.",
-    ),
+    Proof("rebuild_matches", "The dropped rows, selected again by tags, rules, duplicates and removals, match."),
     Proof(
         "within_budget",
         "Rules leave documents in each split, and drop no more of a source, and each no more in all, than `budget` "
@@ -319,27 +315,21 @@ def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
         return {
             "files_intact": files_intact(directory, receipt),
-            "rules_hold": _rules_hold(corpus, store, partition, directory, receipt),
+            "rebuild_matches": _rebuild_matches(corpus, store, partition, directory, receipt),
         }
 
     return proven(corpus.artifact(SELECTION, partition), store, SELECTION_PROOFS[:2], prove)
 
 
 @judged
-def _rules_hold(
+def _rebuild_matches(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
 ) -> Finding:
-    facts, counted = SelectionFacts.of(receipt), SelectionCounts()
-    stored = read_dropped(directory)
-    wanted = by_file(_dropped_rows(corpus, store, partition, counted))
-    defects = [f"{name_of(receipt)}: {other}" for other in other_rows(wanted, stored)]
-    if digest_of(stored) != facts.dropped:
-        defects.append(f"{name_of(receipt)}: {DROPPED} has another digest of its rows than the receipt")
-    if any(getattr(facts, name) != counts for name, counts in vars(counted).items()):
-        defects.append(f"{name_of(receipt)}: its receipt counts other documents of a source or language than the tags")
+    recipe, dropped = _recipe(corpus, store, partition), folded(totals_of([receipt])[1].values())[0]
+    defects = rebuilt(recipe, store, receipt, directory, partial(_write, corpus, store, partition))
     return verdict(
-        defects,
-        f"{sum(len(one.rows) for one in stored.values()):,} rows are dropped, as {len(corpus.rules)} rules say.",
+        (f"{name_of(receipt)}: {defect}" for defect in defects),
+        f"{dropped:,} rows are dropped, as {len(corpus.rules)} rules say.",
         REBUILD,
-        facts={"dropped": sum(len(one.rows) for one in stored.values())},
+        facts={"dropped": dropped},
     )

@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.proof_level import at_level
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import BuildRequest, Proof
 from dataprep_assets.graph.verdicts import Verdicts, find_in_workers, of_all_partitions
@@ -92,7 +93,7 @@ class ShardTasks(Generic[S]):
 
         return of_all_partitions(
             store,
-            self.proofs,
+            at_level(self.proofs, corpus.prove.level),
             manifest.partitions(split),
             examined,
             artifact=partial(corpus.artifact, self.name),

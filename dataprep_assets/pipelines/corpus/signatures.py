@@ -4,21 +4,20 @@ It depends on the source and on how texts are compared, not on the threshold wit
 rules: so an appended file is signed, and nothing else.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from dataprep_assets.documents.duplicates.signatures import FILES, SignedShard, Signer
-from dataprep_assets.documents.table import DocumentBatch
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.documents.duplicates.signatures import FILES, SignedShard
+from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.proof_level import at_level, samples_of
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.scratch import scratch
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest
 from dataprep_assets.pipelines.corpus.shard_tasks import ShardTasks
@@ -29,16 +28,19 @@ from dataprep_assets.pipelines.corpus.signed_shard import (
     SignatureShard,
     ensure_signatures,
     opened,
+    sign,
 )
 from dataprep_assets.pipelines.corpus.snapshot import readings
 from dataprep_assets.pipelines.corpus.source_parts import source_parts
-from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
+from dataprep_assets.pipelines.corpus.tagged_shard import DrawnRows, drawn_rows
 
-_SAMPLE = 32
-"""Documents that are signed again: any difference shows in a few."""
 SIGNATURES_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof("signatures_repeat", "A sample of documents, read from the source and signed again, has what is stored."),
+    Proof(
+        "rebuild_matches",
+        "Rows read from the source and signed again, a sample or all, have the stored signatures.",
+        samples=True,
+    ),
 )
 
 
@@ -68,7 +70,9 @@ def signatures_spec(
         reads=partial(readings, corpus, tokenized=True),
         metadata=_metadata,
         rows=lambda receipt: SignaturesFacts.of(receipt).rows,
-        proofs=Proofs(proofs=SIGNATURES_PROOFS, examine=partial(_TASKS.examine, corpus, split)),
+        proofs=Proofs(
+            proofs=at_level(SIGNATURES_PROOFS, corpus.prove.level), examine=partial(_TASKS.examine, corpus, split)
+        ),
     )
 
 
@@ -86,6 +90,7 @@ def signature_shards(
             fields=fields,
             settings=settings,
             source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
+            samples=samples_of(corpus.prove.level),
         )
         for partition in partitions
     ]
@@ -109,66 +114,40 @@ def _prove(shard: SignatureShard) -> dict[str, Finding]:
     def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
         return {
             "files_intact": files_intact(directory, receipt),
-            "signatures_repeat": _signatures_repeat(shard, receipt),
+            "rebuild_matches": _rebuild_matches(shard, directory, receipt),
         }
 
     return proven(shard.artifact, shard.store, SIGNATURES_PROOFS, prove)
 
 
 @judged
-def _signatures_repeat(shard: SignatureShard, receipt: Receipt) -> Finding:
-    signed = opened(shard.store, shard.artifact)
-    defects = []
-    if {one.path for one in receipt.files} != set(FILES):
-        defects.append(f"{name_of(receipt)}: has other files than {', '.join(FILES)}")
-    elif (told := _other(shard, signed)) is not None:
-        defects.append(f"{name_of(receipt)}: {told}")
+def _rebuild_matches(shard: SignatureShard, directory: Path, receipt: Receipt) -> Finding:
+    facts = SignaturesFacts.of(receipt)
+    drawn = drawn_rows(receipt, facts.rows, shard.samples)
+    if shard.samples is None:
+        defects = list(rebuilt(shard.recipe(), shard.store, receipt, directory, partial(sign, shard)))
+    else:
+        defects = list(_other_drawn(shard, receipt, drawn))
     return verdict(
-        defects,
-        f"{signed.documents:,} of {signed.rows:,} rows are signed; up to {_SAMPLE} have the same signature again.",
+        (f"{name_of(receipt)}: {defect}" for defect in defects),
+        f"{len(drawn.places):,} of {facts.rows:,} rows have the stored signatures when they are read and signed again.",
         REBUILD,
-        facts={"rows": signed.rows, "documents": signed.documents},
+        facts={"rows_compared": len(drawn.places), "rows": facts.rows, "documents": facts.documents},
     )
 
 
-def _other(shard: SignatureShard, signed: SignedShard) -> str | None:
-    """How the first documents of the shard differ from what is stored of them."""
-    signer = Signer(shard.settings)
-    hashes, _ = signed.keys
-    if any((one[1:] < one[:-1]).any() for one in hashes):
-        return "its keys are not in order"
-    try:
-        found = _first_texts(shard)
-    except DataprepError as error:
-        return str(error)
-    if found is None:
-        return None
-    label, first, batch = found
-    sample = batch.only(slice(0, _SAMPLE))
-    at = np.array([first + row for row in batch.good[:_SAMPLE]])
-    texts = [text if text and not text.isspace() else "" for text in sample.texts]
-    if at[-1] >= signed.rows:
-        return f"has {signed.rows:,} rows, and {label} has more"
-    # with `kind: exact` there are no shingles: those of every text end at 0
-    made, ends = signer.shingles(texts) if shard.settings.kind == "near" else (np.empty(0, np.uint64), at * 0)
-    digests = signer.digests(texts, made, ends)
-    # as the writer leaves texts of nothing but white space
-    digests[[not text for text in texts]] = 0
-    wrong = np.flatnonzero((digests != signed.digests[at]).any(axis=1))
-    if len(wrong):
-        return f"{label}: row {sample.row(int(wrong[0]))} has another digest than its text"
-    return None
-
-
-def _first_texts(shard: SignatureShard) -> tuple[str, int, DocumentBatch] | None:
-    """The first batch of the shard that holds a text: its file, the number of rows before it, and itself."""
-    before = 0
-    for part in shard.files:
-        for batch in batches_of(part, shard.fields):
-            if batch.texts:
-                return part.label, before, batch
-            before += len(batch)
-    return None
+def _other_drawn(shard: SignatureShard, receipt: Receipt, drawn: DrawnRows) -> Iterator[str]:
+    """A sentence for each array in which drawn rows are different."""
+    if {one.path for one in receipt.files} != set(FILES):
+        yield f"has other files than {', '.join(FILES)}"
+        return
+    stored = opened(shard.store, shard.artifact)
+    with scratch(shard.store.root / receipt.dataset) as folder:
+        facts = sign(shard, folder, drawn).facts
+        assert isinstance(facts, SignaturesFacts)
+        made = SignedShard(folder, facts.rows, facts.documents, facts.bands)
+        # while its files are there
+        yield from made.other_than(stored, drawn.places)
 
 
 _TASKS = ShardTasks(

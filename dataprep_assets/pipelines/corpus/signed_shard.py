@@ -8,12 +8,13 @@ from dataprep_assets.documents.duplicates.signatures import SignatureSettings, S
 from dataprep_assets.documents.table import CarriedFields
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.proof_level import SAMPLED
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
+from dataprep_assets.pipelines.corpus.tagged_shard import DrawnRows, batches_of_shard
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
 SIGNATURES = "signatures"
@@ -47,6 +48,7 @@ class SignatureShard:
         fields: Which rows hold a text.
         settings: What decides the signatures.
         source_bytes: Bytes of the files as stored.
+        samples: How many rows its check builds again; None: all.
     """
 
     artifact: Artifact
@@ -55,6 +57,7 @@ class SignatureShard:
     fields: CarriedFields
     settings: SignatureSettings
     source_bytes: int
+    samples: int | None = SAMPLED
 
     def recipe(self) -> Recipe:
         """What the key is a digest of, with names."""
@@ -76,10 +79,14 @@ def ensure_signatures(shard: SignatureShard, verification: Verification, fetch: 
 
 def _write(shard: SignatureShard, fetch: Fetch | None, staged: Path) -> Written:
     fetch_missing(shard.files, fetch)
+    return sign(shard, staged)
+
+
+def sign(shard: SignatureShard, staged: Path, some: DrawnRows | None = None) -> Written:
+    """Read the source once, and write the signatures of its rows, or of `some` of them."""
     with SignatureWriter(staged, shard.settings) as writer:
-        for part in shard.files:
-            for batch in batches_of(part, shard.fields):
-                writer.add(len(batch), batch.good, batch.texts)
+        for batch in batches_of_shard(shard.files, shard.fields, some):
+            writer.add(len(batch), batch.good, batch.texts)
     return Written(
         inputs={file.label: file.sha256 for file in shard.files},
         facts=SignaturesFacts(

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from dataprep_assets.documents.asset_tagger import AssetTagger
@@ -17,10 +19,12 @@ from dataprep_assets.documents.benchmarks import BenchmarkTagger
 from dataprep_assets.documents.command_tagger import CommandTagger
 from dataprep_assets.documents.table import CarriedFields, DocumentBatch, ParquetRows, read_batches
 from dataprep_assets.documents.tagging import BatchTagger, Tagger, align, tags_of
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import REBUILD
+from dataprep_assets.graph.proof_level import SAMPLED, drawn
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -52,6 +56,23 @@ class TagsFacts(Facts):
     benchmarks: dict[str, dict[str, int]] = Field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class DrawnRows:
+    """Rows of a shard that a check builds again: their places from 0, which ascend, among `of`."""
+
+    places: NDArray[np.int64]
+    of: int
+
+    def between(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Those from `start` to `stop`, counted from `start`."""
+        return self.places[slice(*np.searchsorted(self.places, [start, stop]))] - start
+
+
+def drawn_rows(receipt: Receipt, rows: int, samples: int | None) -> DrawnRows:
+    """The rows of a shard that its check builds again, drawn by the key of its receipt."""
+    return DrawnRows(drawn(receipt.key, rows, samples), rows)
+
+
 def file_of(tagger: Tagger) -> str:
     """The file with the columns of a tagger."""
     return f"{tagger.name}.parquet"
@@ -68,6 +89,7 @@ class TaggedShard:
         fields: What is carried along of each row.
         taggers: The taggers, in the order of their columns.
         source_bytes: Bytes of the files as stored.
+        samples: How many rows its check builds again; None: all.
     """
 
     artifact: Artifact
@@ -76,6 +98,7 @@ class TaggedShard:
     fields: CarriedFields
     taggers: tuple[Tagger, ...]
     source_bytes: int
+    samples: int | None = SAMPLED
 
     @property
     def shard(self) -> str:
@@ -128,7 +151,16 @@ def _write(shard: TaggedShard, staged: Path) -> Written:
     made_of = shard.made_of()
     facts, taken = _taken_over(shard, staged, made_of)
     if facts is None or len(taken) < len(made_of):
-        facts = _tagged(shard, staged, taken)
+        facts = tag(shard, staged, taken)
+    return _told(shard, facts, made_of)
+
+
+def write_anew(shard: TaggedShard, staged: Path) -> Written:
+    """Write all files of a shard's tags, whatever its present tags have."""
+    return _told(shard, tag(shard, staged, frozenset()), shard.made_of())
+
+
+def _told(shard: TaggedShard, facts: TagsFacts, made_of: dict[str, str]) -> Written:
     return Written(
         inputs={file.label: file.sha256 for file in shard.files},
         facts=TagsFacts(rows=facts.rows, bad=facts.bad, made_of=made_of, **_coverage(shard.taggers)),
@@ -163,13 +195,13 @@ def _taken_over(
     return facts if ROWS in same else None, frozenset(same)
 
 
-def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFacts:
-    """Read the source once, and write every file that is not there yet."""
+def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows | None = None) -> TagsFacts:
+    """Read the source once, and write every file that is not among the `taken`; of `some` rows if they are given."""
     running = [one for one in shard.taggers if file_of(one) not in taken]
     # texts, and what may be of them, are in files for as long as commands are at work
     with scratch(shard.store.root / shard.artifact.dataset) as folder:
         given, made = folder / "given-texts.parquet", folder / "made-columns.parquet"
-        facts = _read(shard, staged, taken, running, given)
+        facts = _read(shard, staged, taken, running, given, some)
         for one in running:
             if isinstance(one, CommandTagger):
                 one.run(given, made, shard.shard, sensitive=shard.fields.sensitive)
@@ -184,7 +216,14 @@ def _tagged(shard: TaggedShard, staged: Path, taken: frozenset[str]) -> TagsFact
     return facts
 
 
-def _read(shard: TaggedShard, staged: Path, taken: frozenset[str], running: Sequence[Tagger], given: Path) -> TagsFacts:
+def _read(
+    shard: TaggedShard,
+    staged: Path,
+    taken: frozenset[str],
+    running: Sequence[Tagger],
+    given: Path,
+    some: DrawnRows | None,
+) -> TagsFacts:
     """Write the rows, what taggers of this process say of them, and the file `given` to commands, if there are any."""
     rows = bad = 0
     with ExitStack() as stack:
@@ -197,22 +236,38 @@ def _read(shard: TaggedShard, staged: Path, taken: frozenset[str], running: Sequ
             for one in running
             if isinstance(one, BatchTagger)
         ]
-        for part in shard.files:
-            for batch in batches_of(part, shard.fields):
-                if carried is not None:
-                    carried.add(batch.rows)
-                if texts is not None:
-                    texts.add({"text": batch.texts, **batch.good_rows})
-                for tagger, file in files:
-                    found = tags_of(tagger, batch, sensitive=shard.fields.sensitive)
-                    file.add({name: _spread(values, batch) for name, values in found.items()})
-                rows, bad = rows + len(batch), bad + len(batch) - len(batch.good)
+        for batch in batches_of_shard(shard.files, shard.fields, some):
+            if carried is not None:
+                carried.add(batch.rows)
+            if texts is not None:
+                texts.add({"text": batch.texts, **batch.good_rows})
+            for tagger, file in files:
+                found = tags_of(tagger, batch, sensitive=shard.fields.sensitive)
+                file.add({name: _spread(values, batch) for name, values in found.items()})
+            rows, bad = rows + len(batch), bad + len(batch) - len(batch.good)
     # what decides each file is added by `_write`
     return TagsFacts(rows=rows, bad=bad, made_of={})
 
 
 def _for_commands(fields: CarriedFields) -> dict[str, Any]:
     return {name: kind for name, kind in fields.columns.items() if name != "bad"}
+
+
+def batches_of_shard(
+    files: Sequence[SourcePart], fields: CarriedFields, some: DrawnRows | None = None
+) -> Iterator[DocumentBatch]:
+    """The rows of a shard's files, or `some` of them; raises IntegrityError if they were drawn of other rows."""
+    start = 0
+    for part in files:
+        for batch in batches_of(part, fields):
+            stop = start + len(batch)
+            if some is None:
+                yield batch
+            elif len(places := some.between(start, stop)):
+                yield batch.at(places)
+            start = stop
+    if some is not None and start != some.of:
+        raise IntegrityError(f"its source has {start:,} rows, and its receipt says {some.of:,}. {REBUILD}")
 
 
 def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:

@@ -4,25 +4,27 @@
 same rows. Thresholds are no part of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dataprep_assets.documents.asset_tagger import AssetTagger
 from dataprep_assets.documents.declaration import FloorDeclaration
 from dataprep_assets.documents.planted import PlantedCounts, by_kind, found_of
-from dataprep_assets.documents.table import DocumentBatch, runs_of, schema_of, side_by_side
-from dataprep_assets.documents.tagging import BatchTagger, named_tagger, tags_of
-from dataprep_assets.errors import DataprepError, FormatError
+from dataprep_assets.documents.table import runs_of, schema_of, side_by_side
+from dataprep_assets.documents.tagging import BatchTagger, named_tagger
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.comparison import other_claims, other_files, other_rows
 from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.proof_level import at_level, samples_of
 from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, Partitions, Proof, Proofs
 from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.scratch import scratch
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.shard_tasks import ShardTasks
@@ -32,20 +34,24 @@ from dataprep_assets.pipelines.corpus.tagged_shard import (
     ROWS,
     TAGS,
     VERSION,
+    DrawnRows,
     TaggedShard,
     TagsFacts,
     batches_of,
+    drawn_rows,
     ensure_tags,
     file_of,
+    tag,
+    write_anew,
 )
 
 SHARD_PROOFS = (
     Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
     Proof("rows_complete", "Every file has the declared columns and the same rows, in the order of the source."),
     Proof(
-        "tags_repeat",
-        "A sample of documents, read from the source and tagged again, alone, has the stored values.",
-        blocking=False,
+        "rebuild_matches",
+        "Rows read from the source and tagged again, a sample or all, have the stored values.",
+        samples=True,
     ),
 )
 TAGS_PROOFS = (
@@ -55,8 +61,8 @@ TAGS_PROOFS = (
         "Of cases planted into documents, and of what only looks like them, taggers tell right what `floors` wants.",
     ),
 )
-_SAMPLE = 32
-"""Documents that are tagged again: some time for a model, and any difference shows in a few."""
+_AROUND = 32
+"""Documents into which cases are planted."""
 
 
 def prove_tags(shard: TaggedShard) -> dict[str, Finding]:
@@ -66,7 +72,7 @@ def prove_tags(shard: TaggedShard) -> dict[str, Finding]:
         return {
             "files_intact": files_intact(directory, receipt),
             "rows_complete": _rows_complete(shard, directory, receipt),
-            "tags_repeat": _tags_repeat(shard, directory, receipt),
+            "rebuild_matches": _rebuild_matches(shard, directory, receipt),
         }
 
     return proven(shard.artifact, shard.store, SHARD_PROOFS, prove)
@@ -113,59 +119,65 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
         yield f"has {rows:,} rows, {bad:,} refused; the receipt says {facts.rows:,} and {facts.bad:,}"
 
 
-def _tags_repeat(shard: TaggedShard, directory: Path, receipt: Receipt) -> Finding:
-    # a command or an asset cannot be asked for a few documents alone
-    taggers = [one for one in shard.taggers if isinstance(one, BatchTagger)]
-    try:
-        defects = list(_repeated(shard, directory, receipt, taggers))
-    except (DataprepError, OSError) as error:
-        return Finding(passed=False, warning=True, summary=str(error), facts={"unreadable": 1})
+@judged
+def _rebuild_matches(shard: TaggedShard, directory: Path, receipt: Receipt) -> Finding:
+    facts = TagsFacts.of(receipt)
+    # what another version of a tagger gave is not damaged, and its other files are taken over when it runs
+    if (change := shard.recipe().difference(receipt)) is not None:
+        out_of_date = f"{name_of(receipt)}: is out of date: {change.reason}"
+        return verdict([out_of_date], "", "Run the dataset", warning=True)
+    with scratch(shard.store.root / receipt.dataset) as folder:
+        if shard.samples is None:
+            found, compared = _all_rows(shard, directory, receipt, folder), facts.rows
+        else:
+            drawn = drawn_rows(receipt, facts.rows, shard.samples)
+            found, compared = _drawn_rows(shard, directory, drawn, folder), len(drawn.places)
+        if facts.made_of != shard.made_of():
+            found["facts"] = "its receipt has different facts"
+    chance = {file_of(one) for one in shard.taggers if not one.repeats}
+    if shard.samples is None:
+        chance &= _other_again(shard, directory, found.keys() & chance)
+    # first those that are damage
+    told = sorted(found.items(), key=lambda one: one[0] in chance)
     return verdict(
-        (f"{name_of(receipt)}: {defect}" for defect in defects),
-        f"Up to {_SAMPLE} documents have the stored values of {len(taggers)} taggers when they are tagged again.",
-        "A tagger whose values depend on time, chance or the other documents of its batch makes a dataset that nobody "
-        "can make again: give it a seed, or look at each document alone",
-        warning=True,
+        (f"{name_of(receipt)}: {one}" for _, one in told),
+        f"{compared:,} of {facts.rows:,} rows have the stored values when they are read and tagged again.",
+        "A tagger that uses time, chance or the other documents of its batch gives a dataset that nobody can build "
+        "again: give it a seed, or look at each document alone"
+        if chance.issuperset(found)
+        else REBUILD,
+        facts={"rows_compared": compared, "rows": facts.rows},
+        warning=bool(found) and chance.issuperset(found),
     )
 
 
-def _repeated(shard: TaggedShard, directory: Path, receipt: Receipt, taggers: list[BatchTagger]) -> Iterator[str]:
-    filled = [part for part in shard.files if part.sha256]
-    if not taggers or not filled:
-        return
-    part = filled[int(receipt.key[:8], 16) % len(filled)]
-    batch = next(batches_of(part, shard.fields), None)
-    if batch is None or not batch.texts:
-        return
-    sample = batch.only(slice(0, _SAMPLE))
-    for tagger in taggers:
-        stored = _stored(directory, tagger, part.label, sample)
-        made = tags_of(tagger, sample, sensitive=shard.fields.sensitive)
-        for name, values in made.items():
-            for at, value in enumerate(values):
-                if value != stored[at][name]:
-                    yield (
-                        f"{part.label}: row {sample.row(at)}: tagger {tagger.name!r} gave another {name} "
-                        "when it was asked again"
-                    )
-                    break
+def _drawn_rows(shard: TaggedShard, directory: Path, drawn: DrawnRows, folder: Path) -> dict[str, str]:
+    """The files in which drawn rows are different, each with a sentence."""
+    # a command or an asset cannot be asked for a few documents
+    left_out = frozenset(file_of(one) for one in shard.taggers if not isinstance(one, BatchTagger))
+    tag(shard, folder, left_out, drawn)
+    names = [name for name in shard.names if name not in left_out]
+    told = {name: other_rows(folder / name, directory / name, drawn.places) for name in names}
+    return {name: f"{name}: {one}" for name, one in told.items() if one is not None}
 
 
-def _stored(directory: Path, tagger: BatchTagger, label: str, sample: DocumentBatch) -> list[Mapping[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Path) -> dict[str, str]:
+    """The files and claims that are different when all rows are tagged again, each with a sentence."""
+    written = write_anew(shard, folder)
+    names = [record.path for record in receipt.files]
+    claims = {one: one for one in other_claims(written, receipt)}
+    return {**dict(other_files(folder, directory, names)), **claims}
 
-    wanted = {row: at for at, row in enumerate(sample.rows["row"])}
-    found: dict[int, Mapping[str, Any]] = {}
-    for piece in side_by_side([directory / ROWS, directory / file_of(tagger)], ["file", "row", *tagger.columns]):
-        here = pc.and_(pc.equal(piece["file"], label), pc.is_in(piece["row"], pa.array(list(wanted), pa.int64())))
-        for one in piece.filter(here).to_pylist():
-            found[wanted[one["row"]]] = one
-        if len(found) == len(wanted):
-            break
-    if missing := [row for row, at in wanted.items() if at not in found]:
-        raise FormatError(f"{directory / ROWS}: {label}, row {missing[0]} is not in it. {REBUILD}")
-    return [found[at] for at in range(len(wanted))]
+
+def _other_again(shard: TaggedShard, directory: Path, names: Set[str]) -> set[str]:
+    """Which of these files of taggers, that differ from the stored ones, a second run writes differently again."""
+    if not names:
+        return set()
+    with scratch(shard.store.root / shard.artifact.dataset) as folder:
+        for run in ("first", "second"):
+            (folder / run).mkdir()
+            tag(shard, folder / run, frozenset(shard.names) - names - {ROWS})
+        return {name for name in names if other_rows(folder / "first" / name, folder / "second" / name) is not None}
 
 
 @judged
@@ -230,7 +242,7 @@ def _documents(shard: TaggedShard | None) -> list[str]:
         except (DataprepError, OSError):
             continue
         if batch is not None and batch.texts:
-            return batch.texts[:_SAMPLE]
+            return batch.texts[:_AROUND]
     return []
 
 
@@ -259,7 +271,7 @@ def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, 
         metadata=_metadata,
         rows=lambda receipt: TagsFacts.of(receipt).rows,
         columns={**corpus.columns, "bad": "string"},
-        proofs=Proofs(proofs=TAGS_PROOFS, examine=partial(_examine, corpus, split)),
+        proofs=Proofs(proofs=at_level(TAGS_PROOFS, corpus.prove.level), examine=partial(_examine, corpus, split)),
     )
 
 
@@ -279,6 +291,7 @@ def tagged_shards(
                 fields=fields,
                 taggers=tuple(one.of_files(labels) for one in taggers),
                 source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
+                samples=samples_of(corpus.prove.level),
             )
         )
     return shards

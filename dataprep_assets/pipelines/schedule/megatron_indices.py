@@ -10,6 +10,7 @@ Entry point: `megatron_spec`.
 import json
 import shlex
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,10 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.megatron_indices import Blend, sample_dtype, shuffle_dtype, write_array
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.graph.proof_level import at_level, samples_of
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proof, Proofs
@@ -47,7 +50,12 @@ _AGAIN = "`dataprep run NAME` makes them again"
 MEGATRON_PROOFS = (
     Proof("files_intact", "Every file that the receipt lists is there with its size and SHA-256."),
     Proof("names_found", "The files have the names under which Megatron looks for what the schedule reads now."),
-    Proof("same_samples", "Samples drawn from all steps are, looked up as Megatron does, those of the schedule."),
+    Proof(
+        "same_samples",
+        "Samples drawn from all steps, looked up as Megatron does, are those of the schedule. With `every_document` "
+        "all files are also built again and compared.",
+        samples=True,
+    ),
 )
 
 
@@ -61,8 +69,7 @@ def prove_megatron(
     yield "files_intact", verdict(store.damage(artifact, receipt), holds, _AGAIN)
     names = {record.path for record in receipt.files}
     yield "names_found", _names_found(declaration, wanted, store, names)
-    seed = int(receipt.key[:8], 16)
-    yield "same_samples", _same_samples(declaration, wanted, store, seed)
+    yield "same_samples", _same_samples(declaration, wanted, store, receipt)
 
 
 def _files(indexed: Indexed) -> dict[str, str | None]:
@@ -94,18 +101,22 @@ def _names_found(
 
 @judged
 def _same_samples(
-    declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore, seed: int
+    declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore, receipt: Receipt
 ) -> Finding:
     indexed = opened(declaration, wanted, store)
     folder = store.local(declaration.artifact(MEGATRON_INDICES))
     # those of the last revision: what earlier steps read may be gone, and is padding then
     rule = indexed.data.sampler.rules[-1]
     count = (rule.stop - rule.first) * rule.revision.batch
+    seed = int(receipt.key[:8], 16)
     drawn = np.unique(np.random.default_rng(seed).integers(0, count, min(count, _DRAWN)))
     first = indexed.data.sampler.number(rule.first)
     number, sample = _blended(folder, indexed, first + drawn)
     spans = indexed.data.sampler.spans_of(rule, drawn)
-    defects = []
+    defects: list[str] = []
+    if samples_of(declaration.prove.level) is None:
+        recipe = _recipe(declaration, wanted, store)
+        defects += rebuilt(recipe, store, receipt, folder, partial(_write, declaration, wanted, store, recipe))
     for at, samples in enumerate(indexed.samples):
         tokens = np.array([shard.tokens for shard in samples.source.shards], np.int64)
         begins = np.cumsum(tokens) - tokens
@@ -149,18 +160,27 @@ def _blended(folder: Path, indexed: Indexed, numbers: Int64) -> tuple[Int64, Int
         return np.zeros_like(numbers), numbers
     base = indexed.blend.base()
     names = ("dataset_index", "dataset_sample_index")
-    number, sample = (np.asarray(_array(folder, f"{base}{name}.npy")[numbers], np.int64) for name in names)
+    number, sample = (_at(folder, f"{base}{name}.npy", numbers) for name in names)
     return number, sample
+
+
+def _at(folder: Path, name: str, places: Int64) -> NDArray[np.int64]:
+    """Entries of an index; raises FormatError where there is none."""
+    values = _array(folder, name)
+    if places.size and not 0 <= int(places.min()) <= int(places.max()) < len(values):
+        raise FormatError(f"{folder / name}: has {len(values)} entries, and another index names more. {_AGAIN}")
+    return np.asarray(values[places], np.int64)
 
 
 def _tokens(folder: Path, indexed: Indexed, at: int, samples: Int64) -> Int64:
     """First token of each sample, and the one that is its last label, in tokens of the split, as `GPTDataset` looks
     them up."""
     base, ends = indexed.blend.base(at), indexed.samples[at].ends
-    documents, rows, order = (_array(folder, f"{base}{name}_index.npy") for name in ("document", "sample", "shuffle"))
-    chosen = np.asarray(order[samples], np.int64)
-    pairs = np.stack([rows[chosen], rows[chosen + 1]], axis=1).astype(np.int64)
-    numbers = np.asarray(documents, np.int64)[pairs[:, :, 0]]
+    chosen = _at(folder, f"{base}shuffle_index.npy", samples)
+    pairs = np.stack([_at(folder, f"{base}sample_index.npy", chosen + add) for add in (0, 1)], axis=1)
+    numbers = _at(folder, f"{base}document_index.npy", pairs[:, :, 0])
+    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(ends):
+        raise FormatError(f"{folder}/{base}document_index.npy: names a document that there is not. {_AGAIN}")
     # of the first document `numbers - 1` is the last one's place, which `where` does not take
     begins = np.where(numbers > 0, ends[numbers - 1].astype(np.int64), 0)
     return begins + pairs[:, :, 1]
@@ -191,7 +211,10 @@ def megatron_spec(declaration: ScheduleDeclaration, wanted: MegatronIndices, sch
         build=lambda request: [Outcome.of(*build_indices(declaration, wanted, request.store))],
         metadata=_metadata,
         rows=lambda receipt: MegatronFacts.of(receipt).samples,
-        proofs=Proofs(proofs=MEGATRON_PROOFS, examine=lambda store, _: prove_megatron(declaration, wanted, store)),
+        proofs=Proofs(
+            proofs=at_level(MEGATRON_PROOFS, declaration.prove.level),
+            examine=lambda store, _: prove_megatron(declaration, wanted, store),
+        ),
         names_places=frozenset({"prefixes"}),
     )
 
@@ -225,22 +248,25 @@ def build_indices(
     """Commit the index files. Returns the receipt, and whether it was reused. Raises as `opened` does."""
     recipe = _recipe(declaration, wanted, store)
 
-    def write(staged: Path) -> Written:
-        indexed = opened(declaration, wanted, store)
-        for number, samples in enumerate(indexed.samples):
-            _write_gpt(staged, indexed.blend, number, samples)
-        if not indexed.blend.is_one:
-            _write_blended(staged, indexed)
-        return Written(
-            inputs=dict(recipe.upstream),
-            facts=MegatronFacts(
-                digest=indexed.data.schedule.digest,
-                samples=indexed.blend.samples,
-                arguments=indexed.blend.arguments,
-            ),
-        )
+    return ensure(recipe, store, partial(_write, declaration, wanted, store, recipe), declaration.verify)
 
-    return ensure(recipe, store, write, declaration.verify)
+
+def _write(
+    declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore, recipe: Recipe, staged: Path
+) -> Written:
+    indexed = opened(declaration, wanted, store)
+    for number, samples in enumerate(indexed.samples):
+        _write_gpt(staged, indexed.blend, number, samples)
+    if not indexed.blend.is_one:
+        _write_blended(staged, indexed)
+    return Written(
+        inputs=dict(recipe.upstream),
+        facts=MegatronFacts(
+            digest=indexed.data.schedule.digest,
+            samples=indexed.blend.samples,
+            arguments=indexed.blend.arguments,
+        ),
+    )
 
 
 def _write_gpt(staged: Path, blend: Blend, number: int, samples: SourceSamples) -> None:

@@ -4,8 +4,8 @@ Its first revision is made from the declaration and the sources as they are. Fro
 changes it, in a file beside the YAML: what was trained on cannot be changed by a run that happens to find other data.
 
 `schedule.json` is the schedule. `documents/<content>/` has the document ends, ids and rows of a shard, linked from its
-artifact while it lasts, and `shard.json`, which says which source files these are rows of. `packs/` has the packs of
-whole documents.
+artifact while it lasts, and `shard.json`, which says which source files these are rows of, and by which files the
+shard has this content: so the copies can be verified when it is gone. `packs/` has the packs of whole documents.
 
 Entry points: `schedule_spec`, `present_schedule`, `revise_schedule`.
 """
@@ -15,12 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.errors import ConfigError, IntegrityError
+import numpy as np
+
+from dataprep_assets.bounds import json_of
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.document_index import ENDS, IDS, ROWS, TOKEN_BINS
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.graph.losses import Loss
+from dataprep_assets.graph.proof_level import at_level, drawn, samples_of
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs
@@ -31,12 +36,14 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.found_sources import ShardDocuments, found_sources
 from dataprep_assets.pipelines.schedule.schedule_proofs import (
+    AGAIN,
     SCHEDULE_PROOFS,
     documents_complete,
     prove_schedule,
     revisions_follow,
 )
-from dataprep_assets.serving.packs import pack_bytes
+from dataprep_assets.plural import count_of
+from dataprep_assets.serving.packs import pack_bytes, pack_shard
 from dataprep_assets.serving.revise import Wanted, revised
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.seen import SHARD
@@ -44,7 +51,10 @@ from dataprep_assets.serving.simulation import simulated
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
 from dataprep_assets.serving.training_schedule import SCHEDULE, TrainingSchedule
 
-VERSION = 2
+VERSION = 3
+_COPIED = (ENDS, IDS, ROWS)
+_PACKS = 8
+"""Of so many tables of packs a sample makes one again."""
 
 
 class ScheduleFacts(Facts):
@@ -78,7 +88,10 @@ def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
         metadata=partial(_metadata, declaration),
         losses=lambda store, _: _losses(declaration, store),
         rows=lambda receipt: ScheduleFacts.of(receipt).steps,
-        proofs=Proofs(proofs=SCHEDULE_PROOFS, examine=lambda store, _: prove_schedule(declaration, store)),
+        proofs=Proofs(
+            proofs=at_level(SCHEDULE_PROOFS, declaration.prove.level),
+            examine=lambda store, _: _examine(declaration, store),
+        ),
     )
 
 
@@ -244,11 +257,9 @@ def _documents(
     folder = documents_folder(content)
     if content in documents.found:
         artifact, receipt = documents.found[content]
-        parts = {record.path: record for record in receipt.files if record.path in (ENDS, IDS, ROWS)}
+        parts = {record.path: record for record in receipt.files if record.path in _COPIED}
         (staged / folder).mkdir(parents=True)
-        facts = {name: receipt.facts.get(name) for name in ("document_ids", "id_field", "id_key")}
-        told = {"dataset": dataset, "shard": receipt.partition, **facts, "sources": list(receipt.sources)}
-        (staged / folder / SHARD).write_bytes(json.dumps(told, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+        (staged / folder / SHARD).write_bytes(_shard_bytes(dataset, receipt))
     else:
         # the shard is gone or was made anew: its documents come from the artifact that this one replaces
         kept = documents.keeping(content)
@@ -259,6 +270,94 @@ def _documents(
         del parts[SHARD]
     for name, record in sorted(parts.items()):
         yield store.join(staged, f"{folder}/{name}", [FileRef(artifact, record)], verify=False)
+
+
+def _shard_bytes(dataset: str, receipt: Receipt) -> bytes:
+    """The file `shard.json` of a shard."""
+    told = {
+        "dataset": dataset,
+        "shard": receipt.partition,
+        **{name: receipt.facts.get(name) for name in ("document_ids", "id_field", "id_key")},
+        "sources": list(receipt.sources),
+        # of which the shard's content is the digest
+        "files": [[record.path, record.bytes, record.sha256] for record in receipt.files],
+    }
+    return json.dumps(told, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+
+
+def _examine(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[tuple[str, Finding]]:
+    yield from prove_schedule(declaration, store)
+    yield "rebuild_matches", _rebuild_matches(declaration, store)
+
+
+@judged
+def _rebuild_matches(declaration: ScheduleDeclaration, store: ArtifactStore) -> Finding:
+    data = TrainingData(store, declaration.dataset)
+    receipt, samples = data.handle.receipt, samples_of(declaration.prove.level)
+    defects = [*_other_schedule(declaration, data), *_other_copies(declaration, store, data)]
+    packed = {
+        packs_file(shard.content, revision.sequence_length): (shard, revision.sequence_length)
+        for revision in data.schedule.revisions
+        if revision.samples == "documents"
+        for source in revision.sources
+        for shard in source.shards
+    }
+    names = sorted(packed)
+    for number in drawn(receipt.key, len(names), None if samples is None else -(-len(names) // _PACKS)).tolist():
+        name = names[number]
+        shard, length = packed[name]
+        if pack_bytes(pack_shard(np.asarray(data.ends(shard), np.uint64), length)) != data.handle.read(name):
+            defects.append(f"{name} has other packs than those of its documents")
+    return verdict(
+        (f"{declaration.dataset}: {defect}" for defect in defects),
+        f"The schedule is that of its receipt, with the documents of {count_of(len(_contents(data)), 'shard')}.",
+        AGAIN,
+        facts={"shards": len(_contents(data)), "packs": len(names)},
+    )
+
+
+def _contents(data: TrainingData) -> dict[str, str]:
+    """Content of each shard that a schedule names → its dataset."""
+    sources = [source for revision in data.schedule.revisions for source in revision.sources]
+    return {shard.content: source.dataset for source in sources for shard in source.shards}
+
+
+def _other_schedule(declaration: ScheduleDeclaration, data: TrainingData) -> Iterator[str]:
+    """A sentence if the stored schedule is not the one of its receipt."""
+    receipt, facts = data.handle.receipt, ScheduleFacts.of(data.handle.receipt)
+    # of the stored schedule, not of the file beside the YAML: that may be ahead of it
+    if (change := _recipe(declaration, data.schedule).difference(receipt)) is not None:
+        yield f"{SCHEDULE} is not the schedule of its receipt: {change.reason}"
+    if data.handle.read(SCHEDULE) != data.schedule.to_bytes():
+        yield f"{SCHEDULE} is written differently"
+    told = (facts.revisions, facts.steps, facts.digest, facts.sensitive)
+    if told != (len(data.schedule.revisions), data.steps, data.schedule.digest, declaration.sensitive):
+        yield "its receipt has different facts"
+
+
+def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: TrainingData) -> Iterator[str]:
+    """A sentence for each copy of a shard's documents that is not the shard's, by the content that its folder names."""
+    records = {record.path: record for record in data.handle.files}
+    try:
+        present = found_sources(declaration, store)[1].found
+    except DataprepError:  # a source that is gone: its copies are those of their content still
+        present = {}
+    for content, dataset in _contents(data).items():
+        folder = documents_folder(content)
+        stored = data.handle.read(f"{folder}/{SHARD}")
+        if content in present and stored != _shard_bytes(dataset, present[content][1]):
+            yield f"{folder}/{SHARD} is different"
+        try:
+            files = json_of(stored)["files"]
+        except (ValueError, TypeError, KeyError):
+            files = None
+        if digest_value(files) != content:
+            yield f"{folder}/{SHARD} names other files than those of the shard"
+            continue
+        for name, size, sha256 in files:
+            held = records.get(f"{folder}/{name}")
+            if name in _COPIED and (held is None or (held.bytes, held.sha256) != (size, sha256)):
+                yield f"{folder}/{name} is not that of the shard"
 
 
 def _losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[Loss]:

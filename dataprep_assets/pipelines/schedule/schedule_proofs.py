@@ -38,6 +38,12 @@ SCHEDULE_PROOFS = (
     Proof(
         "read_once", "Samples drawn from all steps are read once in their epoch: looked for again by their documents."
     ),
+    Proof(
+        "rebuild_matches",
+        "The schedule is that of its receipt, copies of documents are those of their shards, and packs, some or all "
+        "packed again, are as stored.",
+        samples=True,
+    ),
     # These two do not block: they ask what is declared and found now, which the key of the schedule does not decide.
     Proof("sources_current", "The sources are as the last revision has them.", blocking=False),
     Proof("repeats", "No source is read more often than `most_epochs` by the end of the run.", blocking=False),

@@ -18,6 +18,8 @@ import pytest
 
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
+from dataprep_assets_tests.tools.drill.by_artifact import named
+from dataprep_assets_tests.tools.drill.by_artifact import table as rates_by_artifact
 from dataprep_assets_tests.tools.drill.campaign import Result, prepare, run
 from dataprep_assets_tests.tools.drill.clean import false_alarms, shapes
 from dataprep_assets_tests.tools.drill.datasets import PIPELINES
@@ -46,12 +48,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="N",
         help="instead: one shard of N documents of three pipelines, at both levels of proof; --faults of each kind",
     )
+    parser.add_argument(
+        "--by-artifact",
+        type=int,
+        metavar="N",
+        help="instead: changed values of each artifact, at both levels; N documents, --faults of each artifact",
+    )
     parser.add_argument("--walk", action="store_true", help="instead: three bytes of every file of every artifact")
     given = parser.parse_args(argv)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     if given.real_size is not None:
         return _at_real_size(given)
+    if given.by_artifact is not None:
+        return _by_artifact(given)
     if given.walk:
         return _walked([given.only] if given.only else list(PIPELINES))
     results: list[Result] = []
@@ -76,6 +86,23 @@ def _at_real_size(given: argparse.Namespace) -> int:
     print(table(found))
     every = [rate for rate in found if rate.level == EVERY_DOCUMENT]
     return 0 if all(rate.named == rate.applied for rate in every) else 1
+
+
+def _by_artifact(given: argparse.Namespace) -> int:
+    home, found = Path(tempfile.mkdtemp(prefix="dataprep-drill-")), []
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            leave_tfds_out(patch)
+            for one in named(
+                given.only or "curated", home, documents=given.by_artifact, faults=given.faults or 6, seed=given.seed
+            ):
+                found.append(one)
+                if not one.every_document:
+                    print(f"missed: {one.artifact}: {one.fault}: {one.where}", file=sys.stderr, flush=True)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    print(rates_by_artifact(found))
+    return int(not all(one.damage and one.every_document for one in found))
 
 
 def _walked(pipelines: Sequence[str]) -> int:

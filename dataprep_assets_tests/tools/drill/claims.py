@@ -20,18 +20,18 @@ _NAMES = ("tokenizer", "vocab_size")
 """Facts that may change without a byte: what the tokenizer is called, and how large it has become."""
 
 
-def _leaves(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def leaves_of(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     if isinstance(value, dict):
         for key in sorted(value):
-            yield from _leaves(value[key], (*path, key))
+            yield from leaves_of(value[key], (*path, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _leaves(item, (*path, index))
+            yield from leaves_of(item, (*path, index))
     elif value is not None:
         yield path
 
 
-def _otherwise(value: Any, random: Random) -> Any:
+def otherwise(value: Any, random: Random) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -50,7 +50,7 @@ def _claim(part: tuple[str, ...]) -> Apply:
 
         def change(value: dict[str, Any]) -> None:
             nonlocal said
-            leaves = [leaf for name in part for leaf in _leaves(value.get(name), (name,))]
+            leaves = [leaf for name in part for leaf in leaves_of(value.get(name), (name,))]
             leaves = [leaf for leaf in leaves if leaf[0] != "facts" or leaf[-1] not in _NAMES]
             if not leaves:
                 raise InapplicableError
@@ -58,7 +58,7 @@ def _claim(part: tuple[str, ...]) -> Apply:
             inner = value
             for step in way:
                 inner = inner[step]
-            inner[last] = _otherwise(inner[last], random)
+            inner[last] = otherwise(inner[last], random)
             said = ".".join(map(str, (*way, last)))
 
         edit_receipt(box.folder(target), change)

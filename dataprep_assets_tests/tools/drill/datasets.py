@@ -22,6 +22,7 @@ from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.release.component import ShardRelease
+from dataprep_assets.pipelines.schedule.component import TrainingSchedule
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
@@ -29,6 +30,7 @@ from dataprep_assets_tests.pipelines.tasks.trees import small
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tools.bench.invented_text import sentence, vocabulary
+from dataprep_assets_tests.tools.drill.curated import curated_corpus, curated_schedules
 from dataprep_assets_tests.tools.sample.make_sample_blends import plain_chat, task
 from dataprep_assets_tests.tools.sample.make_sample_notes import sample_cohorts
 from dataprep_assets_tests.tools.sample.make_sample_tasks import VERSIONS, write_tree
@@ -115,6 +117,13 @@ def _corpus_source(folder: Path, edition: str) -> Path:
 
 def _corpora(folder: Path, edition: str) -> Iterator[Declared]:
     yield TokenizedCorpus, corpus_attributes(folder, _corpus_source(folder, edition))
+
+
+def curated(folder: Path, edition: str, documents: int = 48) -> Iterator[Declared]:
+    """A corpus with every feature on, and two schedules over it."""
+    yield TokenizedCorpus, curated_corpus(folder, edition, documents)
+    for attributes in curated_schedules(folder, documents):
+        yield TrainingSchedule, attributes
 
 
 def _releases(folder: Path, edition: str) -> Iterator[Declared]:
@@ -259,6 +268,7 @@ def _tasks(folder: Path, edition: str) -> Iterator[Declared]:
 
 PIPELINES: Mapping[str, Callable[[Path, str], Iterator[Declared]]] = {
     "corpus": _corpora,
+    "curated": curated,
     "notes": _notes,
     "release": _releases,
     "tasks": _tasks,
