@@ -44,7 +44,7 @@ CHECKS = (
 _REMEDIES: Mapping[str, str] = {
     FILES: "Correct the file in the old project, or choose another version, and migrate again",
     ROWS: "Correct the file in the old project, or choose another version, and migrate again",
-    CONFLICT: "Move the file away, or set `overwrite: true`, and migrate again",
+    CONFLICT: "Move the file away, and migrate again",
 }
 
 
