@@ -7,7 +7,7 @@ such a file can be made without passing through Python: `stores/files.py` links 
 Invariants: the size is an exact multiple of the item size; writers never open an existing name, because it may be a
 hard link whose other names belong to finished artifacts.
 
-Entry points: `dtype_for_vocab`, `open_tokens`, `validate`, `concatenate`; `create` for the sibling format modules.
+Entry points: `dtype_for_vocab`, `open_tokens`, `read_ranges`, `validate`, `concatenate`; `create` for siblings.
 """
 
 from pathlib import Path
@@ -19,7 +19,16 @@ import numpy.typing as npt
 from dataprep_assets.errors import FormatError
 from dataprep_assets.stores.files import concatenate, create
 
-__all__ = ["DTYPES", "concatenate", "create", "dtype_for_vocab", "open_tokens", "token_dtype", "validate"]
+__all__ = [
+    "DTYPES",
+    "concatenate",
+    "create",
+    "dtype_for_vocab",
+    "open_tokens",
+    "read_ranges",
+    "token_dtype",
+    "validate",
+]
 
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 """The two dtype names, as numpy attributes (trainers do ``getattr(np, name)``), and their byte order on disk."""
@@ -63,6 +72,32 @@ def mapped(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
     empty = np.empty(0, dtype=dtype)
     empty.flags.writeable = False
     return empty
+
+
+def read_ranges(
+    path: Path, dtype: str, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> npt.NDArray[Any]:
+    """The items of these ranges of a flat file, one range after another; `dtype` is NumPy's.
+
+    Read, not mapped: every touched page of a map would count as memory of the process. Raises FormatError for a range
+    that is not in the file.
+    """
+    some = np.flatnonzero(lengths)
+    starts, lengths = starts[some], lengths[some]
+    # Ranges that follow one another in the file are read at once: `firsts` begin such runs, `stops` end them.
+    firsts = np.flatnonzero(starts != np.append(-1, starts + lengths)[:-1])
+    found = np.empty(int(lengths.sum()), dtype)
+    stops = np.append(np.cumsum(lengths)[firsts - 1][1:], found.size) * found.itemsize
+    target, at = found.data.cast("B"), 0
+    with open(path, "rb", buffering=0) as file:
+        for start, stop in zip((starts[firsts] * found.itemsize).tolist(), stops.tolist(), strict=False):
+            file.seek(start)
+            while at < stop:
+                # a raw read may give less than was asked for
+                if not (count := file.readinto(target[at:stop])):
+                    raise FormatError(f"{path}: ends before what is to be read of it. Run it again")
+                at += count
+    return found
 
 
 def validate(path: Path, dtype: str, tokens: int) -> None:

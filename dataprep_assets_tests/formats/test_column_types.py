@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from dataprep_assets.formats import hf_parquet, packed_sft
+from dataprep_assets.formats import hf_parquet, packed_rows
 
 
 def spelled(schema: pa.Schema) -> dict[str, str]:
@@ -12,7 +12,7 @@ def spelled(schema: pa.Schema) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("schema", "said"),
-    [(packed_sft.schema(), packed_sft.COLUMN_TYPES), (hf_parquet._schema(), hf_parquet.COLUMN_TYPES)],
+    [(packed_rows.schema(), packed_rows.COLUMN_TYPES), (hf_parquet._schema(), hf_parquet.COLUMN_TYPES)],
     ids=["packed_sft", "hf_parquet"],
 )
 def test_columns_are_said_as_they_are_written(schema: pa.Schema, said: dict[str, str]) -> None:

@@ -9,15 +9,15 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import hf_parquet
-from dataprep_assets.formats.packed_sft import open_packed, write_bins
+from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, write_rows
 
 
 def packed(folder: Path) -> Path:
     """A packed file of three row groups."""
     path = folder / "packed.parquet"
-    items, ends = np.arange(6), np.arange(0, 70, 10)
-    mask = np.tile(np.array([1] * 9 + [0], np.uint8), 6)
-    write_bins(path, items, np.arange(0, 7), np.arange(60, dtype=np.int32), mask, ends, row_group_bins=2)
+    mask = np.tile(np.array([1] * 9 + [0], np.uint8), 2)
+    block = PackedRowBlock.of(np.arange(20, dtype=np.int32), np.array([10, 10]), np.arange(3), mask=mask)
+    write_rows(path, [block] * 3)
     return path
 
 

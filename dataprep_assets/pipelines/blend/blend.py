@@ -29,7 +29,7 @@ from dataprep_assets.errors import SourceError, TransferError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.formats.packed_sft import open_packed
+from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.graph.finding import Finding, Row, first_of, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.recipe import Recipe
@@ -200,7 +200,7 @@ def _sequences(directory: Path, receipt: Receipt) -> Iterator[Any]:
     if PackedSftFacts.of(receipt).empty:
         return
     for rows in open_packed(directory / PACKED):
-        begins, ends = rows.sequence_bounds()
+        begins, ends = rows.bounds()
         yield from (rows.tokens[a:b].data for a, b in zip(begins.tolist(), ends.tolist(), strict=True))
 
 

@@ -3,15 +3,15 @@
 Entry points: `blend_tracer`, `ChatTracer`.
 """
 
-import io
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, NotFoundError
+from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.graph.place import TokenRange
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question, Trace, Tracer
@@ -21,10 +21,11 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT
-from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts
+from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.stream import blend_ids
 from dataprep_assets.stream.stream_tracer import StreamTracer, quarantined, traced_shards
 from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.traced_rows import TracedRows, TracedSegment
 
 
 def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> Tracer:
@@ -53,70 +54,29 @@ class _PackedShard:
 
     def __init__(self, handle: ArtifactHandle, unit: str) -> None:
         self.handle, self.unit = handle, unit
-        self.facts = PackedSftFacts.of(handle.receipt)
-        self.files = {source.ordinal: source.file for source in self.facts.sources}
-
-    @cached_property
-    def origins(self) -> NDArray[np.int64]:
-        """Source ordinal, row and number in its conversation of each sequence: shape `(sequences, 3)`."""
-        if self.facts.empty:
-            return np.empty((0, 3), np.int64)
-        found: NDArray[np.int64] = np.load(io.BytesIO(self.handle.read(ORIGINS)), allow_pickle=False)
-        return found
-
-    @cached_property
-    def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The first sequence of each row, then their number; and the first token of each sequence in its row."""
-        import pyarrow.parquet as pq
-
-        if self.facts.empty:
-            return np.zeros(1, np.int64), np.empty(0, np.int64)
-        with self.handle.open(PACKED) as file:
-            column = pq.read_table(file, columns=["seq_start_id"]).column(0).combine_chunks()
-        offsets = column.offsets.to_numpy().astype(np.int64)
-        # Arrow's offsets may begin within a longer array; `flatten` gives what they span
-        return offsets - offsets[0], column.flatten().to_numpy().astype(np.int64)
-
-    @property
-    def rows(self) -> int:
-        """Packed rows."""
-        return len(self._starts[0]) - 1
-
-    def sequences(self, row: int) -> range:
-        """The sequences of a row."""
-        heads = self._starts[0]
-        return range(int(heads[row]), int(heads[row + 1]))
+        facts = PackedSftFacts.of(handle.receipt)
+        self.files = {source.ordinal: source.file for source in facts.sources}
+        self.rows = TracedRows(handle, None if facts.empty else PACKED, ORIGINS, 3)
 
     def of(self, file: str, row: int) -> NDArray[np.intp]:
         """The sequences of a source row."""
-        ordinals = [ordinal for ordinal, name in self.files.items() if name == file]
-        return np.flatnonzero(np.isin(self.origins[:, 0], ordinals) & (self.origins[:, 1] == row))
+        ordinals, origins = [ordinal for ordinal, name in self.files.items() if name == file], self.rows.origins
+        return np.flatnonzero(np.isin(origins[:, 0], ordinals) & (origins[:, 1] == row))
 
     def source(self, sequence: int) -> tuple[str, int]:
         """The file and row of a sequence."""
-        ordinal, row, _ = self.origins[sequence].tolist()
+        ordinal, row, _ = self.rows.origins[sequence].tolist()
         return self.files[ordinal], row
 
-    def place(self, sequence: int) -> tuple[TokenRange, NDArray[Any]]:
-        """Where a sequence is, and its ids."""
-        heads, starts = self._starts
-        # the last row whose first sequence is not behind this one
-        row = int(np.searchsorted(heads, sequence, side="right")) - 1
-        ids, start = self._ids(row), int(starts[sequence])
-        stop = int(starts[sequence + 1]) if sequence + 1 < heads[row + 1] else len(ids)
-        at = {"row": row, "sequence": sequence - int(heads[row])}
-        place = TokenRange(artifact=str(self.handle.artifact), file=PACKED, start=start, stop=stop, at=at)
-        return place, ids[start:stop]
-
-    def _ids(self, row: int) -> NDArray[Any]:
-        import pyarrow.parquet as pq
-
-        # all row groups but the last have this many rows: one of them is read instead of the file
-        group = self.facts.row_group_bins
-        with self.handle.open(PACKED) as file:
-            column = pq.ParquetFile(file).read_row_group(row // group, columns=["input_ids"]).column(0)
-        found: NDArray[Any] = column[row % group].values.to_numpy()
-        return found
+    def place(self, sequence: TracedSegment) -> TokenRange:
+        """Where a sequence is."""
+        return TokenRange(
+            artifact=str(self.handle.artifact),
+            file=PACKED,
+            start=sequence.start,
+            stop=sequence.stop,
+            at={"row": sequence.row, "sequence": sequence.number},
+        )
 
 
 class ChatTracer(Tracer):
@@ -168,24 +128,24 @@ class ChatTracer(Tracer):
 
     def _of_packed_row(self, partition: str | None, row: int) -> list[tuple[_PackedShard, str, int]]:
         shard = self._shard(partition)
-        if not 0 <= row < shard.rows:
-            raise NotFoundError(f"trace: no packed row {row} in {partition}, which has {shard.rows}, counted from 0")
+        if not 0 <= row < (count := len(shard.rows)):
+            raise NotFoundError(f"trace: no packed row {row} in {partition}, which has {count}, counted from 0")
         # several turns of a conversation may be in one row: it is told once
-        sources = dict.fromkeys(shard.source(sequence) for sequence in shard.sequences(row))
+        sources = dict.fromkeys(shard.source(sequence) for sequence in shard.rows.segments(row))
         return [(shard, file, number) for file, number in sources]
 
     def _traced(self, shard: _PackedShard, file: str, row: int, *, shown: bool) -> Trace:
-        sequences = [int(at) for at in shard.of(file, row)]
-        found = [shard.place(sequence) for sequence in sequences]
+        sequences = shard.of(file, row).tolist()
+        found = [shard.rows.segment(sequence) for sequence in sequences]
         return Trace(
             dataset=self._blend.dataset,
             split=shard.unit,
             document=sequences[0],
             file=file,
             row=row,
-            tokens=sum(len(ids) for _, ids in found),
-            places=tuple(place for place, _ in found),
-            text="\n".join(self._decoded(ids) for _, ids in found) if shown else None,
+            tokens=sum(len(sequence.ids) for sequence in found),
+            places=tuple(map(shard.place, found)),
+            text="\n".join(self._decoded(sequence.ids) for sequence in found) if shown else None,
         )
 
     def _decoded(self, ids: NDArray[Any]) -> str:

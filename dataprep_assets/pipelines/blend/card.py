@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from dataprep_assets.formats import packed_sft
+from dataprep_assets.formats import packed_rows
 from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.graph.card import data_card_spec
 from dataprep_assets.graph.card_contents import (
@@ -97,7 +97,7 @@ def _records(run: Receipt) -> list[CardRecords]:
     facts = RunFacts.of(run)
     if facts.stage != "sft":
         return []
-    columns = tuple(ParquetColumn(name=name, about=_ABOUT[name]) for name in packed_sft.COLUMNS)
+    columns = tuple(ParquetColumn(name=name, about=_ABOUT[name]) for name in packed_rows.COLUMNS)
     return [
         CardRecords(artifact=f"{RUNS}/{facts.run_hash}", split=split, prefix=f"splits/{split}/", columns=columns)
         for split in facts.used

@@ -21,6 +21,7 @@ from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.example import FeatureColumn
+from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
@@ -31,9 +32,9 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, RowFacts, packed_paths
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 from dataprep_assets.pipelines.notes.packed_rows_proofs import token_defects
 from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.row_shape import RowShape
 from dataprep_assets.pipelines.notes.sharded_cohort import (
     COHORT_SHARDS,
     VERSION,
@@ -112,22 +113,23 @@ class CohortShards:
         return {split: self._count(split) for split in self.splits}
 
     def _count(self, split: str) -> _Counted:
-        found, rows = _Counted(), PackedRowsFile(self.packed / packed_paths(self.notes, self.month)[split].rows)
-        columns = [FeatureColumn(name=name, length=self.notes.stored_length) for name in rows.shape.columns]
-        step = max(1, _POSITIONS // rows.shape.row_length)
+        rows = open_packed(self.packed / packed_paths(self.notes, self.month)[split].rows, masked=False)
+        found, shape = _Counted(), RowFacts.of(self.packed_receipt).shape
+        columns = [FeatureColumn(name=name, length=self.notes.stored_length) for name in shape.columns]
+        step = max(1, _POSITIONS // shape.row_length)
         for number, name in enumerate(self.names(split)):
             # where the shard has to begin, whatever was read before it: a record lost there does not shift this one
             first = number * self.facts.rows_per_shard
             records = size = 0
             try:
                 for payloads in _batches(self._payloads(self.directory / name), step):
-                    batch = _decoded(payloads, columns, records, rows.shape.row_length)
+                    batch = _decoded(payloads, columns, records, shape.row_length)
                     at = first + records
                     records += len(payloads)
                     size += sum(map(len, payloads))
-                    stored = rows.block(at, at + len(payloads)).columns(rows.shape)
+                    stored = shape.values(rows.block(at, at + len(payloads)))
                     where = f"{name}, of the records from {records - len(payloads)} on"
-                    found.invalid += [f"{where}: {d}" for d in self._invalid(batch, rows.shape)]
+                    found.invalid += [f"{where}: {d}" for d in self._invalid(batch, shape)]
                     found.different += [f"{where}: {d}" for d in _differences(batch, stored)]
             except FormatError as error:
                 found.broken.append(str(error).replace(f"{self.directory}/", "", 1))

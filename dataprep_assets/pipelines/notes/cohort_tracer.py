@@ -5,7 +5,7 @@ messages. A record's month stands for its file, whose name is never shown. Every
 so a combination of datasets is traced without their declarations. Patients are found only with the patient key, and no
 text of a sensitive dataset is decoded.
 
-Rows are read only from receipts, `origins.bin` and `provenance.json`, by ranges if they are in a bucket.
+Rows are read only from receipts, packed rows, `origins.npy` and `provenance.json`, by ranges if they are in a bucket.
 
 Entry points: `CohortTracer`, `notes_tracer`, `replay_tracer`.
 """
@@ -18,7 +18,8 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, NotFoundError
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
+from dataprep_assets.formats.row_origins import ORIGINS, Origins
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.place import TokenRange
 from dataprep_assets.graph.trace import Question, Trace, Tracer
@@ -28,21 +29,20 @@ from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
 from dataprep_assets.pipelines.notes.packed_files import (
-    ORIGINS,
     PACKED_COHORTS,
     PATIENTS,
     PackedCohortFacts,
     in_split,
     read_patients,
 )
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.row_origins import Origins, parse_origins
+from dataprep_assets.pipelines.notes.row_origins import CHUNK, COLUMNS, NOTE, PATIENT, RECORD
 from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, CohortShardsFacts
 from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.traced_rows import TracedRows, TracedSegment
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 
@@ -79,27 +79,19 @@ class TracedMonth:
         self._store, self.dataset, self.month = store, dataset, month
         self.handle = ArtifactHandle.of(store, Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month))
         self.facts = PackedCohortFacts.of(self.handle.receipt)
-        # by split, read when first asked for: one question may be about many notes of a month
-        self._origins: dict[str, Origins] = {}
+        # by split, opened once: one question may be about many notes of a month
+        self._rows: dict[str, TracedRows] = {}
 
     def file(self, split: str, name: str) -> str:
         """The path in the artifact of a split's file."""
         return in_split(list(self.facts.splits), split, name)
 
-    def origins(self, split: str) -> Origins:
-        """The origins of a split's segments.
-
-        Raises IntegrityError for a month that was packed before origins were kept.
-        """
-        if split not in self._origins:
-            name = self.file(split, ORIGINS)
-            if not any(record.path == name for record in self.handle.receipt.files):
-                raise IntegrityError(
-                    f"trace: {self.handle.artifact} was packed without {ORIGINS}, so its rows cannot be traced. Run "
-                    f"{self.dataset} again: its months are packed again, to the same rows"
-                )
-            self._origins[split] = parse_origins(self.handle.read(name), f"{self.handle.artifact}/{name}")
-        return self._origins[split]
+    def rows(self, split: str) -> TracedRows:
+        """The rows of a split."""
+        if split not in self._rows:
+            rows, origins = self.file(split, f"{self.month}.parquet"), self.file(split, ORIGINS)
+            self._rows[split] = TracedRows(self.handle, rows, origins, COLUMNS)
+        return self._rows[split]
 
     def patient(self, split: str, digest: bytes) -> int | None:
         """The place of a patient in a split's `patients.bin`; None if no row is of this patient."""
@@ -334,16 +326,14 @@ class CohortTracer(Tracer):
 
     def _of_row(self, found: RowOfMonth) -> Iterator[Found]:
         month = self._month(found.dataset, found.month)
-        origins = month.origins(found.split)
-        # origins are in the order of the rows, so those of a row lie together
-        low, high = np.searchsorted(origins["row"], [found.row, found.row + 1]).tolist()
-        yield from _notes(month, found.split, origins[low:high])
+        rows = month.rows(found.split)
+        yield from _notes(month, found.split, rows.origins[list(rows.segments(found.row))])
 
     def _of_record(self, question: Question, name: str, record: int) -> Iterator[Found]:
         month, absent = self._own(name), True
         for split in self._splits if question.split is None else [self._split(question)]:
-            origins = month.origins(split)
-            for note in _notes(month, split, origins[origins["record"] == record]):
+            origins = month.rows(split).origins
+            for note in _notes(month, split, origins[origins[:, RECORD] == record]):
                 absent = False
                 yield note
         if absent:
@@ -357,23 +347,18 @@ class CohortTracer(Tracer):
             for split in self._splits if question.split is None else [self._split(question)]:
                 if (place := month.patient(split, digest)) is not None:
                     absent = False
-                    origins = month.origins(split)
-                    yield from _notes(month, split, origins[origins["patient"] == place])
+                    origins = month.rows(split).origins
+                    yield from _notes(month, split, origins[origins[:, PATIENT] == place])
         if absent:
             raise NotFoundError(f"trace: no row of {self._declaration.dataset} is of this patient")
 
     def _traced(self, month: TracedMonth, split: str, record: int, note: int, *, shown: bool) -> Trace:
-        origins = month.origins(split)
-        chosen = np.flatnonzero((origins["record"] == record) & (origins["note"] == note))
-        chosen = chosen[np.argsort(origins["chunk"][chosen])]
-        # the first segment of each row, from which its segments are numbered
-        heads = np.searchsorted(origins["row"], origins["row"][chosen])
-        segments = origins[chosen]
-        places = [
-            place
-            for segment, number in zip(segments, (chosen - heads + 1).tolist(), strict=True)
-            for place in self._places(month, split, segment, {"segment": number, "note": note})
-        ]
+        rows = month.rows(split)
+        origins = rows.origins
+        chosen = np.flatnonzero((origins[:, RECORD] == record) & (origins[:, NOTE] == note))
+        chosen = chosen[np.argsort(origins[chosen, CHUNK])]
+        segments = [rows.segment(at) for at in chosen.tolist()]
+        places = [place for segment in segments for place in self._places(month, split, segment, note)]
         for stale in month.stale:
             self.notes = tuple(dict.fromkeys([*self.notes, f"{stale} was made of other rows. Run the dataset first"]))
         return Trace(
@@ -382,13 +367,14 @@ class CohortTracer(Tracer):
             document=int(chosen.min()),
             file=month.month,
             row=record,
-            tokens=int(segments["tokens"].sum()),
+            tokens=sum(len(segment.ids) for segment in segments),
             places=tuple(places),
-            text=self._text(month, split, segments) if shown else None,
+            text=self._text(month, segments) if shown else None,
         )
 
-    def _places(self, month: TracedMonth, split: str, segment: np.void, at: dict[str, int]) -> Iterator[TokenRange]:
-        row, start, stop = int(segment["row"]), int(segment["start"]), int(segment["start"] + segment["tokens"])
+    def _places(self, month: TracedMonth, split: str, segment: TracedSegment, note: int) -> Iterator[TokenRange]:
+        row, start, stop = segment.row, segment.start, segment.stop
+        at = {"segment": segment.number + 1, "note": note}
         name = month.file(split, f"{month.month}.jsonl")
         yield TokenRange(artifact=str(month.handle.artifact), file=name, start=start, stop=stop, at={"row": row, **at})
         for shard in month.shards(split):
@@ -408,18 +394,16 @@ class CohortTracer(Tracer):
                         at={"row": within, "row_of_split": before + within, **at},
                     )
 
-    def _text(self, month: TracedMonth, split: str, segments: Origins) -> str:
+    def _text(self, month: TracedMonth, segments: Sequence[TracedSegment]) -> str:
         assert self._bundle is not None
-        name = month.file(split, f"{month.month}.arrow")
-        file = PackedRowsFile(self._store.local(month.handle.artifact, [name]) / name)
-        ids = np.concatenate([file.block(row, row + 1).tokens[at : at + n] for row, at, n, *_ in segments.tolist()])
+        ids = np.concatenate([segment.ids for segment in segments])
         # without BOS and separator where they are there: a comparison counts as 0 or 1
         whole = ids[int(ids[0]) == month.facts.bos_id : len(ids) - (int(ids[-1]) == month.facts.separator_id)]
         return self._bundle().decode(whole)
 
 
-def _notes(month: TracedMonth, split: str, segments: Origins) -> Iterator[Found]:
-    yield from ((month, split, int(one["record"]), int(one["note"])) for one in segments)
+def _notes(month: TracedMonth, split: str, origins: Origins) -> Iterator[Found]:
+    yield from ((month, split, record, note) for record, note in origins[:, [RECORD, NOTE]].tolist())
 
 
 def notes_tracer(notes: NotesDeclaration, store: ArtifactStore) -> CohortTracer:

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.packing.splitting import SplitRule, split, without_room
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
 from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledNote
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.stream.round_trip_proofs import Encode
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -97,23 +97,23 @@ class NoteSearch:
 
 def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
     """Which of these byte strings are whole segments of a file of packed rows."""
-    file, missing = PackedRowsFile(path), set(wanted)
+    missing = set(wanted)
     lengths = np.unique(np.array([len(piece) // 4 for piece in wanted], np.int64))
-    for block in file.blocks(file.shape.batch_rows) if wanted else ():
-        stops = np.cumsum(block.segments)
+    for block in open_packed(path, masked=False) if wanted else ():
+        begins, ends = block.bounds()
         # only segments as long as something that is looked for are cut out and compared
-        for at in np.flatnonzero(np.isin(block.segments, lengths)).tolist():
-            piece = block.tokens[stops[at] - block.segments[at] : stops[at]].astype("<i4", copy=False)
+        for at in np.flatnonzero(np.isin(block.lengths, lengths)).tolist():
+            piece = block.tokens[begins[at] : ends[at]].astype("<i4", copy=False)
             missing.discard(piece.tobytes())
     return [piece not in missing for piece in wanted]
 
 
 def _stream_has(path: Path, wanted: Sequence[bytes]) -> list[bool]:
     """Which of these byte strings are in the tokens of all rows, read as one stream."""
-    file, missing, carried = PackedRowsFile(path), set(wanted), b""
+    missing, carried = set(wanted), b""
     # The longest piece less a token: as much of it can end one block and go on in the next.
     keep = max((len(piece) for piece in wanted), default=4) - 4
-    for block in file.blocks(file.shape.batch_rows) if wanted else ():
+    for block in open_packed(path, masked=False) if wanted else ():
         stream = carried + block.tokens.astype("<i4", copy=False).tobytes()
         missing = {piece for piece in missing if not _aligned(stream, piece)}
         carried = stream[len(stream) - min(keep, len(stream)) :]

@@ -21,6 +21,7 @@ import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError, TokenizerError
+from dataprep_assets.formats.packed_rows import PackedFile, open_packed, row_defects
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.graph.proof_level import SAMPLED, drawn
 from dataprep_assets.integrity.digest import digest_value
@@ -37,9 +38,9 @@ from dataprep_assets.pipelines.notes.packed_files import (
     packed_paths,
     read_patients,
 )
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Dropped, Note, Opened, note_digest, read_notes
+from dataprep_assets.pipelines.notes.row_shape import RowShape
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.stream.round_trip_proofs import Encode
@@ -61,8 +62,10 @@ class SampledLines:
     verbatim: frozenset[int]
 
 
-def sampled_lines(path: Path, rows: PackedRowsFile, remedy: str) -> SampledLines:
+def sampled_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) -> SampledLines:
     """Look at the lines of the file ``path``: the first, the last, and some between, as far as ``rows`` go.
+
+    ``shape`` is what the rows share.
 
     Raises FormatError, ending with the ``remedy``, for a last line that was cut and for one that is not a row.
     """
@@ -74,7 +77,7 @@ def sampled_lines(path: Path, rows: PackedRowsFile, remedy: str) -> SampledLines
             if not line.endswith(b"\n"):
                 raise FormatError(f"{path}: line {count + 1} has no end; the file was cut. {remedy}")
             if count in wanted:
-                columns = _if_verbatim(line, rows, count)
+                columns = _if_verbatim(line, rows, shape, count)
                 if columns is not None:
                     verbatim.add(count)
                 try:
@@ -86,15 +89,15 @@ def sampled_lines(path: Path, rows: PackedRowsFile, remedy: str) -> SampledLines
     return SampledLines(count=count, columns=found, verbatim=frozenset(verbatim))
 
 
-def _if_verbatim(line: bytes, rows: PackedRowsFile, at: int) -> Columns | None:
+def _if_verbatim(line: bytes, rows: PackedFile, shape: RowShape, at: int) -> Columns | None:
     try:
         block = rows.block(at, at + 1)
-        if next(block.json_lines(rows.shape)) != line:
+        if next(shape.json_lines(block)) != line:
             return None
     except FormatError:  # of the columnar file, whose proofs name it
         return None
-    stop = block.stored_lengths(rows.shape)[0]
-    return {name: column[:, :stop] for name, column in block.columns(rows.shape).items()}
+    stop = shape.stored_lengths(block)[0]
+    return {name: column[:, :stop] for name, column in shape.values(block).items()}
 
 
 def _parsed(line: bytes) -> dict[str, NDArray[Any]]:
@@ -119,7 +122,6 @@ def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
 class CohortRowScan:
     """The content of one split's columnar file. ``used``: int64, shape ``(rows,)``, tokens of each row."""
 
-    shape: RowShape
     used: Int64
     segments: int
     tokens: int
@@ -201,28 +203,21 @@ class OpenedCohort:
 
         Raises FormatError for a row that is empty or too long, or a damaged file.
         """
-        paths = packed_paths(self.notes, self.month)
-        return {name: self._scan(self.directory / path.rows) for name, path in paths.items()}
+        return {name: self._scan(self.rows(name)) for name in packed_paths(self.notes, self.month)}
 
-    def _scan(self, path: Path) -> CohortRowScan:
-        separator, bos = self.facts.separator_id, self.facts.bos_id
-        file = PackedRowsFile(path)
-        shape = file.shape
+    def _scan(self, file: PackedFile) -> CohortRowScan:
+        separator, bos, shape = self.facts.separator_id, self.facts.bos_id, self.shape
         counts: Counter[str] = Counter()
         # an empty array, because concatenate refuses none at all
         used: list[Int64] = [np.zeros(0, np.int64)]
         lows, highs = [], []
-        for block in file.blocks(shape.batch_rows):
-            used.append(np.diff(block.ends))
-            empty, long = np.flatnonzero(np.diff(block.offsets) == 0), np.flatnonzero(used[-1] > shape.row_length)
-            first = counts["rows"]
-            if empty.size:
-                raise FormatError(f"{path}: row {first + empty[0]} is all padding. {REBUILD}")
-            if long.size or int(block.segments.min()) < 1:
-                raise FormatError(f"{path}: a row from {first} on is too long or has an empty segment. {REBUILD}")
+        for block in file:
+            used.append(np.diff(block.rows))
+            if defects := row_defects(block, shape.row_length):
+                raise FormatError(f"{file.path}: {defects[0]}. {REBUILD}")
             # Separators and BOS are counted where segments end and begin, so that what is within a note stands out.
-            stops = np.cumsum(block.segments)
-            starts, is_separator = stops - block.segments, block.tokens == separator
+            starts, stops = block.bounds()
+            is_separator = block.tokens == separator
             begins = starts[block.tokens[starts] == bos] if bos is not None else starts[:0]
             counts["rows"] += len(block)
             counts["segments"] += stops.size
@@ -236,7 +231,6 @@ class OpenedCohort:
             lows.append(int(block.tokens.min()))
             highs.append(int(block.tokens.max()))
         return CohortRowScan(
-            shape=shape,
             used=np.concatenate(used),
             segments=counts["segments"],
             tokens=counts["tokens"],
@@ -254,7 +248,7 @@ class OpenedCohort:
         """Split → its JSON lines, counted and sampled. Raises FormatError for a damaged file, or a columnar one."""
         paths = packed_paths(self.notes, self.month)
         return {
-            name: sampled_lines(self.directory / path.jsonl, PackedRowsFile(self.directory / path.rows), REBUILD)
+            name: sampled_lines(self.directory / path.jsonl, self.rows(name), self.shape, REBUILD)
             for name, path in paths.items()
         }
 
@@ -262,6 +256,15 @@ class OpenedCohort:
     def facts(self) -> PackedCohortFacts:
         """The receipt's facts; raises IntegrityError when one is missing."""
         return PackedCohortFacts.of(self.receipt)
+
+    @property
+    def shape(self) -> RowShape:
+        """What all rows share."""
+        return self.facts.shape
+
+    def rows(self, split: str) -> PackedFile:
+        """The columnar file of a split; raises FormatError if it is damaged."""
+        return open_packed(self.directory / packed_paths(self.notes, self.month)[split].rows, masked=False)
 
     @property
     def splits(self) -> Mapping[str, PackedSplit]:

@@ -6,10 +6,10 @@ tokens; a cohort that does not balance is not committed.
 Entry points: `PackedCohort`, `ensure_packed_cohort`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, IntegrityError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats.example import ABSENT
+from dataprep_assets.formats.packed_rows import PackedRowBlock, write_rows
+from dataprep_assets.formats.row_origins import write_origins
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
@@ -35,17 +37,16 @@ from dataprep_assets.pipelines.notes.packed_files import (
     SplitTokens,
     packed_paths,
 )
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsWriter
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
 from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying
-from dataprep_assets.pipelines.notes.row_layout import RowLayout, lay_out
-from dataprep_assets.pipelines.notes.row_origins import origins_of
+from dataprep_assets.pipelines.notes.row_layout import NoteLayout, lay_out
+from dataprep_assets.pipelines.notes.row_origins import origin_columns
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
 from dataprep_assets.plural import count_of
 
-# Since 2 a month has `origins.bin`. Its rows are those of 1.
-VERSION = 4
+# Since 5 a month's rows are Parquet, and its origins an array: the rows are those of 1.
+VERSION = 5
 _SPOOL = "spool.tokens"
 
 
@@ -187,7 +188,7 @@ class _Writer:
             recipe=replace(self._cohort, retracted=applying(self._plan.retracted, found)).recipe(sha256),
         )
 
-    def _left_out(self, spool: Spool, layouts: Sequence[RowLayout]) -> CohortPatients:
+    def _left_out(self, spool: Spool, layouts: Sequence[NoteLayout]) -> CohortPatients:
         """The patients in the rows, and who and what was left out of them."""
         retracted = np.concatenate([layout.retracted for layout in layouts])
         patients = self._plan.retracted.intersection(_patients(spool, [retracted]))
@@ -199,36 +200,34 @@ class _Writer:
             notes=frozenset(spool.listed[at] for at in alone),
         )
 
-    def _write_split(self, spool: Spool, layout: RowLayout, name: str) -> PackedSplit:
+    def _write_split(self, spool: Spool, layout: NoteLayout, name: str) -> PackedSplit:
         shape, paths = self._plan.shape, packed_paths(self._notes, self._month)[name]
         for path in (paths.jsonl, paths.rows):
             (self._staged / path).parent.mkdir(exist_ok=True)
-        rows = tokens = 0
-        with (
-            open(self._staged / paths.jsonl, "xb") as jsonl,
-            PackedRowsWriter(self._staged / paths.rows, shape) as file,
-        ):
-            # A block is one record batch. The file finds a row by dividing, so all batches but the last must be full.
-            for block in layout.blocks(spool, shape.batch_rows):
-                self._require_valid(block)
-                file.write(block)
-                jsonl.writelines(block.json_lines(shape))
-                rows += len(block)
-                tokens += block.tokens.size
+        with open(self._staged / paths.jsonl, "xb") as jsonl:
+            write_rows(self._staged / paths.rows, self._checked(spool, layout, jsonl), masked=False)
         patients = _patients(spool, [layout.documents])
         (self._staged / paths.patients).write_bytes(b"".join(patients))
-        (self._staged / paths.origins).write_bytes(origins_of(layout, spool).tobytes())
+        write_origins(self._staged / paths.origins, origin_columns(layout, spool))
+        rows, tokens = layout.offsets.size - 1, int(layout.lengths.sum())
         positions = rows * shape.row_length if self._notes.layout == "prepacked" else tokens
         return PackedSplit(
             rows=rows,
-            segments=layout.first_lengths.size,
+            segments=layout.items.size,
             documents=layout.documents.size,
             patients=len(patients),
-            tokens=self._tokens(spool, layout, name, tokens),
+            tokens=self._tokens(spool, layout, name),
             padding=positions - tokens,
             fill=round(tokens / positions, 6) if positions else 1.0,
             truncated_documents=layout.truncated_documents,
         )
+
+    def _checked(self, spool: Spool, layout: NoteLayout, jsonl: BinaryIO) -> Iterator[PackedRowBlock]:
+        """The rows, a row group at a time, which are written as JSON lines, too."""
+        for block in layout.blocks(self._plan.shape.group_rows, spool.tokens):
+            self._require_valid(block)
+            jsonl.writelines(self._plan.shape.json_lines(block))
+            yield block
 
     def _require_valid(self, block: PackedRowBlock) -> None:
         """Raise FormatError for a reserved pad id among the tokens; otherwise extend the range of ids."""
@@ -242,24 +241,24 @@ class _Writer:
             self._low = min(self._low, int(block.tokens.min()))
             self._high = max(self._high, int(block.tokens.max()))
 
-    def _tokens(self, spool: Spool, layout: RowLayout, name: str, in_rows: int) -> SplitTokens:
+    def _tokens(self, spool: Spool, layout: NoteLayout, name: str) -> SplitTokens:
         """The balance of tokens; raises IntegrityError if the rows do not have the tokens of the notes."""
         headers = int(spool.headers[layout.documents].sum())
         bodies = int(spool.bodies[layout.documents].sum())
         repeated = overlap = 0
         # In a stream every segment is one range, and nothing is repeated. Of chunks the layout says how much they hold
         # beyond one header and one body a note.
-        if layout.second_lengths.any():
-            repeated = int(layout.first_lengths.sum()) - headers
-            overlap = int(layout.second_lengths.sum()) - (bodies - layout.truncated)
+        if layout.lengths.shape[1] == 2:
+            of_headers, of_bodies = layout.lengths.sum(axis=0).tolist()
+            repeated, overlap = of_headers - headers, of_bodies - (bodies - layout.truncated)
         tokens = SplitTokens(
             in_documents=headers + bodies,
             truncated=layout.truncated,
             repeated_headers=repeated,
             overlap=overlap,
-            in_rows=in_rows,
+            in_rows=int(layout.lengths.sum()),
         )
-        if in_rows != tokens.balance or min(repeated, overlap) < 0:
+        if tokens.in_rows != tokens.balance or min(repeated, overlap) < 0:
             raise IntegrityError(
                 f"{self._month}: split {name}: its tokens do not balance: {tokens.to_json()}. This is a bug"
             )
@@ -268,7 +267,7 @@ class _Writer:
     def _ledger(
         self,
         spool: Spool,
-        layouts: Sequence[RowLayout],
+        layouts: Sequence[NoteLayout],
         splits: Mapping[str, PackedSplit],
         rows_in: int,
         source_bytes: int,

@@ -19,9 +19,12 @@ from itertools import zip_longest
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from dataprep_assets.bounds import alive
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.formats.packed_rows import PackedFile, open_packed
+from dataprep_assets.formats.row_origins import Origins, read_origins
 from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, drawn
@@ -38,7 +41,6 @@ from dataprep_assets.pipelines.notes.packed_files import (
     packed_paths,
     read_patients,
 )
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile
 from dataprep_assets.pipelines.notes.packed_rows_proofs import (
     ids_in_vocabulary,
     jsonl_equals_rows,
@@ -50,7 +52,7 @@ from dataprep_assets.pipelines.notes.packed_rows_proofs import (
 )
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DEFECTS
-from dataprep_assets.pipelines.notes.row_origins import Origins, read_origins
+from dataprep_assets.pipelines.notes.row_origins import CHUNK, COLUMNS, NOTE, PATIENT, RECORD
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.stream import round_trip_proofs
 from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
@@ -173,24 +175,12 @@ def misplaced(
         chunks: Their chunks, as the reference encodes them.
     """
     paths = packed_paths(packed.notes, packed.month)[split]
-    origins, file = read_origins(packed.directory / paths.origins), PackedRowsFile(packed.directory / paths.rows)
+    origins = read_origins(packed.directory / paths.origins, COLUMNS)
     if len(origins) != packed.scans[split].segments:
         yield f"{paths.origins} has {len(origins)} segments, the rows {packed.scans[split].segments}"
         return
-    first = row = 0
-    for block in file.blocks(file.shape.batch_rows):
-        here = origins[first : first + block.segments.size]
-        begins = np.cumsum(block.segments) - block.segments
-        rows = np.repeat(np.arange(len(block)), np.diff(block.offsets))
-        # These three follow from the rows. Which note a segment is of follows from the source alone (below).
-        of_rows = {"tokens": block.segments, "row": row + rows, "start": begins - block.ends[rows]}
-        for name, values in of_rows.items():
-            if not np.array_equal(here[name], values):
-                yield f"{paths.origins}: its `{name}` of segments is not that of the rows from segment {first} on"
-                return
-        first, row = first + block.segments.size, row + len(block)
     yield from _mixed_up(origins, len(read_patients(packed.directory / paths.patients)), paths.origins)
-    held, made = _pieces(file, origins, notes), defaultdict[int, list[bytes]](list)
+    held, made = _pieces(packed.rows(split), origins, notes), defaultdict[int, list[bytes]](list)
     for chunk in chunks:
         made[chunk.note].append(chunk.ids)
     for at, note in enumerate(notes):
@@ -203,28 +193,36 @@ def misplaced(
 
 def _mixed_up(origins: Origins, patients: int, name: str) -> Iterator[str]:
     """What no origins can be: chunks of a note that are not numbered from 0, a record of two patients, or of none."""
-    # both are uint32: one number for a note, by which segments are sorted and compared
-    note = origins["record"].astype(np.uint64) << np.uint64(32) | origins["note"]
-    order = np.lexsort((origins["chunk"], note))
+    note = _note_numbers(origins[:, RECORD], origins[:, NOTE])
+    order = np.lexsort((origins[:, CHUNK], note))
     ordered = note[order]
-    if not np.array_equal(origins["chunk"][order], np.arange(len(order)) - np.searchsorted(ordered, ordered)):
+    if not np.array_equal(origins[order, CHUNK], np.arange(len(order)) - np.searchsorted(ordered, ordered)):
         yield f"{name}: the chunks of a note are not numbered from 0"
-    pairs = np.unique(np.stack([origins["record"], origins["patient"]]), axis=1)
+    pairs = np.unique(np.stack([origins[:, RECORD], origins[:, PATIENT]]), axis=1)
     whose = np.unique(pairs[1])
     if len(np.unique(pairs[0])) != pairs.shape[1] or not np.array_equal(whose, np.arange(patients)):
         yield f"{name}: a record is of two patients, or a patient of none"
 
 
+def _note_numbers(records: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """One number for each note, by which segments are sorted and compared; both are below 2^31."""
+    return records << 32 | numbers
+
+
 def _pieces(
-    file: PackedRowsFile, origins: Origins, notes: Sequence[SampledNote]
+    file: PackedFile, origins: Origins, notes: Sequence[SampledNote]
 ) -> defaultdict[tuple[int, int], list[bytes]]:
     """Record and note → the tokens of its segments, int32, in the order of the rows."""
     pieces: defaultdict[tuple[int, int], list[bytes]] = defaultdict(list)
-    wanted = np.array([note.record << 32 | note.number for note in notes], np.uint64)
-    of_segments = origins["record"].astype(np.uint64) << np.uint64(32) | origins["note"]
-    for row, start, tokens, record, note, *_ in origins[np.isin(of_segments, wanted)].tolist():
-        held = file.block(row, row + 1).tokens
-        pieces[record, note].append(held[start : start + tokens].astype("<i4", copy=False).tobytes())
+    wanted = np.array([note.record << 32 | note.number for note in notes], np.int64)
+    chosen = np.isin(_note_numbers(origins[:, RECORD], origins[:, NOTE]), wanted)
+    first = 0
+    for block in file:
+        begins, ends = block.bounds()
+        for at in np.flatnonzero(chosen[first : first + begins.size]).tolist():
+            record, note = origins[first + at, [RECORD, NOTE]].tolist()
+            pieces[record, note].append(block.tokens[begins[at] : ends[at]].astype("<i4", copy=False).tobytes())
+        first += begins.size
     return pieces
 
 
@@ -280,7 +278,7 @@ def _digests(packed: OpenedCohort) -> set[bytes]:
 @judged
 def round_trip(packed: OpenedCohort) -> Finding:
     """Sampled notes, read again from the source, rendered and encoded again, are in their split's rows, where
-    `origins.bin` says; a few of them are encoded by the reference, and searched in all rows.
+    `origins.npy` says; a few of them are encoded by the reference, and searched in all rows.
 
     With every document, the cohort is packed again and has these files. The sample is seeded by the receipt's key, so
     a failure repeats. Messages name record, note and chunk.
@@ -324,21 +322,16 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
         ensure_packed_cohort(replace(cohort, store=store))
 
     with made_again(cohort.artifact, cohort.store, pack) as folder:
-        # Compared row by row, and below to the byte only if the same libraries wrote both: Arrow's bytes are its own.
+        # Compared row by row, and below to the byte only if the same libraries wrote both.
         of_rows = {paths.rows for paths in packed_paths(packed.notes, packed.month).values()}
         for name in sorted(of_rows):
-            held, made = PackedRowsFile(packed.directory / name), PackedRowsFile(folder / name)
-            step = held.shape.batch_rows
-            for number, (one, other) in enumerate(zip_longest(held.blocks(step), made.blocks(step))):
+            blocks = (open_packed(where / name, masked=False) for where in (packed.directory, folder))
+            for held, made in zip_longest(*blocks):
                 alive()
-                if one is None or other is None or not _equal(one, other):
-                    yield f"{name}: rows from {number * step} on are not those that are packed again"
+                if held is None or made is None or not held.equals(made):
+                    yield f"{name}: its rows from {(held or made).first} on are not those that are packed again"
                     break
         yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, of_rows))
-
-
-def _equal(one: PackedRowBlock, other: PackedRowBlock) -> bool:
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "segments", "offsets"))
 
 
 COHORT_PROOFS = (
@@ -369,7 +362,7 @@ COHORT_PROOFS = (
     ),
     Proof(
         "round_trip",
-        "Sampled notes, or every one, rendered and encoded again, are in the rows of their split, where `origins.bin` "
+        "Sampled notes, or every one, rendered and encoded again, are in the rows of their split, where `origins.npy` "
         "says.",
         samples=True,
     ),

@@ -6,9 +6,9 @@ folder:
 ==========================  =====================================================================================
 ``<YYYY>-<MM>.jsonl``       one packed row a line, every stored column a list of integers
                             (docs/formats/packed-rows.md#files)
-``<YYYY>-<MM>.arrow``       the same rows (`packed_rows`), from which shards are made
+``<YYYY>-<MM>.parquet``     the same rows (`formats/packed_rows`), from which shards are made
 ``patients.bin``            sorted 16-byte keyed digests of the patients in these rows; see below
-``origins.bin``             which record, note and patient each segment of the rows is of (`row_origins`)
+``origins.npy``             which record, note and patient each segment of the rows is of (`row_origins`)
 ==========================  =====================================================================================
 
 ``quarantine.jsonl`` holds the positions of what was dropped for a defect; ``retracted.bin``, if there are any, the
@@ -27,16 +27,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.declaration import Layout, NotesDeclaration, Rows
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
+from dataprep_assets.pipelines.notes.row_shape import RowShape
 
 PACKED_COHORTS = "packed_cohorts"
 """Name of the artifact."""
 QUARANTINE = "quarantine.jsonl"
 PATIENTS = "patients.bin"
-ORIGINS = "origins.bin"
 RETRACTED_PATIENTS = "retracted.bin"
 RETRACTED_NOTES = "retracted_notes.bin"
 
@@ -58,6 +59,11 @@ class RowFacts(Facts):
     vocab_size: int
     pipeline: Pipeline | None = None
     rows: Rows | None = None
+
+    @property
+    def shape(self) -> RowShape:
+        """What all rows share."""
+        return RowShape(columns=tuple(self.columns), row_length=self.row_length, pad_id=self.pad_id)
 
     def alike(self, other: "RowFacts") -> bool:
         """Whether both describe rows of the same kind; the tokenizer's name does not matter."""
@@ -129,7 +135,7 @@ def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
     return {
         name: PackedPaths(
             jsonl=packed_lines(splits, name, month),
-            rows=in_split(splits, name, f"{month}.arrow"),
+            rows=in_split(splits, name, f"{month}.parquet"),
             patients=in_split(splits, name, PATIENTS),
             origins=in_split(splits, name, ORIGINS),
         )

@@ -20,7 +20,7 @@ from dataprep_assets.pipelines.notes.declaration import TOKENS
 from dataprep_assets.pipelines.notes.maxtext import stock_rule
 from dataprep_assets.pipelines.notes.opened_cohort import REBUILD, CohortRowScan, OpenedCohort
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile, RowShape
+from dataprep_assets.pipelines.notes.row_shape import RowShape
 from dataprep_assets.serving.maxtext import six_columns
 
 
@@ -58,17 +58,16 @@ def rows_valid(packed: OpenedCohort) -> Finding:
         pad_id = pad.id if pad.token is None else packed.bundle.token(pad.token, key="pad.token").id
     for name, scan in packed.scans.items():
         path = packed_paths(packed.notes, packed.month)[name].jsonl
-        if scan.shape.row_length != packed.notes.capacity or scan.shape.columns != packed.notes.columns:
-            defects.append(f"{path}: rows of {scan.shape.row_length}, {packed.notes.capacity} are declared")
-        if not scan.shape.pad_id == packed.facts.pad_id == pad_id:
-            said = f"{scan.shape.pad_id} fills the rows, the receipt says {packed.facts.pad_id}"
-            defects.append(f"{path}: {said}, the pad that is declared is {pad_id}")
+        if packed.shape.row_length != packed.notes.capacity or packed.shape.columns != packed.notes.columns:
+            defects.append(f"{path}: rows of {packed.shape.row_length}, {packed.notes.capacity} are declared")
+        if packed.shape.pad_id != pad_id:
+            defects.append(f"{path}: {packed.shape.pad_id} fills the rows, the pad that is declared is {pad_id}")
         for line, columns in packed.lines[name].columns.items():
             looked += 1
             if packed.notes.layout == "unpacked" and columns.keys() == {TOKENS}:
                 stored, there = int(scan.used[line]), columns[TOKENS].size
                 defects += [f"{path}: line {line + 1}: {there} tokens, its row has {stored}"] * (there != stored)
-            defects += [f"{path}: line {line + 1}: {d}" for d in _invalid(packed, scan, columns)]
+            defects += [f"{path}: line {line + 1}: {d}" for d in _invalid(packed, columns)]
     return verdict(
         defects,
         f"{sum(len(s.used) for s in packed.scans.values())} rows fit; {looked} JSON lines hold every invariant.",
@@ -77,16 +76,16 @@ def rows_valid(packed: OpenedCohort) -> Finding:
     )
 
 
-def _invalid(packed: OpenedCohort, scan: CohortRowScan, columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
+def _invalid(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
     if packed.notes.layout == "unpacked":
-        yield from token_defects(columns, scan.shape, packed.bundle.vocab_size)
+        yield from token_defects(columns, packed.shape, packed.bundle.vocab_size)
         return
     if unknown := sorted(columns.keys() ^ set(packed.notes.columns)):
         yield f"columns {unknown} are missing or not declared"
     for defect in find_row_defects(
         columns,
-        row_length=scan.shape.row_length,
-        pad_id=scan.shape.pad_id,
+        row_length=packed.shape.row_length,
+        pad_id=packed.shape.pad_id,
         vocab_size=packed.bundle.vocab_size,
         pad_is_reserved=not packed.notes.pad_may_occur,
     ):
@@ -98,8 +97,7 @@ def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
     """As many JSON lines as columnar rows and as the receipt says, and the sampled ones are equal."""
     defects, total, compared = [], 0, 0
     for name, path in packed_paths(packed.notes, packed.month).items():
-        file = PackedRowsFile(packed.directory / path.rows)
-        sampled = packed.lines[name]
+        file, sampled = packed.rows(name), packed.lines[name]
         lines = sampled.count
         total += lines
         if not lines == len(file) == packed.splits[name].rows:
@@ -113,7 +111,7 @@ def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
             if line in sampled.verbatim:
                 continue
             block = file.block(line, line + 1)
-            stored = block.columns(file.shape)
+            stored = packed.shape.values(block)
             # the arrays are filled up to the longest row, lines are not
             if packed.notes.layout == "unpacked":
                 stored = {name: column[:, : block.tokens.size] for name, column in stored.items()}
@@ -139,13 +137,13 @@ def labels_within_notes(packed: OpenedCohort) -> Finding:
     columnar file says where the notes are in a row.
     """
     labels = padding = across = masked = 0
-    for name, path in packed_paths(packed.notes, packed.month).items():
-        file = PackedRowsFile(packed.directory / path.rows)
+    for name in packed_paths(packed.notes, packed.month):
+        file = packed.rows(name)
         for line, columns in packed.lines[name].columns.items():
             trained, hidden = _trained(packed, columns)
             # The note of each position, 0 behind the tokens. One more than labels: label i is the token at i + 1.
             notes = np.zeros(trained.size + 1, np.int64)
-            segments = file.block(line, line + 1).segments
+            segments = file.block(line, line + 1).lengths
             numbers = np.repeat(np.arange(1, segments.size + 1), segments)[: notes.size]
             notes[: numbers.size] = numbers
             labels += int(np.count_nonzero(trained))
@@ -241,7 +239,7 @@ def tokens_conserved(packed: OpenedCohort) -> Finding:
 
 def _positions(packed: OpenedCohort, scan: CohortRowScan) -> int:
     """Stored positions of a split: its tokens, and the padding of rows that have any."""
-    return scan.tokens if packed.notes.layout == "unpacked" else len(scan.used) * scan.shape.row_length
+    return scan.tokens if packed.notes.layout == "unpacked" else len(scan.used) * packed.shape.row_length
 
 
 @judged
@@ -284,7 +282,7 @@ def rows_filled(packed: OpenedCohort) -> Finding:
     defects, table = [], list[Row]()
     algorithm = "concat_then_split" if packed.notes.concatenated else packed.notes.packing.algorithm
     for name, scan in packed.scans.items():
-        length, used = scan.shape.row_length, scan.used
+        length, used = packed.shape.row_length, scan.used
         if packed.notes.layout == "unpacked" and not packed.notes.concatenated:
             wasted, why = 0, ""
         elif algorithm == "concat_then_split":

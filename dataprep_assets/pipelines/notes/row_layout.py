@@ -1,66 +1,41 @@
 """Lays a cohort's notes out in rows: the ranges of its spool that each row holds, before a token is moved.
 
-Entry points: `lay_out`, `RowLayout`.
+Entry points: `lay_out`, `NoteLayout`.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dataprep_assets.packing.algorithms import pack
-from dataprep_assets.packing.bins import Bins
+from dataprep_assets.packing.bins import Bins, Int64
 from dataprep_assets.packing.next_fit import concat_then_split
+from dataprep_assets.packing.row_layout import RowLayout
 from dataprep_assets.packing.splitting import SplitRule, split, without_room
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock
 from dataprep_assets.pipelines.notes.reading import Dropped
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool
 
-Int64 = NDArray[np.int64]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RowLayout:
-    """Rows as ranges of the spool, in row order: each segment is its first range and then its second.
+class NoteLayout(RowLayout):
+    """Rows of notes. Of a chunk, the first range is the header, which is empty where it is not repeated.
 
     ``documents``: int64, the notes that are in the rows; ``retracted``: those that would be, were they or their
-    patients not retracted. ``notes``: the note that each segment is of. ``offsets``: the first segment of each row,
-    from 0.
+    patients not retracted.
     """
 
     documents: Int64
     retracted: Int64
-    notes: Int64
-    first_starts: Int64
-    first_lengths: Int64
-    second_starts: Int64
-    second_lengths: Int64
-    offsets: Int64
     truncated: int = 0
     truncated_documents: int = 0
-
-    def blocks(self, spool: Spool, rows: int) -> Iterator[PackedRowBlock]:
-        """The rows, up to ``rows`` at a time."""
-        for start in range(0, self.offsets.size - 1, rows):
-            offsets = self.offsets[start : start + rows + 1]
-            chosen = slice(offsets[0], offsets[-1])
-            # First and second ranges take turns, as in the rows; those without tokens are not read.
-            lengths = np.stack([self.first_lengths[chosen], self.second_lengths[chosen]], axis=1).ravel()
-            starts = np.stack([self.first_starts[chosen], self.second_starts[chosen]], axis=1).ravel()
-            some = lengths > 0
-            yield PackedRowBlock(
-                tokens=spool.tokens(starts[some], lengths[some]).astype(np.int32),
-                segments=self.first_lengths[chosen] + self.second_lengths[chosen],
-                offsets=offsets - offsets[0],
-            )
 
 
 def lay_out(
     notes: NotesDeclaration, spool: Spool, index: int, drops: DropCounter, retracted: Set[bytes] = frozenset()
-) -> RowLayout:
+) -> NoteLayout:
     """Lay out the rows of one split.
 
     A note that is retracted, or its patient, is left out and counted if it would have been in a row. One that would not
@@ -102,37 +77,32 @@ def _with_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: D
     return np.delete(documents, refused)
 
 
-def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> RowLayout:
+def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> NoteLayout:
     lengths = (spool.headers + spool.bodies)[documents]
     segments = concat_then_split(lengths, notes.capacity)
-    nothing = np.zeros_like(segments.starts)
-    return RowLayout(
+    return NoteLayout(
         documents=documents,
         retracted=retracted,
-        notes=documents[segments.items],
-        first_starts=spool.starts[documents][segments.items] + segments.starts,
-        first_lengths=segments.stops - segments.starts,
-        second_starts=nothing,
-        second_lengths=nothing,
+        items=documents[segments.items],
+        starts=(spool.starts[documents][segments.items] + segments.starts)[:, None],
+        lengths=(segments.stops - segments.starts)[:, None],
         offsets=segments.offsets,
     )
 
 
-def _packed(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> RowLayout:
+def _packed(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> NoteLayout:
     headers, bodies = spool.headers[documents], spool.bodies[documents]
     chunks = split(headers, bodies, _rule(notes))
     bins = _bins(notes, chunks.lengths)
     of = chunks.documents[bins.items]
-    starts = spool.starts[documents][of]
-    return RowLayout(
+    starts, header = spool.starts[documents][of], headers[of]
+    body = (chunks.stops - chunks.starts)[bins.items]
+    return NoteLayout(
         documents=documents,
         retracted=retracted,
-        notes=documents[of],
-        first_starts=starts,
-        # a chunk without the header has an empty first range
-        first_lengths=headers[of] * chunks.with_header[bins.items],
-        second_starts=starts + headers[of] + chunks.starts[bins.items],
-        second_lengths=(chunks.stops - chunks.starts)[bins.items],
+        items=documents[of],
+        starts=np.stack([starts, starts + header + chunks.starts[bins.items]], axis=1),
+        lengths=np.stack([header * chunks.with_header[bins.items], body], axis=1),
         offsets=bins.offsets,
         truncated=int(chunks.dropped.sum()),
         truncated_documents=int(np.count_nonzero(chunks.dropped)),

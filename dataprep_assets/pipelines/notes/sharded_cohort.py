@@ -16,6 +16,7 @@ import numpy as np
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats import array_record, example, tfrecord
+from dataprep_assets.formats.packed_rows import PackedFile, open_packed
 from dataprep_assets.formats.tfrecord import ShardCount
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
@@ -33,8 +34,8 @@ from dataprep_assets.pipelines.notes.packed_files import (
     in_split,
     packed_paths,
 )
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
 from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.row_shape import RowShape
 
 VERSION = 2
 COHORT_SHARDS: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_record": "array_record_shards"}
@@ -116,7 +117,7 @@ def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> Written:
     splits: dict[str, SplitShards] = {}
     rows = 0
     for split, path in paths.items():
-        found = _write_split(cohort, directory / path.rows, split, staged)
+        found = _write_split(cohort, directory / path.rows, facts.shape, split, staged)
         if sum(count.records for count in found) != facts.splits[split].rows:
             raise IntegrityError(
                 f"{cohort.packed}: split {split} has other rows than its receipt says. Materialize packed_cohorts again"
@@ -144,24 +145,24 @@ def row_ledger(rows: int, packed: Iterable[Ledger | None]) -> Ledger:
     return Ledger(rows_in=rows, documents=rows, tokens=of.tokens, min_id=of.min_id, max_id=of.max_id)
 
 
-def _write_split(cohort: ShardedCohort, path: Path, split: str, staged: Path) -> list[ShardCount]:
-    file = PackedRowsFile(path)
+def _write_split(cohort: ShardedCohort, path: Path, shape: RowShape, split: str, staged: Path) -> list[ShardCount]:
+    file = open_packed(path, masked=False)
     step, write = cohort.notes.rows_per_shard, tfrecord.write if cohort.format == "tfrecord" else array_record.write
     names = shard_names(cohort.notes, split, cohort.month, -(-len(file) // step), cohort.format)
     counts = []
     for index, name in enumerate(names):
         (staged / name).parent.mkdir(exist_ok=True)
-        payloads = _payloads(file, index * step, min((index + 1) * step, len(file)))
+        payloads = _payloads(file, shape, index * step, min((index + 1) * step, len(file)))
         counts.append(write(staged / name, payloads, most=step))
         report(source_bytes=cohort.source_bytes // (len(names) * len(cohort.notes.splits)))
     return counts
 
 
-def _payloads(file: PackedRowsFile, start: int, stop: int) -> Iterator[bytes]:
+def _payloads(file: PackedFile, shape: RowShape, start: int, stop: int) -> Iterator[bytes]:
     # a batch at a time, so that memory does not grow with the rows of a shard
-    step = file.shape.batch_rows
+    step = shape.group_rows
     for at in range(start, stop, step):
         block = file.block(at, min(at + step, stop))
         # Rows of one column are not padded: a trainer that masks its own pad id would train on ours.
-        lengths = np.diff(block.ends) if file.shape.columns == (TOKENS,) else None
-        yield from example.encode_rows(block.columns(file.shape), lengths)
+        lengths = np.diff(block.rows) if shape.columns == (TOKENS,) else None
+        yield from example.encode_rows(shape.values(block), lengths)

@@ -1,6 +1,6 @@
 """The spool: a cohort's notes as token ids on disk, in source order, with lengths, patients and splits in memory.
 
-Ids go to one flat file of uint32 (`[BOS] header body separator` for each note), so that memory is about fifty bytes per
+Ids go to one flat file of int32 (`[BOS] header body separator` for each note), so that memory is about fifty bytes per
 note, whatever its length. Rows are then laid out from the lengths only.
 
 Entry points: `fill_spool`, `Spool`.
@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import sampled
-from dataprep_assets.errors import BadRecordError, IntegrityError, RowPosition
-from dataprep_assets.formats import flat_bins
+from dataprep_assets.errors import BadRecordError, RowPosition
+from dataprep_assets.formats.flat_bins import create, read_ranges
+from dataprep_assets.formats.packed_rows import token_ids
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
@@ -163,32 +164,9 @@ class Spool:
         """Number of notes."""
         return self.headers.size
 
-    def tokens(self, starts: Int64, lengths: Int64) -> NDArray[np.uint32]:
-        """The tokens of these ranges of the file, one range after another.
-
-        Read, not mapped: every touched page of a map would count as memory of the process.
-
-        Raises IntegrityError if the file is shorter than its lengths add up to.
-        """
-        # Ranges that follow one another in the file are read at once. `firsts` are the ranges that begin such runs,
-        # `stops` the places in the result where the runs end.
-        joined = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
-        firsts = np.concatenate([np.zeros(min(1, starts.size), np.int64), joined])
-        ends = np.append(np.cumsum(lengths), 0)
-        stops = ends[np.append(firsts[1:], starts.size) - 1] if starts.size else ends[:0]
-        found = np.empty(int(lengths.sum()), "<u4")
-        target, at = found.data.cast("B"), 0
-        with open(self.path, "rb", buffering=0) as file:
-            for start, stop in zip(starts[firsts].tolist(), (stops * 4).tolist(), strict=True):
-                file.seek(start * 4)
-                while at < stop:
-                    # a raw read may give less than was asked for
-                    count = file.readinto(target[at:stop])
-                    if not count:
-                        raise IntegrityError(
-                            "the spool is shorter than its lengths add up to. This is a bug, or the disk is full"
-                        )
-                    at += count
+    def tokens(self, starts: Int64, lengths: Int64) -> NDArray[np.int32]:
+        """The tokens of these ranges of the file, one range after another; raises FormatError if it is too short."""
+        found: NDArray[np.int32] = read_ranges(self.path, "<i4", starts, lengths)
         return found
 
 
@@ -222,7 +200,7 @@ def fill_spool(
     """
     notes = plan.notes
     found = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)
-    with flat_bins.create(path) as file:
+    with create(path) as file:
         filling = _Filling(plan, month, file, reader, report)
         first_bad, has_read = "", False
         for item in found:
@@ -317,7 +295,7 @@ class _Filling:
             self._columns["bodies"].append(body.size + self._separator.size)
             pieces += [self._bos, header, body, self._separator]
         flat = np.concatenate(pieces, dtype=np.uint32)
-        self._file.write(flat.astype("<u4", copy=False).data)
+        self._file.write(token_ids(flat, self._month).astype("<i4", copy=False).data)
         self._count(batch)
         self._special_literals += self._literals.count(texts)
         self._losses.count(texts, ids[bounds[len(batch)] :])

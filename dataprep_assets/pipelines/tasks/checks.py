@@ -334,7 +334,7 @@ CHECKS = (
     Check[_TaskFolders](
         CONFLICT,
         "No file in the new project would be overwritten, or was put there by somebody else.",
-        lambda folders: folders.finding(CONFLICT, "Move the file away, or set `overwrite: true`, and migrate again"),
+        lambda folders: folders.finding(CONFLICT, "Move the file away, and migrate again"),
     ),
 )
 """All checks of a task folder."""

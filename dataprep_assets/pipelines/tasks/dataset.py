@@ -239,8 +239,6 @@ def _described(declaration: TaskMigrationDeclaration, partition: str, record: Mi
     for split, difference in record.differences.items():
         shown[f"rows_changed_{split}"] = difference.changed
         shown[f"labels_changed_{split}"] = difference.relabelled
-    if record.history:
-        shown["files_replaced"] = len(record.history)
     if record.ignored_files:
         shown["files_that_the_trainer_never_reads"] = Table([{"file": name} for name in record.ignored_files])
     if record.unordered_versions:

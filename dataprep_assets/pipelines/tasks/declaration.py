@@ -68,9 +68,6 @@ class TaskMigrationDeclaration(KeyedSources):
     contracts: dict[str, dict[str, Any]] = Field(
         {}, description="Contracts of tasks that do not come with the package; `like: Copa` starts from one that does."
     )
-    overwrite: bool = Field(
-        False, description="Replace files in the new project that differ; the replaced ones are kept in the artifact."
-    )
     _contracts: dict[str, TaskContract] = PrivateAttr(default_factory=dict)
 
     @field_validator("layout", "old_layout", "new_layout")

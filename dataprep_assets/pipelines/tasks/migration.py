@@ -1,12 +1,11 @@
 """Migrates task folders: takes a version's files from an old project and puts them where the trainer looks for them.
 
 The files go into the new project's own tree (`placing`). The artifact in the storage describes them: a `migration.json`
-with what came from where (`record`), and the files that were replaced, under their digests.
+with what came from where (`record`).
 
-The order of the steps ensures that a kill loses nothing: everything is read and every conflict refused first; then the
-files to be replaced are copied into the storage; the new files are renamed into place; the receipt is written last. A
-rerun finds finished steps. A conflict in the new project is refused; files missing in the old one are recorded, for the
-checks to report: so the other files and tasks are migrated.
+Everything is read and every conflict refused first; then the files are renamed into place; the receipt is written last.
+A rerun finds finished steps. Only what a migration made, and nobody has changed, is replaced. Files missing in the old
+project are recorded, for the checks to report: so the other files and tasks are migrated.
 
 Entry points: `migrate_task`, `recipe_now`, `read_source`, `find_conflicts`, `TaskFolderFacts`.
 """
@@ -14,7 +13,7 @@ Entry points: `migrate_task`, `recipe_now`, `read_source`, `find_conflicts`, `Ta
 import fcntl
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,24 +31,23 @@ from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, Mode, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.placing import MODE, PRIVATE_MODE, Placement, ReplacedFiles
+from dataprep_assets.pipelines.tasks.placing import MODE, PRIVATE_MODE, Placement
 from dataprep_assets.pipelines.tasks.record import (
     NAME,
     AbsenceCause,
     AbsentFile,
     MigratedFile,
     MigrationRecord,
-    ReplacedFile,
     RowDifference,
     UnorderedVersion,
     compare_rows,
+    read_record,
 )
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.planning.task_versions import BASE
 from dataprep_assets.stores.locks import own_file, refuse_link
 
-VERSION = 2
-_HOLDING = ".kept"
+VERSION = 3
 
 
 # --- the old project
@@ -87,8 +85,9 @@ class SourceFolder:
             for f in self.files
         ]
 
-    def record(self, history: Sequence[ReplacedFile]) -> MigrationRecord:
-        """Return the record of a migration of this folder, given what was replaced."""
+    @property
+    def record(self) -> MigrationRecord:
+        """The record of a migration of this folder."""
         route = self.route
         return MigrationRecord(
             task=route.task,
@@ -102,7 +101,6 @@ class SourceFolder:
             unordered_versions=tuple(UnorderedVersion(name=u.name, reason=u.reason) for u in route.unordered),
             compared_with=route.reference[0] if route.reference else None,
             differences=dict(self._differences()),
-            history=tuple(history),
         )
 
     def _differences(self) -> Iterator[tuple[Split, RowDifference]]:
@@ -213,7 +211,6 @@ class TaskFolderFacts(Facts):
     place: str
     rows: dict[Split, int]
     absent: tuple[str, ...]
-    history: tuple[ReplacedFile, ...]
 
     @classmethod
     def of_record(cls, record: MigrationRecord) -> Self:
@@ -225,7 +222,6 @@ class TaskFolderFacts(Facts):
             place=record.place,
             rows={file.split: file.rows for file in record.files},
             absent=tuple(file.name for file in record.absent),
-            history=tuple(record.history),
         )
 
 
@@ -265,8 +261,8 @@ def recipe_of(artifact: Artifact, record: MigrationRecord) -> Recipe:
         **{f"{file.name} (absent)": file for file in record.absent},
         **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
     }
-    # files that the trainer does not read, folders that are not versions, files that a migration replaced
-    lists = {name: value[name] for name in ("ignored_files", "unordered_versions", "history") if value[name]}
+    # files that the trainer does not read, folders that are not versions
+    lists = {name: value[name] for name in ("ignored_files", "unordered_versions") if value[name]}
     return Recipe(
         artifact=artifact,
         key=digest_value(["task_folder", VERSION, value]),
@@ -283,10 +279,10 @@ def recipe_of(artifact: Artifact, record: MigrationRecord) -> Recipe:
 def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> MigrationResult:
     """Put one task folder into the new project, and build its artifact unless it is current.
 
-    `declaration` says where the old and the new project are, `store` holds the artifact and the replaced files,
-    `partition` is one of `routes.partitions`. Raises ConfigError, before anything is changed, for an existing file
-    that differs, unless a migration of this version made it or the declaration says `overwrite`; for a folder where a
-    file belongs; and for a new project inside the old one.
+    `declaration` says where the old and the new project are, `store` holds the artifact, `partition` is one of
+    `routes.partitions`. Raises ConfigError, before anything is changed, for an existing file that differs, unless a
+    migration made it and nobody has changed it; for a folder where a file belongs; and for a new project inside the old
+    one.
     """
     route = route_of(declaration, partition)
     _not_into_old_project(route)
@@ -295,7 +291,6 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
         # Everything is read, and every conflict refused, before the first file changes; inside the lock, so that no
         # other migration changes what was seen.
         source = read_source(route)
-        replaced = _replaced_files(store, artifact)
         states = [(placement, placement.state()) for placement in source.placements]
         if conflicts := list(find_conflicts(declaration, store, source)):
             raise ConfigError(f"{conflicts[0]}. Nothing was changed ({len(conflicts)} files in conflict)")
@@ -305,42 +300,42 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
             placement.staged.unlink(missing_ok=True)
             if state == "done":
                 continue
-            # Kept durably first: a kill between the two leaves the old file in place, and a copy that does not count.
-            # A link holds no content of its own: it may be replaced unasked, and the record has its text.
-            if state in ("other_file", "other_link"):
-                replaced.keep(placement.target)
             placement.place()
             placed.append(placement.target.name)
-        # after the replacements: what was kept and is still in its place was not replaced
-        history = replaced.history(route.target)
-        record = source.record(history)
+        record = source.record
 
         def write(staged: Path) -> Written:
             (staged / NAME).write_bytes(record.to_bytes())
-            replaced.copy_into(staged, history)
             return Written(inputs={f.source: f.sha256 for f in record.files}, facts=TaskFolderFacts.of_record(record))
 
         receipt, reused = ensure(recipe_of(artifact, record), store, write, declaration.verify)
-        # only now does the artifact have what was kept
-        replaced.close()
     return MigrationResult(partition=partition, record=record, receipt=receipt, reused=reused, placed=tuple(placed))
 
 
 def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, source: SourceFolder) -> Iterator[str]:
     """Yield why the migration of a folder is refused: files in the new project that somebody else made or changed."""
-    if declaration.overwrite:
-        return
-    route = source.route
-    replaced = _replaced_files(store, declaration.artifact(TASK_FOLDER, route.partition))
+    try:
+        record = read_record(store.local(declaration.artifact(TASK_FOLDER, source.route.partition)))
+    except IntegrityError:  # without its record, a file is taken for somebody else's
+        record = None
     for placement in source.placements:
-        if placement.state() != "other_file" or replaced.has_placed(placement, route.version):
+        state, target = placement.state(), placement.target
+        if state not in ("other_file", "other_link") or _is_own(source.route, placement, record):
             continue
-        yield (
-            f"{placement.target.name} in {placement.target.parent}: the new project already has other content (sha256 "
-            f"{placement.shorten(sha256_file(placement.target))}, the version's is "
-            f"{placement.shorten(placement.sha256)}). Move the file away, or set `overwrite: true`, which keeps the "
-            "old file in the artifact"
-        )
+        content = "a link to other content"
+        if state == "other_file":
+            sha256 = placement.shorten(sha256_file(target))
+            content = f"other content (sha256 {sha256}, the version's is {placement.shorten(placement.sha256)})"
+        yield f"{target.name} in {target.parent}: the new project already has {content}. Move the file away"
+
+
+def _is_own(route: TaskRoute, placement: Placement, record: MigrationRecord | None) -> bool:
+    """Return whether a migration put a target there and nobody has changed it."""
+    target = placement.target
+    if target.is_symlink():  # what leads nowhere, or into the old project, holds no content of its own
+        return not target.exists() or target.resolve().is_relative_to(route.declaration.old_root.resolve())
+    made = record.file(target.name) if record else None
+    return made is not None and made.how == "copied" and made.sha256 == placement.digests.of(sha256_file(target))
 
 
 def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Recipe:
@@ -354,23 +349,13 @@ def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, part
         route = route_of(declaration, partition)
         source = read_source(route)
         pending = [p.target.name for p in source.placements if p.state() != "done"]
-        recipe = recipe_of(artifact, source.record(_replaced_files(store, artifact).history(route.target)))
+        recipe = recipe_of(artifact, source.record)
     except DataprepError as error:
         return PendingRecipe(artifact=artifact, key="", reason=str(error))
     if pending:
         reason = f"{', '.join(pending)} in {route.target}: not as the migration left it"
         return PendingRecipe(**{**vars(recipe), "reason": reason})
     return recipe
-
-
-def _replaced_files(store: ArtifactStore, artifact: Artifact) -> ReplacedFiles:
-    """Return the files replaced so far; of a damaged artifact, those that are left."""
-    home = store.home(artifact)
-    try:
-        directory = store.local(artifact)
-    except IntegrityError:
-        directory = home
-    return ReplacedFiles.open(directory, home.parent / _HOLDING / home.name)
 
 
 def _not_into_old_project(route: TaskRoute) -> None:

@@ -1,7 +1,6 @@
-"""The record of one migrated task folder, `migration.json`: what came from where, what is absent, what was replaced.
+"""The record of one migrated task folder, `migration.json`: what came from where, and what is absent.
 
-It has no absolute path and no time, so the same old project gives the same record anywhere; only the history depends on
-earlier files in the new project. A replaced link is recorded as its text.
+It has no absolute path and no time, so the same old project gives the same record anywhere.
 """
 
 import json
@@ -18,8 +17,6 @@ from dataprep_assets.pipelines.tasks.contract import Split, TaskContract, value_
 from dataprep_assets.pipelines.tasks.declaration import Mode
 
 NAME = "migration.json"
-REPLACED = "replaced"
-"""Folder in the artifact that keeps replaced files, each under its SHA-256."""
 AbsenceCause = Literal[
     "missing", "other_case", "broken_link", "directory", "not_regular", "unreadable", "outside_old_project"
 ]
@@ -63,18 +60,6 @@ class UnorderedVersion(_Recorded):
     reason: str
 
 
-class ReplacedFile(_Recorded):
-    """What a file replaced, numbered from 1. `kept`: the artifact has it as `replaced/<sha256>`."""
-
-    number: int
-    name: str
-    kind: Literal["file", "link"]
-    bytes: int | None
-    sha256: str | None
-    link: str | None
-    kept: bool
-
-
 class RowDifference(_Recorded):
     """Counts of rows against the original's. `changed + unchanged + added` is `rows`; `missing` are ids of the original
     without a row; `repeated` rows have the id of an earlier row; `relabelled` rows are also `changed`."""
@@ -103,7 +88,6 @@ class MigrationRecord(_Recorded):
     unordered_versions: tuple[UnorderedVersion, ...]
     compared_with: Literal["original", "base"] | None
     differences: dict[Split, RowDifference]
-    history: tuple[ReplacedFile, ...]
 
     def to_bytes(self) -> bytes:
         """Serialize the record; equal records give equal bytes."""
@@ -121,7 +105,7 @@ class MigrationRecord(_Recorded):
 def read_record(directory: Path) -> MigrationRecord | None:
     """Return the record in an artifact's directory; None when there is none.
 
-    Raises IntegrityError if it cannot be read: replaced files may depend on it.
+    Raises IntegrityError if it cannot be read.
     """
     path = directory / NAME
     try:
@@ -129,10 +113,7 @@ def read_record(directory: Path) -> MigrationRecord | None:
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        raise IntegrityError(
-            f"{path}: not a migration record ({error.error_count()} faults). What it replaced is in "
-            f"{path.parent / REPLACED}: save that folder if you need it, then delete {path.parent} and migrate again"
-        ) from error
+        raise IntegrityError(f"{path}: not a migration record ({error.error_count()} faults). Migrate again") from error
 
 
 def row_ids(rows: Sequence[TaskRow], contract: TaskContract) -> list[Hashable]:

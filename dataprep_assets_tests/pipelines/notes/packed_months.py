@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, write_rows
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile, PackedRowsWriter
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
 MONTH = "2010-12"
@@ -34,10 +34,13 @@ def failed(found: dict[str, Finding]) -> dict[str, str]:
 
 def rewritten(cohort: PackedCohort, change: Callable[[PackedRowBlock], PackedRowBlock]) -> None:
     """Write the columnar file again with other rows."""
-    path = cohort.store.directory(cohort.artifact) / packed_paths(cohort.plan.notes, cohort.month)["train"].rows
-    file = PackedRowsFile(path)
-    blocks = [change(block) for block in file.blocks(file.shape.batch_rows)]
+    rewrite_rows(
+        cohort.store.directory(cohort.artifact) / packed_paths(cohort.plan.notes, cohort.month)["train"].rows, change
+    )
+
+
+def rewrite_rows(path: Path, change: Callable[[PackedRowBlock], PackedRowBlock]) -> None:
+    """Write a file of rows without a mask again with other rows."""
+    blocks = [change(block) for block in open_packed(path, masked=False)]
     path.unlink()
-    with PackedRowsWriter(path, file.shape) as writer:
-        for block in blocks:
-            writer.write(block)
+    write_rows(path, blocks, masked=False)

@@ -6,6 +6,7 @@ A fault changes a finished `NotesProject` on disk as a bug, a damaged disk or an
 import importlib.util
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ import pytest
 
 from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.example import FeatureColumn
+from dataprep_assets.formats.packed_rows import PackedRowBlock
 from dataprep_assets.integrity.receipt import _own_digest
 from dataprep_assets.pipelines.notes.component import PackedCohorts
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile, PackedRowsWriter
 from dataprep_assets.pipelines.notes.retractions import add_retractions
 from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject
+from dataprep_assets_tests.pipelines.notes.packed_months import rewrite_rows
 
 HAS_TFDS = importlib.util.find_spec("tensorflow_datasets") is not None
 MONTH = "2010-12"
@@ -54,20 +56,14 @@ def packed(made: NotesProject, name: str = "") -> Path:
 
 
 def edit_rows(made: NotesProject, change: Callable[[PackedRowBlock], PackedRowBlock]) -> None:
-    path = packed(made, f"train/{MONTH}.arrow")
-    file = PackedRowsFile(path)
-    blocks = [change(block) for block in file.blocks(file.shape.batch_rows)]
-    path.unlink()
-    with PackedRowsWriter(path, file.shape) as writer:
-        for block in blocks:
-            writer.write(block)
+    rewrite_rows(packed(made, f"train/{MONTH}.parquet"), change)
 
 
 def with_token(at: int, token: int) -> Fault:
     def change(block: PackedRowBlock) -> PackedRowBlock:
         tokens = block.tokens.copy()
         tokens[at] = token
-        return PackedRowBlock(tokens=tokens, segments=block.segments, offsets=block.offsets)
+        return replace(block, tokens=tokens)
 
     return lambda made, _: edit_rows(made, change)
 
@@ -79,12 +75,8 @@ def separator_within(made: NotesProject, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def one_row_as_two(made: NotesProject, _: pytest.MonkeyPatch) -> None:
     def change(block: PackedRowBlock) -> PackedRowBlock:
-        row = int(np.argmax(np.diff(block.offsets) > 1))
-        return PackedRowBlock(
-            tokens=block.tokens,
-            segments=block.segments,
-            offsets=np.insert(block.offsets, row + 1, block.offsets[row] + 1),
-        )
+        row = int(np.argmax(np.diff(block.heads) > 1))
+        return PackedRowBlock.of(block.tokens, block.lengths, np.insert(block.heads, row + 1, block.heads[row] + 1))
 
     edit_rows(made, change)
 

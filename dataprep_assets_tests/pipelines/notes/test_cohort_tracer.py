@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
@@ -20,6 +21,7 @@ from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.row_origins import RECORD
 from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.pipelines.corpus.shards import bundle, reference_ids
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
@@ -233,14 +235,14 @@ def test_what_was_made_of_other_rows_is_left_out_and_damage_is_found(tmp_path: P
     assert not run_notes(notes, tmp_path / "out").failed
     store = LocalArtifacts(tmp_path / "out")
     (cohort,) = packed_cohorts(notes, store, ["2010-01"])
-    path = store.directory(cohort.artifact) / "origins.bin"
-    content = bytearray(path.read_bytes())
-    content[12:16], content[40:44] = content[40:44], content[12:16]  # records of the first two segments
+    path = store.directory(cohort.artifact) / "origins.npy"
+    origins = np.load(path)
+    origins[[0, 1], RECORD] = origins[[1, 0], RECORD]
     path.unlink()
-    path.write_bytes(content)
+    np.save(path, origins)
     failed = {name: finding.summary for name, finding in prove_cohort(cohort).items() if not finding.passed}
     assert set(failed) == {"files_intact", "round_trip"}
-    assert "origins.bin: a record is of two patients" in failed["round_trip"]
-    path.write_bytes(content[:-1])
-    with pytest.raises(IntegrityError, match=r"origins\.bin"):
+    assert "origins.npy: a record is of two patients" in failed["round_trip"]
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(IntegrityError, match=r"origins\.npy"):
         trace(notes_tracer(notes, store), packed_row=0, shard="2010-01")

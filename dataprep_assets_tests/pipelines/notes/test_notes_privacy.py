@@ -198,12 +198,12 @@ def run_everything(made: NotesProject) -> None:
     packed = made.root / "drops" / "packed_cohorts"
     lines = next(packed.glob("2010-02/*/2010-02.jsonl"))
     lines.write_bytes(b'{"inputs": ["CANARY"]}\n' + lines.read_bytes())
-    next(packed.glob("2010-03/*/2010-03.arrow")).write_bytes(b"CANARY")
+    next(packed.glob("2010-03/*/2010-03.parquet")).write_bytes(b"CANARY")
     for check in sorted({c.asset_key for c in made.definitions.resolve_asset_graph().asset_check_keys}):
         if check.path[0] in ("drops", "failing", "nowhere", "groups"):
             made.check(check)
     lines.unlink()  # the second reading of a canary that this test itself wrote
-    for path in packed.glob("2010-03/*/2010-03.arrow"):
+    for path in packed.glob("2010-03/*/2010-03.parquet"):
         path.unlink()
 
 

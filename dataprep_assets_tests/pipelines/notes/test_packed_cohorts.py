@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.packing.rows import COLUMNS
-from dataprep_assets.pipelines.notes.packed_files import packed_paths, read_patients
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowsFile
+from dataprep_assets.pipelines.notes.packed_files import RowFacts, packed_paths, read_patients
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
@@ -61,12 +61,13 @@ def test_the_columnar_file_and_the_json_lines_hold_the_same_rows(tmp_path: Path)
     notes = declaration(targets=True)
     built(notes, tmp_path)
     directory = LocalArtifacts(tmp_path).directory(notes.artifact("packed_cohorts", "2010-12"))
-    file = PackedRowsFile(directory / packed_paths(notes, "2010-12")["train"].rows)
+    file = open_packed(directory / packed_paths(notes, "2010-12")["train"].rows, masked=False)
+    shape = RowFacts.of(LocalArtifacts(tmp_path).require(notes.artifact("packed_cohorts", "2010-12"))).shape
     found = rows(notes, tmp_path, "2010-12")
     assert len(file) == len(found)
     at = 0
     for block in file.blocks(5):
-        columns = block.columns(file.shape)
+        columns = shape.values(block)
         for row in range(len(block)):
             assert {name: column[row].tolist() for name, column in columns.items()} == found[at]
             at += 1

@@ -49,7 +49,7 @@ def test_nothing_of_a_note_is_in_any_finding(tmp_path: Path) -> None:
     cohort = packed(tmp_path / "out", plain(source), "2010-01")
     directory = cohort.store.directory(cohort.artifact)
     (directory / "2010-01.jsonl").write_bytes(b'["CANARY"]\n')
-    (directory / "2010-01.arrow").write_bytes(b"CANARY")
+    (directory / "2010-01.parquet").write_bytes(b"CANARY")
     (directory / "patients.bin").write_bytes(b"CANARY")
     written(source, {"2010-01": b'[{"CANARY": }]'})
     found = prove_cohort(cohort)

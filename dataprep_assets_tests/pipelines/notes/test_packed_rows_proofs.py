@@ -10,8 +10,8 @@ import numpy as np
 import orjson
 import pytest
 
+from dataprep_assets.formats.packed_rows import PackedRowBlock
 from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock
 from dataprep_assets_tests.pipelines.notes.packed_months import BOS, MONTH, packed, rewritten
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 
@@ -22,9 +22,9 @@ def test_a_doubled_separator_and_a_doubled_bos_are_counted(tmp_path: Path) -> No
     assert bos is not None
 
     def double(block: PackedRowBlock) -> PackedRowBlock:
-        tokens, stops = block.tokens.copy(), np.cumsum(block.segments)
+        tokens, (starts, stops) = block.tokens.copy(), block.bounds()
         tokens[stops[0] - 2] = separator
-        tokens[stops[1] - block.segments[1] + 1] = bos
+        tokens[starts[1] + 1] = bos
         return replace(block, tokens=tokens)
 
     rewritten(cohort, double)
@@ -38,10 +38,10 @@ def test_a_row_of_padding_alone_and_one_that_is_too_long_are_refused(tmp_path: P
     cohort = packed(tmp_path, declaration())
 
     def empty(block: PackedRowBlock) -> PackedRowBlock:
-        return replace(block, offsets=np.insert(block.offsets, 1, block.offsets[1]))
+        return PackedRowBlock.of(block.tokens, block.lengths, np.insert(block.heads, 1, block.heads[1]))
 
     rewritten(cohort, empty)
-    assert "row 1 is all padding" in prove_cohort(cohort)["rows_valid"].summary
+    assert "row 1: empty" in prove_cohort(cohort)["rows_valid"].summary
 
 
 LAYOUTS = ["prepacked", "unpacked"]

@@ -156,7 +156,7 @@ def test_only_the_months_that_held_them_are_rebuilt_and_nothing_is_left(ward: Wa
     before, kept_receipts = products(ward.root), receipts(ward.root)
     gone = ward.texts("2010-01", 3) + ward.texts("2010-03", 0) + ward.texts("2010-03", 5)
     kinds = {Path(name).suffix for name in traces(ward.root, gone)}
-    assert {".arrow", ".jsonl", ".tfrecords"} <= kinds
+    assert {".parquet", ".jsonl", ".tfrecords"} <= kinds
     assert any("tfds_directory" in name for name in traces(ward.root, gone))
     found = ward.retract("P-2010-01-3", '{"patient": "P-2010-03-0"}', "P-2010-03-5", "", "P-nobody")
     assert (found.given, found.found, found.already, found.added) == (4, 3, 0, 4)
@@ -211,7 +211,7 @@ def test_however_rows_are_made_the_check_knows_their_notes(changes: dict[str, An
     ward.run()
     assert ward.failed(month) == {}
     ward.equals_a_build_from_scratch()
-    for rows in with_it.glob("*/*.arrow"):  # their tokens, though the digests deny it
+    for rows in with_it.glob("*/*.parquet"):  # their tokens, though the digests deny it
         shutil.copyfile(
             rows, ward.store.directory(ward.notes.artifact("packed_cohorts", month)) / rows.parent.name / rows.name
         )

@@ -85,7 +85,7 @@ def test_rows_for_another_pipeline_are_packed_again(tmp_path: Path) -> None:
 def test_a_damaged_file_makes_its_artifact_stale(tmp_path: Path) -> None:
     notes, store = declaration(), LocalArtifacts(tmp_path)
     run_notes(notes, tmp_path)
-    path = next(store.directory(notes.artifact("packed_cohorts", "2011-01")).glob("*.arrow"))
+    path = next(store.directory(notes.artifact("packed_cohorts", "2011-01")).glob("*.parquet"))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(bytes(content))

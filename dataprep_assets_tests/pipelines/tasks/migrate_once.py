@@ -16,8 +16,8 @@ from dataprep_assets_tests.pipelines.tasks.trees import Project
 
 
 def declaration(project: Project, mode: str) -> TaskMigrationDeclaration:
-    """Copa's latest version, over what is there."""
-    return project.declared({"Copa": {"version": "latest", "mode": mode}}, overwrite=True)
+    """Copa's latest version, over what an earlier migration made."""
+    return project.declared({"Copa": {"version": "latest", "mode": mode}})
 
 
 def main(mode: str) -> None:

@@ -139,10 +139,9 @@ def test_a_source_behind_a_link_that_changed_is_found(tree: Project) -> None:
     assert "linked from" in tree.faults(declaration, "Copa")[FILES][0]
 
 
-def test_a_conflict_fails_its_check_and_overwrite_passes_it(tree: Project) -> None:
+def test_a_conflict_fails_its_check(tree: Project) -> None:
     foreign(tree)
     assert CONFLICT in tree.faults(tree.declared({"Copa": {}}), "Copa")
-    assert CONFLICT not in tree.faults(tree.declared({"Copa": {}}, overwrite=True), "Copa")
 
 
 # --- as Dagster runs them

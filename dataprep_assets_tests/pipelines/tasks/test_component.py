@@ -57,7 +57,7 @@ def attributes(**changes: Any) -> dict[str, Any]:
         ),
         ({"contracts": {"New": {"like": "Copa", "folder": "Old"}}}, "contracts.New: folder", "must be 'New'"),
         ({"old_root": None}, "old_root", "must be a path"),
-        ({"overwrite": "maybe"}, "overwrite", "true or false"),
+        ({"sensitive": "maybe"}, "sensitive", "true or false"),
         ({"verify": "never"}, "verify", "one of full, size"),
         ({"dataset": "has space"}, "dataset", "has space"),
     ],

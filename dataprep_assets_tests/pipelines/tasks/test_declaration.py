@@ -35,7 +35,6 @@ def test_each_project_may_keep_its_folders_in_a_place_of_its_own() -> None:
 
 def test_defaults_are_the_safe_ones() -> None:
     made = declared()
-    assert not made.overwrite
     task = made.tasks["Copa"]
     assert (task.version, task.mode, task.inherit, task.versions_in) == (
         "base",
@@ -63,7 +62,7 @@ def test_defaults_are_the_safe_ones() -> None:
         ({"contracts": {"Mine": {"like": "Nothing"}}}, "contracts.Mine: like: 'Nothing': there is no such contract"),
         ({"contracts": {"Mine": {"like": "CB", "id": "x"}}}, "id: 'x' is none of the keys"),
         ({"contracts": {"Mine": {"like": "CB", "folder": "Yours"}}}, "folder: 'Yours': must be 'Mine'"),
-        ({"overwrite": "perhaps"}, "valid boolean"),
+        ({"sensitive": "perhaps"}, "valid boolean"),
     ],
 )
 def test_a_wrong_value_is_named(change: dict[str, Any], message: str) -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.tasks.record import NAME
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project, snapshot
 
 
-def test_modes_change_without_a_history_because_nothing_is_lost(tree: Project) -> None:
+def test_modes_change_because_nothing_is_lost(tree: Project) -> None:
     copied = tree.declared({"Copa": {}})
     linked = tree.declared({"Copa": {"mode": "symlink"}})
     for declaration, is_link in ((copied, False), (linked, True), (copied, False)):
         done = tree.migrate(declaration)["Copa"]
         assert len(done.placed) == 3
-        assert done.record.history == ()
         assert (tree.new / "Copa" / TRAIN).is_symlink() == is_link
         assert tree.faults(declaration, "Copa") == {}
 
@@ -33,17 +33,36 @@ def test_permissions_of_a_copy_are_mended(tree: Project) -> None:
 
 
 @pytest.mark.parametrize("mode", ["copy", "symlink"])
-@pytest.mark.parametrize("target", ["nowhere.jsonl", "copa_other.jsonl"])
-def test_a_link_to_something_else_is_replaced_and_remembered(tree: Project, mode: str, target: str) -> None:
+def test_a_link_to_something_else_is_refused_and_one_to_nothing_replaced(tree: Project, mode: str) -> None:
     path = tree.new / "Copa" / TRAIN
     path.parent.mkdir(parents=True)
     (path.parent / "copa_other.jsonl").write_bytes(b"{}\n")
-    path.symlink_to(target)
-    done = tree.migrate(tree.declared({"Copa": {"mode": mode}}))["Copa"]
-    [entry] = done.record.history
-    assert (entry.kind, entry.link, entry.kept) == ("link", target, False)
+    path.symlink_to("copa_other.jsonl")
+    with pytest.raises(ConfigError, match="already has a link to other content"):
+        tree.migrate(tree.declared({"Copa": {"mode": mode}}))
+    assert path.readlink() == Path("copa_other.jsonl")
+    (path.parent / "copa_other.jsonl").unlink()
+    tree.migrate(tree.declared({"Copa": {"mode": mode}}))
     assert path.read_bytes() == (tree.old / "Copa" / TRAIN).read_bytes()
-    assert (path.parent / "copa_other.jsonl").read_bytes() == b"{}\n"
+
+
+@pytest.mark.parametrize("before", ["copy", "symlink"])
+@pytest.mark.parametrize("now", ["copy", "symlink"])
+def test_another_version_replaces_what_a_migration_made(tree: Project, before: str, now: str) -> None:
+    tree.migrate(tree.declared({"Copa": {"mode": before}}))
+    done = tree.migrate(tree.declared({"Copa": {"mode": now, "version": "latest"}}))["Copa"]
+    assert TRAIN in done.placed
+    path = tree.new / "Copa" / TRAIN
+    assert path.read_bytes() == (tree.old / "Copa/mezo_gpt/version_10-1" / TRAIN).read_bytes()
+    assert path.is_symlink() == (now == "symlink")
+
+
+def test_without_its_record_a_file_that_differs_is_somebody_elses(tree: Project) -> None:
+    tree.migrate(tree.declared({"Copa": {}}))
+    (tree.store.root / "tasks/task_folder/Copa" / NAME).write_text("{}")
+    with pytest.raises(ConfigError, match="already has other content"):
+        tree.migrate(tree.declared({"Copa": {"version": "latest"}}))
+    assert not tree.migrate(tree.declared({"Copa": {}}))["Copa"].placed
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
@@ -52,7 +71,7 @@ def test_a_folder_or_pipe_in_a_files_place_is_refused(tree: Project, make: Calla
     path.parent.mkdir(parents=True)
     make(path)
     with pytest.raises(ConfigError, match=r"copa_train.jsonl: is .* where a file must be. Move it away, then migrate"):
-        tree.migrate(tree.declared({"Copa": {}}, overwrite=True))
+        tree.migrate(tree.declared({"Copa": {}}))
     assert [p.name for p in path.parent.iterdir()] == [TRAIN]
 
 
@@ -72,11 +91,11 @@ def test_the_old_project_is_never_written_to(tree: Project, mode: str) -> None:
     before = snapshot(tree.home / "old")
     tasks = {"Copa": {"mode": mode, "version": "latest"}}
     with pytest.raises(ConfigError, match="is a folder of the old project"):
-        tree.migrate(tree.declared(tasks, new_root="old", overwrite=True))
+        tree.migrate(tree.declared(tasks, new_root="old"))
     tree.new.mkdir(parents=True)
     (tree.new / "Copa").symlink_to(tree.old / "Copa")
     with pytest.raises(ConfigError, match="is a folder of the old project"):
-        tree.migrate(tree.declared(tasks, overwrite=True))
+        tree.migrate(tree.declared(tasks))
     assert snapshot(tree.home / "old") == before
 
 

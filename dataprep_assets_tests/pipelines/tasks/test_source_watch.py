@@ -16,7 +16,7 @@ def watch_of(declared: TaskMigrationDeclaration) -> SourceWatch:
 
 
 def test_versions_come_and_files_change(tree: Project) -> None:
-    declared = tree.declared({"Copa": {"version": "latest"}, "BOOLQ": {}}, overwrite=True)
+    declared = tree.declared({"Copa": {"version": "latest"}, "BOOLQ": {}})
     watch = watch_of(declared)
     assert look(watch, tree.store, None).change == "2 tasks new"
     tree.migrate(declared)

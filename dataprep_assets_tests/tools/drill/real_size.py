@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 from dataprep_assets.execution import pool
 from dataprep_assets.execution.jobs import SerialExecutor
 from dataprep_assets.formats import document_ends
+from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT, SAMPLE, Level
+from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.notes.component import PackedCohorts
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile, PackedRowsWriter
+from dataprep_assets.pipelines.notes.packed_files import RowFacts
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tools.drill.box import Box, Target, reseal, write
@@ -70,28 +72,14 @@ def _write_bins(folder: Path, ids: Ids) -> None:
     write(folder / "tokens.bin", ids.astype("<u2").tobytes())
 
 
-def _read_cohort(folder: Path) -> Stream:
-    file = PackedRowsFile(next(folder.glob("*.arrow")))
-    blocks = list(file.blocks(file.shape.batch_rows))
-    lengths = np.concatenate([block.segments for block in blocks])
-    stops = np.cumsum(lengths)
-    return Stream(np.concatenate([block.tokens for block in blocks]), stops - lengths, stops)
-
-
 def _write_cohort(folder: Path, ids: Ids) -> None:
     """The rows, and the JSON lines beside them."""
-    path = next(folder.glob("*.arrow"))
-    file, at, blocks = PackedRowsFile(path), 0, []
-    shape = file.shape
-    for block in file.blocks(shape.batch_rows):
-        held = ids[at : at + len(block.tokens)].astype(np.int32)
-        blocks.append(PackedRowBlock(tokens=held, segments=block.segments, offsets=block.offsets))
-        at += len(held)
-    path.unlink()
-    with PackedRowsWriter(path, shape) as writer:
-        for block in blocks:
-            writer.write(block)
-    write(path.with_suffix(".jsonl"), b"".join(line for block in blocks for line in block.json_lines(shape)))
+    _write_packed(folder, ids)
+    receipt, path = read_receipt(folder), next(folder.glob("*.parquet"))
+    assert receipt is not None
+    shape = RowFacts.of(receipt).shape
+    lines = [line for block in open_packed(path, masked=False) for line in shape.json_lines(block)]
+    write(path.with_suffix(".jsonl"), b"".join(lines))
 
 
 def _read_packed(folder: Path) -> Stream:
@@ -110,15 +98,16 @@ def _write_packed(folder: Path, ids: Ids) -> None:
     table = _table(folder)
     held = table["input_ids"].combine_chunks()
     changed = pa.ListArray.from_arrays(held.offsets, pa.array(ids.astype(np.int32)), type=held.type)
-    (folder / "packed.parquet").unlink()
+    path = next(folder.glob("*.parquet"))
+    path.unlink()
     made = pa.table([changed, *table.columns[1:]], schema=table.schema)
-    pq.write_table(made, folder / "packed.parquet", row_group_size=1000, write_page_checksum=True)
+    pq.write_table(made, path, row_group_size=1000, write_page_checksum=True)
 
 
 def _table(folder: Path) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.read_table(folder / "packed.parquet")
+    return pq.read_table(next(folder.glob("*.parquet")))
 
 
 # --- the faults: each changes ids in place, and no length
@@ -249,7 +238,7 @@ def _chats(folder: Path, count: int) -> Declared:
 
 KEPT: Mapping[str, _Kept] = {
     "token_bins": _Kept(_corpus, "token_bins", _read_bins, _write_bins),
-    "packed_cohorts": _Kept(_notes, "packed_cohorts", _read_cohort, _write_cohort),
+    "packed_cohorts": _Kept(_notes, "packed_cohorts", _read_packed, _write_cohort),
     "packed_sft": _Kept(_chats, "packed_sft", _read_packed, _write_packed),
 }
 

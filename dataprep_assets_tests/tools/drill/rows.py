@@ -18,7 +18,6 @@ import zstandard
 
 from dataprep_assets.formats import array_record, document_ends, megatron, npy_shards, sample_ids, tfrecord
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile, PackedRowsWriter
 from dataprep_assets_tests.tools.drill.box import Box, Target, edit_receipt, reseal, write
 from dataprep_assets_tests.tools.drill.bytes_of_files import files_of
 from dataprep_assets_tests.tools.drill.faults import Apply, Fault, InapplicableError
@@ -187,32 +186,6 @@ def _shift_table(row: Any) -> Any:
     return pa.Table.from_pylist([value], row.schema)
 
 
-def _arrow(path: Path) -> Rows:
-    file = PackedRowsFile(path)
-    return [(file.shape, block) for block in file.blocks(1)]
-
-
-def _write_arrow(path: Path, rows: Rows) -> None:
-    shape = rows[0][0]
-    path.unlink()
-    with PackedRowsWriter(path, shape) as writer:
-        for first in range(0, len(rows), shape.batch_rows):
-            blocks = [block for _, block in rows[first : first + shape.batch_rows]]
-            segments = [block.segments for block in blocks]
-            writer.write(
-                PackedRowBlock(
-                    tokens=np.concatenate([block.tokens for block in blocks]),
-                    segments=np.concatenate(segments),
-                    offsets=np.concatenate([[0], np.cumsum([len(one) for one in segments])]).astype(np.int64),
-                )
-            )
-
-
-def _shift_block(row: Any) -> Any:
-    shape, block = row
-    return shape, PackedRowBlock(tokens=np.roll(block.tokens, 1), segments=block.segments, offsets=block.offsets)
-
-
 LINES = RowFile(_lines, lambda path, rows: write(path, b"".join(rows)), _ids_in_json)
 TFRECORDS = RowFile(
     lambda path: [record.payload for record in tfrecord.records(path)],
@@ -235,7 +208,6 @@ def _format(path: Path) -> tuple[str, RowFile] | None:
     kinds = {
         ".jsonl": ("JSON lines", LINES),
         ".zst": ("JSON lines", RowFile(_packed_lines, _write_packed, _ids_in_json)),
-        ".arrow": ("packed rows", RowFile(_arrow, _write_arrow, _shift_block)),
         ".parquet": ("Parquet", RowFile(_parquet, _write_parquet, _shift_table)),
         ".mds": ("MDS", RowFile(_mds, _write_mds, lambda data: data[4:] + data[:4])),
         ".tfrecords": ("TFRecord", TFRECORDS),

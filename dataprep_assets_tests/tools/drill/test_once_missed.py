@@ -74,7 +74,7 @@ CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
         ("drill_corpus/snapshot", NAME, _input("manifest"), "names other inputs"),
     ],
     "notes": [
-        ("drill_notes/packed_cohorts", "**/*origins.bin", _bit(0), ""),
+        ("drill_notes/packed_cohorts", "**/*origins.npy", _bit(0), ""),
         ("drill_notes/packed_cohorts", NAME, _facts("splits", "train", "fill", value=0.25), "0.25 in the receipt"),
         ("drill_notes/tfds_directory", "**/features.json", _extra_key, ""),
         ("drill_notes/tfds_directory", "provenance.json", _json(_repeated), "1 times before"),

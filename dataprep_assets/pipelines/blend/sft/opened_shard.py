@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.packed_sft import PackedSftRows, open_packed, row_defects
+from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, row_defects
+from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.graph.finding import REBUILD, name_of
 from dataprep_assets.graph.proof_level import BY_REFERENCE, SAMPLED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
-from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, PackedSftFacts, SftShard
+from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts, SftShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 
@@ -118,7 +119,7 @@ class OpenedShard:
             # behind a row group without bounds, sequences cannot be numbered: nothing is said of any from there on
             scan.unsound = scan.unsound or self._unsound(rows)
             if scan.unsound is None:
-                begins, ends = rows.sequence_bounds()
+                begins, ends = rows.bounds()
                 self._follow_stops(scan.stops, rows, ends)
                 self._find_doubled(scan, rows, begins)
                 self._sample(scan, rows, begins, ends)
@@ -154,10 +155,10 @@ class OpenedShard:
         total = self.facts.sequences
         return {(total - 1) * i // max(1, count - 1) for i in range(count)} if total else set()
 
-    def _count(self, scan: SftRowScan, rows: PackedSftRows) -> None:
+    def _count(self, scan: SftRowScan, rows: PackedRowBlock) -> None:
         scan.bins += len(rows)
         scan.tokens += len(rows.tokens)
-        scan.trained += int(rows.mask.sum())
+        scan.trained += int(rows.required_mask.sum())
         scan.longest = max(scan.longest, int(np.diff(rows.rows).max(initial=0)))
         scan.defects += row_defects(rows, self.facts.pack_size, untrained_allowed=self.untrained_allowed)
         if len(rows.tokens):
@@ -169,21 +170,21 @@ class OpenedShard:
                 at = int(np.argmax((rows.tokens < 0) | (rows.tokens >= size)))
                 scan.beyond.append((_place(rows, at)[0], int(rows.tokens[at])))
 
-    def _unsound(self, rows: PackedSftRows) -> str | None:
+    def _unsound(self, rows: PackedRowBlock) -> str | None:
         counts = np.diff(rows.heads)
-        begins, ends = rows.sequence_bounds()
+        begins, ends = rows.bounds()
         if (counts == 0).any() or (rows.starts[rows.heads[:-1]] != 0).any() or (ends <= begins).any():
             return (row_defects(rows, self.facts.pack_size) or ["its sequences have no sound bounds"])[0]
         return None
 
-    def _follow_stops(self, found: StopRuns, rows: PackedSftRows, ends: NDArray[np.int64]) -> None:
+    def _follow_stops(self, found: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:
         """Find how every run of trained labels ends. The label of position i is token i + 1."""
         stop, turn_end = self.facts.stop_id, self.facts.turn_end
         # a run ends where the next label is not trained, and with its sequence, whatever the next one begins with
-        is_end = np.ones(len(rows.mask), np.bool_)
-        is_end[:-1] = rows.mask[1:] == 0
+        is_end = np.ones(len(rows.required_mask), np.bool_)
+        is_end[:-1] = rows.required_mask[1:] == 0
         is_end[ends - 1] = True
-        run_ends = np.flatnonzero(is_end & (rows.mask == 1))
+        run_ends = np.flatnonzero(is_end & (rows.required_mask == 1))
         # with the stop token, or with what is trained behind it: a cut may fall between the two
         complete = _end_with(rows.tokens, run_ends + 1, (stop,)) | _end_with(
             rows.tokens, run_ends + 1, (stop, *turn_end)
@@ -197,7 +198,7 @@ class OpenedShard:
             label = int(rows.tokens[min(int(inside[0]) + 1, len(rows.tokens) - 1)])
             found.wrong.append((row, token, label, len(inside)))
 
-    def _find_doubled(self, scan: SftRowScan, rows: PackedSftRows, begins: NDArray[np.int64]) -> None:
+    def _find_doubled(self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64]) -> None:
         same = rows.tokens[1:] == rows.tokens[:-1]
         same[begins[1:] - 1] = False  # the next token belongs to another sequence
         places = np.flatnonzero(same)
@@ -207,7 +208,7 @@ class OpenedShard:
             scan.doubled_at = _place(rows, int(places[0]))
 
     def _sample(
-        self, scan: SftRowScan, rows: PackedSftRows, begins: NDArray[np.int64], ends: NDArray[np.int64]
+        self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> None:
         first = scan.sequences
         for number in self._wanted(self.shown) | self._wanted(self.compared) | self._wanted(BY_REFERENCE):
@@ -215,27 +216,16 @@ class OpenedShard:
                 start, stop = int(begins[number - first]), int(ends[number - first])
                 row = rows.first + int(np.searchsorted(rows.heads, number - first, side="right")) - 1
                 # copies, so that the row group is freed
-                held = rows.tokens[start:stop].copy(), rows.mask[start:stop].copy()
+                held = rows.tokens[start:stop].copy(), rows.required_mask[start:stop].copy()
                 scan.sampled[number] = SampledSequence(number, row, *held)
 
     @cached_property
-    def origins(self) -> NDArray[np.int64]:
-        """For each packed sequence: ordinal of its source, row there, number within the row; int64, `(sequences, 3)`.
+    def origins(self) -> Origins:
+        """For each packed sequence: ordinal of its source, row there, number within the row.
 
-        Raises FormatError if the file is damaged or has another shape or dtype.
+        Raises FormatError if the file is damaged.
         """
-        path = self.directory / ORIGINS
-        try:
-            origins: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
-            raise FormatError(f"{path}: cannot be read: {error}. {REBUILD}") from error
-        if origins.ndim != 2 or origins.shape[1] != 3 or origins.dtype != np.int64:
-            raise FormatError(f"{path}: {origins.dtype} of shape {origins.shape}, not int64 triples")
-        size = path.stat().st_size
-        # NumPy reads as much as the header says, and ignores what follows
-        if isinstance(origins, np.memmap) and (behind := size - origins.offset - origins.nbytes):
-            raise FormatError(f"{path}: {behind} bytes behind the array. {REBUILD}")
-        return origins
+        return read_origins(self.directory / ORIGINS, 3)
 
     @cached_property
     def compared_by_row(self) -> dict[int, dict[int, list[SampledSequence]]]:
@@ -268,7 +258,7 @@ class OpenedShard:
             yield from zip(block.numbers, block.rows, strict=True)
 
 
-def _place(rows: PackedSftRows, at: int) -> tuple[int, int]:
+def _place(rows: PackedRowBlock, at: int) -> tuple[int, int]:
     """The row of a token, and its position there."""
     row = int(np.searchsorted(rows.rows, at, side="right")) - 1
     return rows.first + row, at - int(rows.rows[row])

@@ -14,7 +14,7 @@ from functools import partial
 from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.formats import packed_sft
+from dataprep_assets.formats import packed_rows
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.receipt import Receipt, Verification
@@ -193,5 +193,5 @@ PACKED_SFT_SHARDS = BlendShards(
     version=VERSION,
     metadata=_metadata,
     rows=lambda receipt: PackedSftFacts.of(receipt).bins,
-    columns=lambda _: packed_sft.COLUMN_TYPES,
+    columns=lambda _: packed_rows.COLUMN_TYPES,
 )

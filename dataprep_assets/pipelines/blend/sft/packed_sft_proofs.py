@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from dataprep_assets.bounds import alive
 from dataprep_assets.errors import CertificateError
-from dataprep_assets.formats.packed_sft import PackedSftRows, open_packed
+from dataprep_assets.formats.packed_rows import open_packed
+from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.graph.finding import REBUILD, Finding, Row, files_intact, judged, ledger_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines
 from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
@@ -41,7 +42,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, conversation_renderer
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
-from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, QUARANTINE, SftShard
+from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import load_tools, read_quarantine
 from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
@@ -304,15 +305,10 @@ def made_otherwise(packed: OpenedShard) -> Iterator[str]:
             zip_longest(open_packed(packed.directory / PACKED), open_packed(folder / PACKED)), 1
         ):
             alive()
-            if held is None or made is None or not _equal(held, made):
+            if held is None or made is None or not held.equals(made):
                 yield f"row group {number} of {PACKED} is not what is made again of the sources"
                 break
         yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, {PACKED}))
-
-
-def _equal(held: PackedSftRows, made: PackedSftRows) -> bool:
-    names = ("tokens", "mask", "starts", "rows", "heads")
-    return all(np.array_equal(getattr(held, name), getattr(made, name)) for name in names)
 
 
 def _differences(packed: OpenedShard) -> Iterator[str]:

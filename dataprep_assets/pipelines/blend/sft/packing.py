@@ -1,12 +1,12 @@
 """Packs the spools of a shard into its files, and commits it.
 
-Files: `packed.parquet` (`formats/packed_sft.py`; absent when no sequence is left: a reader refuses an empty file),
-`origins.npy` (int64, shape `(sequences, 3)`: source ordinal, row, sequence of the conversation, in the order of the
-packed file) and `quarantine.jsonl`.
+Files: `packed.parquet` (`formats/packed_rows.py`; absent when no sequence is left: a reader refuses an empty file),
+`origins.npy` (`formats/row_origins.py`: source ordinal, row, sequence of the conversation) and `quarantine.jsonl`.
 """
 
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import BadRecordError, FormatError
-from dataprep_assets.formats import packed_sft
+from dataprep_assets.formats.flat_bins import read_ranges
+from dataprep_assets.formats.packed_rows import write_rows
+from dataprep_assets.formats.row_origins import ORIGINS, write_origins
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -23,10 +25,10 @@ from dataprep_assets.integrity.ledger import LOSSES, Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.packing.algorithms import pack
 from dataprep_assets.packing.bins import Bins, fill
+from dataprep_assets.packing.row_layout import RowLayout, packed_whole
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
 from dataprep_assets.pipelines.blend.sft.shard import (
-    ORIGINS,
     PACKED,
     QUARANTINE,
     PackedSftFacts,
@@ -113,8 +115,9 @@ class _Packing:
         lengths = self._joined(spool.LENGTHS, np.uint32).astype(np.int64)
         bins = pack(lengths, plan.pack_size, shard.packing.algorithm, seed=shard.packing.seed)
         if len(lengths):
-            self._write_rows(staged, bins, lengths)
-            self._write_origins(staged, bins)
+            layout = packed_whole(bins, lengths)
+            self._write_rows(staged, layout)
+            self._write_origins(staged, layout)
         quarantine = b"".join(f.read_bytes() for d in self._folders if (f := d / QUARANTINE).exists())
         if quarantine:
             (staged / QUARANTINE).write_bytes(quarantine)
@@ -162,39 +165,24 @@ class _Packing:
         # a shard may have no source file, and NumPy joins no empty list
         return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
-    def _write_rows(self, staged: Path, bins: Bins, lengths: NDArray[np.int64]) -> None:
-        """Write the packed file. Spools are joined by the kernel and mapped, so memory is that of one row group."""
-        ends = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=ends[1:])
-        tokens = self._mapped(spool.TOKENS, np.int32, staged, int(ends[-1]))
-        mask = self._mapped(spool.MASKS, np.uint8, staged, int(ends[-1]))
-        packed_sft.write_bins(
-            staged / PACKED,
-            bins.items,
-            bins.offsets,
-            tokens,
-            mask,
-            ends,
-            row_group_bins=self._shard.packing.row_group_bins,
-            compression=self._shard.packing.compression,
-        )
+    def _write_rows(self, staged: Path, layout: RowLayout) -> None:
+        """Write the packed file. Spools are joined by the kernel, and read a row group at a time."""
+        size, reads = int(layout.lengths.sum()), []
+        for name, dtype in ((spool.TOKENS, "<i4"), (spool.MASKS, "u1")):
+            concatenate([folder / name for folder in self._folders], staged / name)
+            if (found := (staged / name).stat().st_size // np.dtype(dtype).itemsize) != size:
+                raise FormatError(f"spool {name}: {found} items, its lengths sum to {size}. Run it again")
+            reads.append(partial(read_ranges, staged / name, dtype))
+        packing = self._shard.packing
+        write_rows(staged / PACKED, layout.blocks(packing.row_group_bins, *reads), compression=packing.compression)
         # joined for the packing alone; whatever is in the folder is committed
         for name in (spool.TOKENS, spool.MASKS):
             (staged / name).unlink()
 
-    def _mapped(self, name: str, dtype: type[np.generic], staged: Path, size: int) -> NDArray[Any]:
-        concatenate([folder / name for folder in self._folders], staged / name)
-        joined = np.memmap(staged / name, dtype, "r")
-        if len(joined) != size:
-            raise FormatError(f"spool {name}: {len(joined)} items, its lengths sum to {size}. Run it again")
-        return joined
-
-    def _write_origins(self, staged: Path, bins: Bins) -> None:
-        counts = [facts.sequences for facts in self._facts]
-        ordinals = np.repeat([source.ordinal for source in self._shard.sources], counts)
+    def _write_origins(self, staged: Path, layout: RowLayout) -> None:
+        ordinals = np.repeat([source.ordinal for source in self._shard.sources], [f.sequences for f in self._facts])
         origins = self._joined(spool.ORIGINS, np.int64).reshape(-1, 2)
-        # in the order of the packed file: sequence i of the rows is line i here
-        np.save(staged / ORIGINS, np.column_stack([ordinals, origins])[bins.items].astype("<i8"))
+        write_origins(staged / ORIGINS, [ordinals[layout.items], origins[layout.items]])
 
     def _check_budget(self, ledger: Ledger) -> None:
         bad = {reason: count for reason, count in ledger.dropped.items() if reason not in CHOSEN}

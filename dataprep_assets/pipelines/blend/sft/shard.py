@@ -21,7 +21,6 @@ from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 
 VERSION = 2
 PACKED = "packed.parquet"
-ORIGINS = "origins.npy"
 QUARANTINE = spool.QUARANTINE
 
 

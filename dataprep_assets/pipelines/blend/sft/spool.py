@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from dataprep_assets.documents.documents import sampled
 from dataprep_assets.errors import BadRecordError, FormatError, TokenizerError
 from dataprep_assets.execution.tasks import report
-from dataprep_assets.formats.packed_sft import token_ids
+from dataprep_assets.formats.packed_rows import token_ids
 from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe

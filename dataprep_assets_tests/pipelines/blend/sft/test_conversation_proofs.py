@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import CLOSE, OPEN, answers_trained, decoded_mask
-from dataprep_assets.pipelines.blend.sft.shard import ORIGINS
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.sft.conversations import (
     TOOL,
@@ -79,7 +79,7 @@ def test_origins_that_are_short_or_double_are_found(shard: Shard) -> None:
     np.save(shard.directory / ORIGINS, origins)
     assert "names one sequence of a conversation twice" in failing(shard)["round_trip"]
     np.save(shard.directory / ORIGINS, origins.astype(np.float64))
-    assert "not int64 triples" in failing(shard)["round_trip"]
+    assert "not 3 int64 a line" in failing(shard)["round_trip"]
 
 
 def test_an_answer_of_which_the_first_tokens_are_not_trained_is_found(shard: Shard) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError
 from dataprep_assets.execution.pool import TaskEngine
+from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
-from dataprep_assets.pipelines.blend.sft.shard import ORIGINS, PACKED, QUARANTINE, PackPlan
+from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, PackPlan
 from dataprep_assets.pipelines.blend.sft.spool import spool_artifact
 from dataprep_assets.sources.row_files import RowRange
 from dataprep_assets.sources.rows import split_rows

@@ -1,5 +1,6 @@
-"""Packed chat files: the trainer's schema, deterministic bytes, and every defect that a row can have."""
+"""Files of packed rows: the trainer's schema, deterministic bytes, and every defect that a row can have."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.packed_sft import PackedSftRows, open_packed, row_defects, token_ids, write_bins
+from dataprep_assets.formats.flat_bins import read_ranges
+from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, row_defects, token_ids, write_rows
 from dataprep_assets.packing.algorithms import pack
+from dataprep_assets.packing.row_layout import packed_whole
 from dataprep_assets_tests.packing.excerpt import as_lists
 
 CAPACITY = 16
@@ -22,19 +25,24 @@ def _sequences(count: int) -> tuple[list[list[int]], list[list[int]]]:
     return ids, masks
 
 
-def _write(path: Path, count: int, **options: Any) -> tuple[list[list[int]], list[list[int]], Any]:
+def _write(
+    path: Path, count: int, group_rows: int = 1000, *, masked: bool = True
+) -> tuple[list[list[int]], list[list[int]], Any]:
     ids, masks = _sequences(count)
     lengths = np.array([len(s) for s in ids], np.int64)
     bins = pack(lengths, CAPACITY, "first_fit_shuffle", seed=1)
-    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    tokens = np.array([t for s in ids for t in s], np.int32)
-    mask = np.array([m for s in masks for m in s], np.uint8)
-    write_bins(path, bins.items, bins.offsets, tokens, mask, ends, **options)
+    spools = {"<i4": [t for s in ids for t in s], "u1": [m for s in masks for m in s]}
+    reads = []
+    for dtype, values in spools.items():
+        spool = path.with_name(f"{path.name}.{dtype}")
+        np.array(values, dtype).tofile(spool)
+        reads.append(partial(read_ranges, spool, dtype))
+    write_rows(path, packed_whole(bins, lengths).blocks(group_rows, *reads[: 1 + masked]), masked=masked)
     return ids, masks, bins
 
 
 def test_rows_are_the_bins_sequence_by_sequence(tmp_path: Path) -> None:
-    ids, masks, bins = _write(tmp_path / "x.parquet", 100, row_group_bins=7)
+    ids, masks, bins = _write(tmp_path / "x.parquet", 100, group_rows=7)
     rows = pq.read_table(tmp_path / "x.parquet").to_pylist()
     assert len(rows) == len(bins)
     for items, row in zip(as_lists(bins), rows, strict=True):
@@ -47,7 +55,7 @@ def test_rows_are_the_bins_sequence_by_sequence(tmp_path: Path) -> None:
 
 
 def test_schema_and_row_groups_are_the_originals(tmp_path: Path) -> None:
-    _write(tmp_path / "x.parquet", 100, row_group_bins=7)
+    _write(tmp_path / "x.parquet", 100, group_rows=7)
     with pq.ParquetFile(tmp_path / "x.parquet") as file:
         assert [str(f.type) for f in file.schema_arrow] == [
             "list<element: int32>",
@@ -68,11 +76,11 @@ def test_the_same_bins_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_written_file_has_no_defects(tmp_path: Path) -> None:
-    _write(tmp_path / "x.parquet", 300, row_group_bins=11)
+    _write(tmp_path / "x.parquet", 300, group_rows=11)
     groups = list(open_packed(tmp_path / "x.parquet"))
     assert [d for rows in groups for d in row_defects(rows, CAPACITY)] == []
     assert [rows.first for rows in groups] == list(range(0, 11 * len(groups), 11))
-    begins, ends = groups[0].sequence_bounds()
+    begins, ends = groups[0].bounds()
     assert (ends > begins).all()
     assert ends[-1] == len(groups[0].tokens)
 
@@ -83,10 +91,10 @@ def test_an_id_beyond_the_dtype_is_refused_not_wrapped() -> None:
         token_ids(np.array([7, 2**31], np.uint32), "x")
 
 
-def _rows(row: list[int], mask: list[int], starts: list[int], before: int = 3) -> PackedSftRows:
+def _rows(row: list[int], mask: list[int], starts: list[int], before: int = 3) -> PackedRowBlock:
     """A sound row, and after it the given one."""
     sound = [1, 2, 3][:before]
-    return PackedSftRows(
+    return PackedRowBlock(
         tokens=np.array(sound + row, np.int32),
         mask=np.array([1, 1, 0][:before] + mask, np.uint8),
         starts=np.array([0, *starts], np.int32),
@@ -142,6 +150,31 @@ def test_mask_and_ids_of_different_length_and_nulls_are_refused(tmp_path: Path) 
     pq.write_table(_table(input_ids=[[1, None]], loss_mask=[[1, 0]], seq_start_id=[[0]]), path)
     with pytest.raises(FormatError, match="column input_ids holds nulls"):
         list(open_packed(path))
+
+
+def test_rows_without_a_mask_are_read_in_any_blocks(tmp_path: Path) -> None:
+    ids, _, bins = _write(tmp_path / "x.parquet", 100, group_rows=7, masked=False)
+    file = open_packed(tmp_path / "x.parquet", masked=False)
+    wanted = [ids[i] for items in as_lists(bins) for i in items]
+    for blocks in (list(file), list(file.blocks(5)), [file.block(0, 1000)], list(file.blocks(16))):
+        assert [d for block in blocks for d in row_defects(block, CAPACITY)] == []
+        found = [block.tokens[a:b].tolist() for block in blocks for a, b in zip(*block.bounds(), strict=True)]
+        assert found == wanted
+        assert [block.first for block in blocks] == np.cumsum([0, *map(len, blocks)])[:-1].tolist()
+    assert len(file.block(len(bins), len(bins) + 3)) == 0
+    with pytest.raises(FormatError, match="the trainer needs input_ids"):
+        open_packed(tmp_path / "x.parquet")
+
+
+def test_a_spool_that_is_too_short_is_refused(tmp_path: Path) -> None:
+    np.arange(9, dtype="<i4").tofile(tmp_path / "spool")
+    read = partial(read_ranges, tmp_path / "spool", "<i4")
+    none = np.zeros(0, np.int64)
+    assert read(none, none).tolist() == []
+    assert read(np.array([7, 0, 2, 5, 4]), np.array([2, 2, 0, 1, 2])).tolist() == [7, 8, 0, 1, 5, 4, 5]
+    assert read(np.array([0, 3, 6]), np.array([3, 3, 3])).tolist() == list(range(9))
+    with pytest.raises(FormatError, match="ends before"):
+        read(np.array([8]), np.array([2]))
 
 
 @pytest.mark.parametrize("cut", [3, 1000, -1])

@@ -1,0 +1,60 @@
+"""Row layouts: which ranges of a spool are the segments of each row, before a token is moved.
+
+A spool is a flat file of the ids of all sequences, and for chats a second one of their loss masks. Rows are laid out
+from lengths only, and then read and written a row group at a time.
+
+Entry points: `RowLayout`, `packed_whole`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.formats.packed_rows import PackedRowBlock
+from dataprep_assets.packing.bins import Bins, Int64
+
+ReadRanges = Callable[[Int64, Int64], NDArray[Any]]
+"""Returns the items of ranges of a spool, given their starts and lengths, one range after another."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowLayout:
+    """Rows as ranges of a spool, in row order.
+
+    ``items``: int64, shape ``(segments,)``, the sequence that each segment is of. ``starts``, ``lengths``: int64, shape
+    ``(segments, ranges)``; a segment is its ranges one after another. ``offsets``: int64, shape ``(rows + 1,)``, the
+    first segment of each row, with a leading 0.
+    """
+
+    items: Int64
+    starts: Int64
+    lengths: Int64
+    offsets: Int64
+
+    def blocks(self, rows: int, tokens: ReadRanges, mask: ReadRanges | None = None) -> Iterator[PackedRowBlock]:
+        """The rows, up to ``rows`` at a time, with what is read of the spool."""
+        for first in range(0, self.offsets.size - 1, rows):
+            offsets = self.offsets[first : first + rows + 1]
+            chosen = slice(offsets[0], offsets[-1])
+            # the ranges of a segment follow each other, as in the rows
+            ranges = self.starts[chosen].ravel(), self.lengths[chosen].ravel()
+            yield PackedRowBlock.of(
+                tokens(*ranges),
+                self.lengths[chosen].sum(axis=1),
+                offsets - offsets[0],
+                mask=None if mask is None else mask(*ranges),
+                first=first,
+            )
+
+
+def packed_whole(bins: Bins, lengths: Int64) -> RowLayout:
+    """The layout of bins of whole sequences with these ``lengths``, which follow each other in the spool."""
+    return RowLayout(
+        items=bins.items,
+        starts=(np.cumsum(lengths) - lengths)[bins.items, None],
+        lengths=lengths[bins.items, None],
+        offsets=bins.offsets,
+    )

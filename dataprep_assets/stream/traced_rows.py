@@ -1,0 +1,97 @@
+"""Traced rows: where each segment of packed rows is, and what it was made of, by ranges if they are in a bucket.
+
+Entry points: `TracedRows`, `TracedSegment`.
+"""
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.formats.packed_rows import IDS, STARTS
+from dataprep_assets.formats.row_origins import Origins, parse_origins
+from dataprep_assets.integrity.handle import ArtifactHandle
+
+
+class TracedSegment(NamedTuple):
+    """A segment: its row, its number there from 0, its first token in the row, and its ids."""
+
+    row: int
+    number: int
+    start: int
+    ids: NDArray[np.int32]
+
+    @property
+    def stop(self) -> int:
+        """Its last token in the row, exclusive."""
+        return self.start + len(self.ids)
+
+
+class TracedRows:
+    """One file of packed rows (`formats/packed_rows`) and its origins (`formats/row_origins`)."""
+
+    def __init__(self, handle: ArtifactHandle, rows: str | None, origins: str, columns: int) -> None:
+        """Name the files.
+
+        Args:
+            handle: The artifact.
+            rows: The file of rows; None if there is none because nothing was packed.
+            origins: The file of origins.
+            columns: The number of its columns.
+        """
+        self._handle, self._rows, self._origins, self._columns = handle, rows, origins, columns
+        # the number and the ids of the row group that was read last: segments of one question are near each other
+        self._group: tuple[int, Any] = (-1, None)
+
+    @cached_property
+    def origins(self) -> Origins:
+        """The origins of all segments; raises FormatError if the file is damaged."""
+        if self._rows is None:
+            return np.empty((0, self._columns), np.int64)
+        where = f"{self._handle.artifact}/{self._origins}"
+        return parse_origins(self._handle.read(self._origins), self._columns, where)
+
+    @cached_property
+    def _index(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The first segment of each row, then their number; the start of each segment; the end of each row group."""
+        import pyarrow.parquet as pq
+
+        if self._rows is None:
+            return np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+        with self._handle.open(self._rows) as opened, pq.ParquetFile(opened) as file:
+            column = file.read(columns=[STARTS]).column(0).combine_chunks()
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        heads = np.concatenate([np.zeros(1, np.int64), np.cumsum(column.value_lengths().to_numpy())])
+        return heads, column.flatten().to_numpy().astype(np.int64), np.cumsum(sizes)
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self._index[0]) - 1
+
+    def segments(self, row: int) -> range:
+        """The segments of a row."""
+        heads = self._index[0]
+        return range(int(heads[row]), int(heads[row + 1]))
+
+    def segment(self, at: int) -> TracedSegment:
+        """The segment of this number in the file."""
+        heads, starts, _ = self._index
+        # the last row whose first segment is not behind this one
+        row = int(np.searchsorted(heads, at, side="right")) - 1
+        ids, start = self._ids(row), int(starts[at])
+        stop = int(starts[at + 1]) if at + 1 < heads[row + 1] else len(ids)
+        return TracedSegment(row=row, number=at - int(heads[row]), start=start, ids=ids[start:stop])
+
+    def _ids(self, row: int) -> NDArray[np.int32]:
+        import pyarrow.parquet as pq
+
+        assert self._rows is not None, "there is a row"
+        ends = self._index[2]
+        group = int(np.searchsorted(ends, row, side="right"))
+        if self._group[0] != group:
+            with self._handle.open(self._rows) as opened, pq.ParquetFile(opened) as file:
+                self._group = group, file.read_row_group(group, columns=[IDS]).column(0)
+        # counted from the end of its row group
+        found: NDArray[np.int32] = self._group[1][row - int(ends[group])].values.to_numpy()
+        return found
