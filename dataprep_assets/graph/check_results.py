@@ -3,7 +3,7 @@
 Results on partitions are those of `verdicts`. Results on an artifact without partitions, and of checks that look at all
 partitions together, are kept likewise (`.findings/<asset>.json`), with what else they may depend on: the declaration.
 
-Entry points: `known_results`, `check_facts`, `results`, `oldest`; `subject_of`, `keep`.
+Entry points: `known_results`, `check_facts`, `results`, `oldest`, `failed_checks`; `subject_of`, `keep`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +15,12 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.decide import CheckFacts
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
 from dataprep_assets.graph.verdicts import (
     Record,
     Verdict,
     content_of,
+    failing_in,
     folder_of,
     of_slots,
     read_record,
@@ -27,6 +28,7 @@ from dataprep_assets.graph.verdicts import (
     version_of,
     write_record,
 )
+from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 
@@ -129,6 +131,23 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | N
 def oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
     """When the oldest of the results that hold now was given, in seconds since 1970; None if there is none."""
     return min((verdict.at for verdict in known_results(spec, store, spec.slots(store)).values()), default=None)
+
+
+def failed_checks(source: OtherDataset, store: ArtifactStore) -> set[str]:
+    """The blocking checks that an artifact of another dataset failed as it is now, by its kept verdicts: its spec is
+    not known here."""
+    folder, split, failed = folder_of(source.dataset, source.name, store), source.split, set[str]()
+    # of a split the partitions are `<split>-…`
+    paths = [path for path in folder.glob("*.json") if split is None or path.stem.startswith(f"{split}-")]
+    for path in [folder.with_name(f"{source.path[-1]}.json"), *paths]:
+        if (record := read_record(path)) is None or not (bad := failing_in(record)):
+            continue
+        judged = record.get("artifacts", [(source.name, path.stem)])
+        artifacts = [Artifact(dataset=source.dataset, name=name, partition=part) for name, part in judged]
+        # a verdict on what has been made again since then says nothing about what is there
+        if version_of(artifacts, store) == record["version"] or content_of(artifacts, store) == record["content"]:
+            failed.update(bad)
+    return failed
 
 
 def subject_of(spec: ArtifactSpec, store: ArtifactStore) -> Record | None:

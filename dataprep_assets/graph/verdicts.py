@@ -21,7 +21,6 @@ from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.tasks import Finished, Task, TaskId
 from dataprep_assets.graph.check import Check, Checkable
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import OtherDataset
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
@@ -262,14 +261,14 @@ def write_record(
     value = {**record, "at": time.time(), "findings": kept}
     before = read_record(path)
     # another build of what failed fails again: that it was built again is told by the version of the first one
-    if before is not None and before["content"] == record["content"] and _failed_in(before) and _failed_in(value):
+    if before is not None and before["content"] == record["content"] and failing_in(before) and failing_in(value):
         value["version"] = before["version"]
     path.parent.mkdir(parents=True, exist_ok=True)
     # a verdict that a crash of the machine takes is only given once more, so none waits for the disk
     write_atomically(path, canonical_json(value), durably=False)
 
 
-def _failed_in(record: Mapping[str, Any]) -> list[str]:
+def failing_in(record: Mapping[str, Any]) -> list[str]:
     """The names of the blocking proofs in a record that failed as errors."""
     return [
         name
@@ -322,28 +321,11 @@ def verdict_in(
     if value["version"] == version:
         return Verdict(findings=findings, at=value["at"])
     # The inputs of a whole artifact may have been damaged when it was built again, which its receipt does not tell.
-    if "of" in value and not _failed_in(value):
+    if "of" in value and not failing_in(value):
         return None
     if value["content"] is None or value["content"] != content_of(artifacts, store):
         return None
     return Verdict(findings=findings, at=value["at"], rebuilt=True)
-
-
-def failed_checks(source: OtherDataset, store: ArtifactStore) -> set[str]:
-    """The blocking checks that an artifact of another dataset failed as it is now, by its kept verdicts: its spec is
-    not known here."""
-    folder, split, failed = folder_of(source.dataset, source.name, store), source.split, set[str]()
-    # of a split the partitions are `<split>-…`
-    paths = [path for path in folder.glob("*.json") if split is None or path.stem.startswith(f"{split}-")]
-    for path in [folder.with_name(f"{source.path[-1]}.json"), *paths]:
-        if (record := read_record(path)) is None or not (bad := _failed_in(record)):
-            continue
-        judged = record.get("artifacts", [(source.name, path.stem)])
-        artifacts = [Artifact(dataset=source.dataset, name=name, partition=part) for name, part in judged]
-        # a verdict on what has been made again since then says nothing about what is there
-        if version_of(artifacts, store) == record["version"] or content_of(artifacts, store) == record["content"]:
-            failed.update(bad)
-    return failed
 
 
 def read_record(path: Path | str) -> Record | None:

@@ -25,10 +25,10 @@ from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactEr
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress, Sink
+from dataprep_assets.graph.check_results import failed_checks
 from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
 from dataprep_assets.graph.status import check_decisions
-from dataprep_assets.graph.verdicts import failed_checks
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.disk_room import refused
 from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
