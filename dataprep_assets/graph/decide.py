@@ -20,7 +20,7 @@ The cases, in order; the first one that applies is the decision. `test_decide.py
 | a blocking check failed, and it was built again as it was      | CHECK  | check failed     | yes          |
 | a check has no result that holds                               | CHECK  | not checked      |              |
 | a result is older than `prove.again_every` allows              | CHECK  | not checked      |              |
-| Dagster has no result of a blocking check, or a failure        | CHECK  | not evaluated    |              |
+| Dagster has no result of a check, or a blocking failure        | CHECK  | not evaluated    |              |
 | Dagster has a warning under another `accept` than is declared  | CHECK  | not evaluated    |              |
 | none of these                                                  | KEEP   |                  |              |
 
@@ -104,7 +104,7 @@ class Evaluation:
 
     Attributes:
         passed: Whether it passed.
-        blocks: Whether a failure of it is an error, not a warning.
+        blocks: Whether a failure of it is an error of a blocking check.
         accepted: The reason with which the declaration accepted a failure; None if it passed without.
     """
 
@@ -120,15 +120,13 @@ class EventFacts:
     Attributes:
         materialized: Whether it has a materialization, which is not older than those of its inputs if it has no files.
         registered: Whether it has the partitions that the artifact plans.
-        blocking: Blocking check → its latest evaluation, or None.
-        warning: The same of the checks that only warn.
-        accept: The declared reason for which the failure of a check is accepted, by its name.
+        evaluations: Check → its latest result, or None.
+        accept: Check that only warns → the declared reason for which its failure is accepted.
     """
 
     materialized: bool = True
     registered: bool = True
-    blocking: Mapping[str, Evaluation | None] = field(default_factory=dict)
-    warning: Mapping[str, Evaluation | None] = field(default_factory=dict)
+    evaluations: Mapping[str, Evaluation | None] = field(default_factory=dict)
     accept: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -254,21 +252,16 @@ def _unjudged_case(facts: PartitionFacts) -> Decision | None:
 
 
 def _evaluation_case(events: EventFacts | None) -> Decision | None:
-    if events is None:
-        return None
-    left = [name for name, one in events.blocking.items() if one is None or (one.blocks and not one.passed)]
-    left += [
-        name
-        for name, one in events.warning.items()
-        if one is not None and _is_judged_otherwise(one, events.accept.get(name))
-    ]
+    found = {} if events is None else events.evaluations
+    left = [name for name, one in found.items() if events and _is_outdated(one, events.accept.get(name))]
     if not left:
         return None
     return Decision(action=Action.CHECK, kind="not evaluated", reason=f"Dagster lacks results: {', '.join(left)}")
 
 
-def _is_judged_otherwise(evaluation: Evaluation, why: str | None) -> bool:
-    """Whether a warning check was evaluated under another `accept` reason than `why` (None: not accepted)."""
+def _is_outdated(evaluation: Evaluation | None, accept: str | None) -> bool:
+    if evaluation is None:
+        return True
     if evaluation.passed:
-        return evaluation.accepted is not None and evaluation.accepted != why
-    return why is not None
+        return evaluation.accepted is not None and evaluation.accepted != accept
+    return evaluation.blocks or accept is not None
