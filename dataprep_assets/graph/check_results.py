@@ -141,7 +141,7 @@ def keep(
     checks = [check for check in _checks(spec) if check.name not in alone]
     is_complete = bool(alone) or set(examined) >= set(spec.slots(store))
     # not a check that is evaluated alone
-    if checks and is_complete and findings.keys() >= {check.name for check in checks}:
+    if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
         write_record(_path(spec, store), spec.artifacts(store), store, version, findings, checks, _declared(spec))
 
 

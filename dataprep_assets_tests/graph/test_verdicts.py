@@ -243,6 +243,31 @@ def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_
     assert to_check(board, store, [None]) == []
 
 
+def test_a_check_of_all_partitions_together_is_asked_for_once_and_its_failure_is_that_of_each(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    passes, few = [True], Proof("are_few", "There are few notices.")
+
+    def examine(store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+        yield from examine_notices(declaration, NOTICE_PROOFS, store, examined)
+        yield "are_few", Finding(passed=passes[0], summary="3 notices")
+
+    proofs = Proofs(proofs=(*NOTICE_PROOFS, few), examine=examine)
+    notices = replace(notices_specs(declaration)[0], proofs=proofs)
+    assert to_check(notices, store, KEYS) == list(KEYS)
+    findings(notices, store, KEYS)
+    assert to_check(notices, store, KEYS) == []
+    other = replace(notices, declaration=declaration.model_copy(update={"small_cell": 5}))
+    assert to_check(other, store, KEYS) == [None], "it may look at the declaration"
+    findings(other, store, KEYS)
+    assert to_check(other, store, KEYS) == []
+    new = replace(notices, proofs=replace(proofs, proofs=(*proofs.proofs, Proof("is_new", "It is new."))))
+    assert to_check(new, store, ["n-0"]) == ["n-0", None]
+    passes[0] = False
+    findings(notices, store, ["n-0"], again=True)
+    assert failed_checks(notices, store) == dict.fromkeys([*KEYS, None], (Action.BUILD, ("are_few",)))
+
+
 # --- summarized
 
 

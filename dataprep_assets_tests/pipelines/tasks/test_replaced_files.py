@@ -6,6 +6,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER
+from dataprep_assets.pipelines.tasks.migration import migrate_task
 from dataprep_assets.pipelines.tasks.record import NAME, REPLACED
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project, foreign
 
@@ -37,6 +38,19 @@ def test_the_history_grows_and_keeps_every_file(tree: Project) -> None:
     folder = tree.store.root / "tasks/task_folder/Copa" / REPLACED
     assert {p.read_bytes() for p in folder.iterdir()} == set(written)
     assert not [v.defects for v in verify(tree.store.root) if v.defects]
+
+
+def test_what_was_replaced_outlives_a_build_that_a_failed_check_asks_for(tree: Project) -> None:
+    """So a run says which artifacts to build again, and does not remove them first."""
+    foreign(tree)
+    declaration = tree.declared({"Copa": {}}, overwrite=True)
+    before = tree.migrate(declaration)["Copa"]
+    artifact = declaration.artifact(TASK_FOLDER, "Copa")
+    after = migrate_task(declaration, tree.store.rebuilding([artifact]), "Copa")
+    assert not after.reused
+    assert after.record.history == before.record.history
+    kept = tree.store.local(artifact) / REPLACED / str(after.record.history[0].sha256)
+    assert kept.read_bytes() == b'{"mine": 1}\n'
 
 
 def test_another_version_replaces_the_first_only_when_asked(tree: Project) -> None:
