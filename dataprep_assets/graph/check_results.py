@@ -3,7 +3,7 @@
 Results on partitions are those of `verdicts`. Results on an artifact without partitions, and of checks that look at all
 partitions together, are kept likewise (`.findings/<asset>.json`), with what else they may depend on: the declaration.
 
-Entry points: `known_results`, `check_facts`, `results`, `oldest`, `failed_checks`; `subject_of`, `keep`.
+Entry points: `known_results`, `check_facts`, `results`, `oldest`, `failed_checks`; `keep`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,19 +41,16 @@ def known_results(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str 
     """The results on the given partitions that hold now, and under `None` those on the artifact as a whole."""
     checks = spec.checks
     found: dict[str | None, Verdict] = {}
+    if not checks:
+        return found
+    # `some`: what is judged of all partitions together is in the record of the whole
     if spec.partitions is not None:
         artifacts = {slot: spec.located(store, slot) for slot in slots if slot is not None}
-        # `some`: what is judged of all partitions together is in the record of the whole
         found.update(of_slots(artifacts, store, checks, some=True))
-    record = read_record(_path(spec, store)) if checks else None
-    if record is not None and record.get("of") == _declared(spec):
-        try:
-            every = spec.artifacts(store)
-        except DataprepError:  # not planned
-            return found
-        verdict = verdict_in(record, every, store, checks, some=True, version=version_of(every, store))
-        found |= {} if verdict is None else {None: verdict}
-    return found
+    every = spec.artifacts(store)
+    version = version_of(every, store)
+    whole = verdict_in(_path(spec, store), every, store, version, checks, some=True, of=_declared(spec))
+    return found | ({} if whole is None else {None: whole})
 
 
 def check_facts(
@@ -142,54 +139,31 @@ def failed_checks(source: OtherDataset, store: ArtifactStore) -> set[str]:
     for path in [folder.with_name(f"{source.path[-1]}.json"), *paths]:
         if (record := read_record(path)) is None or not (bad := failing_in(record)):
             continue
-        judged = record.get("artifacts", [(source.name, path.stem)])
-        artifacts = [Artifact(dataset=source.dataset, name=name, partition=part) for name, part in judged]
+        artifacts = [Artifact(dataset=source.dataset, name=name, partition=part) for name, part in record["artifacts"]]
         # a verdict on what has been made again since then says nothing about what is there
-        if version_of(artifacts, store) == record["version"] or content_of(artifacts, store) == record["content"]:
+        if record["version"] == version_of(artifacts, store) or record["content"] == content_of(artifacts, store):
             failed.update(bad)
     return failed
-
-
-def subject_of(spec: ArtifactSpec, store: ArtifactStore) -> Record | None:
-    """The record of an artifact as a whole without its findings; None if it is not planned."""
-    try:
-        every = spec.artifacts(store)
-    except DataprepError:
-        return None
-    return {
-        "version": version_of(every, store),
-        "content": content_of(every, store),
-        "at": 0.0,
-        "findings": {},
-        "of": _declared(spec),
-        # for the runs of other datasets that are made of this one: they read the record without knowing this spec
-        "artifacts": [(artifact.name, artifact.partition) for artifact in every],
-    }
 
 
 def keep(
     spec: ArtifactSpec,
     store: ArtifactStore,
-    before: Record | None,
+    version: str | None,
     findings: Mapping[str, Finding],
     examined: Sequence[str | None] = (None,),
 ) -> None:
     """Keep the findings that are about an artifact as a whole: those that no partition's record has.
 
-    Where partitions have no records of their own, they are kept if all partitions were `examined`. None is kept if what
-    was there `before` they were examined (`subject_of`) is not there any more: which of both it was is unknown.
+    Where partitions have no records of their own, they are kept if all partitions were `examined`. `version` is that of
+    its artifacts from before they were examined (`verdicts.write_record`).
     """
-    if not spec.kept or before is None or subject_of(spec, store) != before:
-        return
-    try:
-        alone = _judging_partitions(spec, store)
-        if not alone and not set(examined) >= set(spec.slots(store)):
-            return
-    except DataprepError:
-        return
+    alone = _judging_partitions(spec, store)
     checks = [check for check in spec.checks if check.name not in alone]
-    if checks and findings.keys() >= {check.name for check in checks}:  # not a check that is evaluated alone
-        write_record(_path(spec, store), before, findings, checks)
+    is_complete = bool(alone) or set(examined) >= set(spec.slots(store))
+    # not a check that is evaluated alone
+    if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
+        write_record(_path(spec, store), spec.artifacts(store), store, version, findings, checks, _declared(spec))
 
 
 def _declared(spec: ArtifactSpec) -> str:

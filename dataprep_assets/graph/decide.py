@@ -20,7 +20,7 @@ The cases, in order; the first one that applies is the decision. `test_decide.py
 | a blocking check failed, and it was built again as it was      | CHECK  | check failed     | yes          |
 | a check has no result that holds                               | CHECK  | not checked      |              |
 | a result is older than `prove.again_every` allows              | CHECK  | not checked      |              |
-| Dagster has no result of a blocking check, or a failure        | CHECK  | not evaluated    |              |
+| Dagster has no result of a check, or a blocking failure        | CHECK  | not evaluated    |              |
 | Dagster has a warning under another `accept` than is declared  | CHECK  | not evaluated    |              |
 | none of these                                                  | KEEP   |                  |              |
 
@@ -29,7 +29,7 @@ names the build that it first judged and what that contained. If what is there n
 building does not help, and a person has to look.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ from dataprep_assets.integrity.receipt import Receipt
 if TYPE_CHECKING:
     from dataprep_assets.graph.spec import ArtifactSpec
 
-ABSENT, DAMAGED, INPUT_CHANGED, NOT_CHECKED = "absent", "damaged", "input changed", "not checked"
+ABSENT, DAMAGED, INPUT_CHANGED = "absent", "damaged", "input changed"
 CHECK_FAILED = "check failed"
 """The kind of an artifact that is as its recipe says, but failed its own blocking check."""
 UNREADABLE = "input unreadable"
@@ -104,7 +104,7 @@ class Evaluation:
 
     Attributes:
         passed: Whether it passed.
-        blocks: Whether a failure of it is an error, not a warning.
+        blocks: Whether a failure of it is an error of a blocking check.
         accepted: The reason with which the declaration accepted a failure; None if it passed without.
     """
 
@@ -120,15 +120,13 @@ class EventFacts:
     Attributes:
         materialized: Whether it has a materialization, which is not older than those of its inputs if it has no files.
         registered: Whether it has the partitions that the artifact plans.
-        blocking: Blocking check → its latest evaluation, or None.
-        warning: The same of the checks that only warn.
-        accept: The declared reason for which the failure of a check is accepted, by its name.
+        evaluations: Check → its latest result, or None.
+        accept: Check that only warns → the declared reason for which its failure is accepted.
     """
 
     materialized: bool = True
     registered: bool = True
-    blocking: Mapping[str, Evaluation | None] = field(default_factory=dict)
-    warning: Mapping[str, Evaluation | None] = field(default_factory=dict)
+    evaluations: Mapping[str, Evaluation | None] = field(default_factory=dict)
     accept: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -193,82 +191,65 @@ class Decision:
 
 def decide(facts: PartitionFacts) -> Decision:
     """Return what must be done, by the first case of the module's table that applies."""
+    return next(_applying(facts), Decision(action=Action.KEEP))
+
+
+def _applying(facts: PartitionFacts) -> Iterator[Decision]:
+    """Yield the decision of each case that applies, in the order of the table."""
     if facts.not_planned:
-        return _build(ABSENT, f"not planned yet: {facts.not_planned}")
-    return (
-        _files_case(facts)
-        or _failed_check_case(facts.checks, Action.BUILD)
-        or _event_case(facts.events)
-        or _failed_check_case(facts.checks, Action.CHECK)
-        or _unjudged_case(facts)
-        or _evaluation_case(facts.events)
-        or Decision(action=Action.KEEP)
-    )
+        yield _build(ABSENT, f"not planned yet: {facts.not_planned}")
+    yield from _applying_to_files(facts)
+    failed = {name: one for name, one in facts.checks.items() if one is not None and one.blocks and not one.passed}
+    is_rebuilt = all(one.rebuilt for one in failed.values())
+    if failed and not is_rebuilt:
+        yield _failed(Action.BUILD, failed, "failed")
+    events = facts.events or EventFacts()
+    if not events.materialized or not events.registered:
+        what = "partitions" if events.materialized else "materialization"
+        yield Decision(action=Action.RECORD, kind="not recorded", reason=f"Dagster lacks its {what}")
+    if failed:
+        yield _failed(Action.CHECK, failed, "failed, and again after it was built again")
+    if left := [name for name, one in facts.checks.items() if one is None or one.at < facts.since]:
+        yield Decision(action=Action.CHECK, kind="not checked", reason=f"not checked: {', '.join(left)}")
+    if left := [name for name, one in events.evaluations.items() if _is_outdated(one, events.accept.get(name))]:
+        yield Decision(action=Action.CHECK, kind="not evaluated", reason=f"Dagster lacks results: {', '.join(left)}")
+
+
+def _applying_to_files(facts: PartitionFacts) -> Iterator[Decision]:
+    files, because = facts.files, f"its input {facts.stale_input} is stale"
+    if files is None:
+        if facts.stale_input:
+            yield _build(INPUT_CHANGED, because)
+        return
+    if files.unreadable:
+        yield _build(DAMAGED, f"damaged: {files.unreadable}")
+    elif files.receipt is None:
+        yield _build(ABSENT, "absent")
+    elif files.recipe is not None and (change := files.recipe.difference(files.receipt)) is not None:
+        yield _build(change.kind, change.reason)
+    if files.defects:
+        more = f" (and {len(files.defects) - 1} more)" if len(files.defects) > 1 else ""
+        yield _build(DAMAGED, f"damaged: {files.defects[0]}{more}", same_content=files.recipe is not None)
+    if files.recipe is None and facts.stale_input:
+        yield _build(INPUT_CHANGED, because, provisional=not facts.gains_input)
+    if files.refused:
+        yield _build(UNREADABLE, files.refused)
 
 
 def _build(kind: str, reason: str, *, provisional: bool = False, same_content: bool = False) -> Decision:
     return Decision(action=Action.BUILD, kind=kind, reason=reason, provisional=provisional, same_content=same_content)
 
 
-def _files_case(facts: PartitionFacts) -> Decision | None:
-    files, because = facts.files, f"its input {facts.stale_input} is stale"
-    if files is None:
-        return _build(INPUT_CHANGED, because) if facts.stale_input else None
-    if files.unreadable:
-        return _build(DAMAGED, f"damaged: {files.unreadable}")
-    if files.receipt is None:
-        return _build(ABSENT, "absent")
-    if files.recipe is not None and (change := files.recipe.difference(files.receipt)) is not None:
-        return _build(change.kind, change.reason)
-    if files.defects:
-        more = f" (and {len(files.defects) - 1} more)" if len(files.defects) > 1 else ""
-        return _build(DAMAGED, f"damaged: {files.defects[0]}{more}", same_content=files.recipe is not None)
-    if files.recipe is None and facts.stale_input:
-        return _build(INPUT_CHANGED, because, provisional=not facts.gains_input)
-    return _build(UNREADABLE, files.refused) if files.refused else None
-
-
-def _failed_check_case(checks: Mapping[str, CheckFacts | None], action: Action) -> Decision | None:
-    failed = {name: one for name, one in checks.items() if one is not None and one.blocks and not one.passed}
-    is_rebuilt = all(one.rebuilt for one in failed.values())
-    if not failed or (action is Action.CHECK) != is_rebuilt:
-        return None
+def _failed(action: Action, failed: Mapping[str, CheckFacts], how: str) -> Decision:
     names = f"blocking check {next(iter(failed))}" if len(failed) == 1 else f"checks {', '.join(failed)}"
-    again = ", and again after it was built again" if is_rebuilt else ""
-    reason = f"its {names} failed{again}: {next(iter(failed.values())).sentence}"
+    reason = f"its {names} {how}: {next(iter(failed.values())).sentence}"
     return Decision(action=action, kind=CHECK_FAILED, reason=reason, same_content=True, checks=tuple(failed))
 
 
-def _event_case(events: EventFacts | None) -> Decision | None:
-    if events is None or (events.materialized and events.registered):
-        return None
-    what = "partitions" if events.materialized else "materialization"
-    return Decision(action=Action.RECORD, kind="not recorded", reason=f"Dagster lacks its {what}")
-
-
-def _unjudged_case(facts: PartitionFacts) -> Decision | None:
-    left = [name for name, one in facts.checks.items() if one is None or one.at < facts.since]
-    if not left:
-        return None
-    return Decision(action=Action.CHECK, kind=NOT_CHECKED, reason=f"not checked: {', '.join(left)}")
-
-
-def _evaluation_case(events: EventFacts | None) -> Decision | None:
-    if events is None:
-        return None
-    left = [name for name, one in events.blocking.items() if one is None or (one.blocks and not one.passed)]
-    left += [
-        name
-        for name, one in events.warning.items()
-        if one is not None and _is_judged_otherwise(one, events.accept.get(name))
-    ]
-    if not left:
-        return None
-    return Decision(action=Action.CHECK, kind="not evaluated", reason=f"Dagster lacks results: {', '.join(left)}")
-
-
-def _is_judged_otherwise(evaluation: Evaluation, why: str | None) -> bool:
-    """Whether a warning check was evaluated under another `accept` reason than `why` (None: not accepted)."""
+def _is_outdated(evaluation: Evaluation | None, accept: str | None) -> bool:
+    """Whether Dagster's result is none, a blocking failure, or of another acceptance than the declared one."""
+    if evaluation is None:
+        return True
     if evaluation.passed:
-        return evaluation.accepted is not None and evaluation.accepted != why
-    return why is not None
+        return evaluation.accepted is not None and evaluation.accepted != accept
+    return evaluation.blocks or accept is not None

@@ -148,8 +148,8 @@ class _Survey:
 
     def without_files(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, Decision]:
         """The decisions by checks and events alone."""
-        facts = self._outside(spec, slots)
-        return {slot: replace(decide(one), spec=spec, partition=slot) for slot, one in facts.items()}
+        facts, name = self._outside(spec, slots), "/".join(spec.path)
+        return {slot: replace(decide(one), name=name, spec=spec, partition=slot) for slot, one in facts.items()}
 
     def compared(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> Iterator[Decision]:
         """Yield the decisions on these partitions of a spec, in order, and then on all of them together."""
@@ -174,8 +174,8 @@ class _Survey:
             if one.is_stale:
                 self._note(one, spec, slot)
             yield one
-        for slot, facts in outside.items():
-            yield replace(decide(facts), name="/".join(spec.path), spec=spec, partition=slot)
+        for facts in outside.values():
+            yield replace(decide(facts), name="/".join(spec.path), spec=spec)
 
     def _note(self, one: Decision, spec: ArtifactSpec, slot: str | None) -> None:
         self._stale.setdefault(spec, {})[slot] = one

@@ -52,17 +52,17 @@ class KeptFinding(TypedDict):
 class Record(TypedDict):
     """The file of a verdict: on a partition, or on an artifact as a whole.
 
-    `version` and `content` are those of the artifacts that were judged (`version_of`, `content_of`). Of a content that
-    failed before, `version` is that of the first build that failed. Of an artifact as a whole, `of` is a digest of the
-    declaration that it was judged with, and `artifacts` has the name and partition of each of its artifacts.
+    `artifacts` has the name and partition of each artifact that was judged, `version` and `content` are theirs
+    (`version_of`, `content_of`). Of a content that failed before, `version` is that of the first build that failed.
+    `of` is a digest of the declaration that an artifact was judged with as a whole; empty for a partition.
     """
 
+    artifacts: list[tuple[str, str | None]]
     version: str | None
-    content: str | None
+    content: str
+    of: str
     at: float
     findings: dict[str, KeptFinding]
-    of: NotRequired[str]
-    artifacts: NotRequired[list[tuple[str, str | None]]]
 
 
 T = TypeVar("T", bound=Checkable)
@@ -225,27 +225,28 @@ def remember(
     findings: Mapping[str, Finding],
     proofs: Iterable[Check[Any]],
 ) -> bool:
-    """Keep the verdicts on a partition, each with the version of its proof.
-
-    `version` is that of its receipt before it was examined. False, and nothing is kept, if it is another one by now.
-    """
-    try:
-        receipt = store.require(artifact)
-    except DataprepError:
-        receipt = None  # there is nothing to remember a verdict on
-    # The version is another one whenever the artifact was built again, and is compared without reading a receipt. The
-    # digest beside it stays the same as long as the receipt claims the same.
-    if version_of([artifact], store) != version:
-        return False
-    if receipt is not None:
-        record = {"version": version, "content": _claims(receipt)}
-        write_record(memory(artifact, store), record, findings, proofs)
-    return True
+    """Keep the verdicts on a partition, as `write_record` does."""
+    return write_record(memory(artifact, store), [artifact], store, version, findings, proofs)
 
 
 def write_record(
-    path: Path, record: Mapping[str, Any], findings: Mapping[str, Finding], proofs: Iterable[Check[Any]]
-) -> None:
+    path: Path,
+    artifacts: Sequence[Artifact],
+    store: ArtifactStore,
+    version: str | None,
+    findings: Mapping[str, Finding],
+    proofs: Iterable[Check[Any]],
+    of: str = "",
+) -> bool:
+    """Keep the verdicts on what these artifacts contain, each with the version of its proof; none if one is not there.
+
+    `version` is theirs from before they were examined. False, and nothing is kept, if it is another one by now.
+    """
+    content = content_of(artifacts, store)
+    if version_of(artifacts, store) != version:
+        return False
+    if content is None:
+        return True
     kept: dict[str, KeptFinding] = {
         proof.name: {
             "passed": findings[proof.name].passed,
@@ -258,57 +259,65 @@ def write_record(
         }
         for proof in proofs
     }
-    value = {**record, "at": time.time(), "findings": kept}
+    record: Record = {
+        "artifacts": [(artifact.name, artifact.partition) for artifact in artifacts],
+        "version": version,
+        "content": content,
+        "of": of,
+        "at": time.time(),
+        "findings": kept,
+    }
     before = read_record(path)
     # another build of what failed fails again: that it was built again is told by the version of the first one
-    if before is not None and before["content"] == record["content"] and failing_in(before) and failing_in(value):
-        value["version"] = before["version"]
+    if before is not None and before["content"] == content and failing_in(before) and failing_in(record):
+        record["version"] = before["version"]
     path.parent.mkdir(parents=True, exist_ok=True)
     # a verdict that a crash of the machine takes is only given once more, so none waits for the disk
-    write_atomically(path, canonical_json(value), durably=False)
+    write_atomically(path, canonical_json(record), durably=False)
+    return True
 
 
-def failing_in(record: Mapping[str, Any]) -> list[str]:
+def failing_in(record: Record) -> list[str]:
     """The names of the blocking proofs in a record that failed as errors."""
-    return [
-        name
-        for name, found in record["findings"].items()
-        if not found["passed"] and not found["warning"] and found.get("blocking", True)
-    ]
+    found = record["findings"].items()
+    return [name for name, one in found if not one["passed"] and not one["warning"] and one.get("blocking", True)]
 
 
 def of_slots(
     artifacts: Mapping[str, Artifact], store: ArtifactStore, proofs: Sequence[Check[Any]], *, some: bool = False
 ) -> dict[str, Verdict]:
     """The verdicts on partitions that hold for their present receipts; with `some`, of any of the proofs."""
-    found: dict[str, Verdict] = {}
     if not artifacts:
-        return found
+        return {}
     # they are partitions of one artifact, with all of their records in one folder
     folder = memory(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
-    for (slot, artifact), version in zip(artifacts.items(), versions, strict=True):
-        value = read_record(f"{folder}/{artifact.partition}.json") if version is not None else None
-        verdict = None if value is None else verdict_in(value, [artifact], store, proofs, some=some, version=version)
-        if verdict is not None:
-            found[slot] = verdict
-    return found
+    found = {
+        slot: verdict_in(f"{folder}/{artifact.partition}.json", [artifact], store, version, proofs, some=some)
+        for (slot, artifact), version in zip(artifacts.items(), versions, strict=True)
+        if version is not None
+    }
+    return {slot: verdict for slot, verdict in found.items() if verdict is not None}
 
 
 def verdict_in(
-    value: Record,
+    path: Path | str,
     artifacts: Sequence[Artifact],
     store: ArtifactStore,
+    version: str | None,
     proofs: Iterable[Check[Any]],
     *,
     some: bool,
-    version: str | None,
+    of: str = "",
 ) -> Verdict | None:
     """A kept verdict; None unless each of the proofs (with `some`: any that is kept), in its version, gave it on what
     these artifacts, whose `version` is known, contain now."""
+    record = read_record(path)
+    if record is None or record["of"] != of:
+        return None
     findings = {}
     for proof in proofs:
-        kept = value["findings"].get(proof.name)
+        kept = record["findings"].get(proof.name)
         if kept is None and some:
             continue
         if kept is None or kept.get("version") != proof.version:
@@ -318,14 +327,11 @@ def verdict_in(
         if proof.limit != kept.get("limit"):
             return None
         findings[proof.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
-    if value["version"] == version:
-        return Verdict(findings=findings, at=value["at"])
+    is_rebuilt = record["version"] != version
     # The inputs of a whole artifact may have been damaged when it was built again, which its receipt does not tell.
-    if "of" in value and not failing_in(value):
+    if is_rebuilt and ((of and not failing_in(record)) or record["content"] != content_of(artifacts, store)):
         return None
-    if value["content"] is None or value["content"] != content_of(artifacts, store):
-        return None
-    return Verdict(findings=findings, at=value["at"], rebuilt=True)
+    return Verdict(findings=findings, at=record["at"], rebuilt=is_rebuilt)
 
 
 def read_record(path: Path | str) -> Record | None:
@@ -359,15 +365,15 @@ def version_of(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | Non
 def content_of(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
     """Digest of everything that the receipts of these artifacts claim, except measurements; None without a receipt."""
     try:
-        claims = [_claims(store.require(artifact)) for artifact in artifacts]
+        receipts = [store.require(artifact) for artifact in artifacts]
     except DataprepError:
         return None
-    return claims[0] if len(claims) == 1 else digest_value(claims)
+    return digest_value([_claims(receipt) for receipt in receipts])
 
 
-def _claims(receipt: Receipt) -> str:
+def _claims(receipt: Receipt) -> list[object]:
     ledger = receipt.ledger.to_json() if receipt.ledger else None
-    return digest_value([receipt.key, receipt.content, dict(receipt.inputs), dict(receipt.facts), ledger])
+    return [receipt.key, receipt.content, dict(receipt.inputs), dict(receipt.facts), ledger]
 
 
 def forget_absent(dataset: str, store: ArtifactStore) -> None:

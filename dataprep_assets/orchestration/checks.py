@@ -8,12 +8,13 @@ from typing import Any, cast
 import dagster as dg
 
 from dataprep_assets.errors import DataprepError, raise_alone
-from dataprep_assets.graph.check_results import keep, known_results, oldest, subject_of
+from dataprep_assets.graph.check_results import keep, known_results, oldest
 from dataprep_assets.graph.decide import CHECK_FAILED, Action
 from dataprep_assets.graph.finding import Finding, accepted
 from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import check_decisions
+from dataprep_assets.graph.verdicts import version_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.keys import Context, asset_key
 from dataprep_assets.orchestration.metadata import rendered, rendered_entries, table
@@ -87,7 +88,7 @@ def findings(
     try:
         decided = check_decisions(spec, store, slots)
         left = slots if again else [slot for slot, one in decided.items() if one.action is not Action.KEEP]
-        before = subject_of(spec, store) if left else None
+        before = version_of(spec.artifacts(store), store) if left else None
         found |= privately(_proven(spec, store, left), spec.declaration.sensitive)
         if left:
             with private_files(spec.declaration.sensitive):

@@ -22,13 +22,11 @@ class Recorded:
         self, spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
     ) -> Mapping[str | None, EventFacts]:
         """What it has of these partitions, and under None of the artifact as a whole."""
-        found = self.evaluations(spec)
         whole = EventFacts(
             materialized=spec.partitions is not None or self._is_made(spec),
             registered=all(self._has_registered(planned, store) for planned in spec.plans),
-            blocking={name: one for name, one in found.items() if spec.blocks(name)},
-            warning={name: one for name, one in found.items() if not spec.blocks(name)},
-            accept=spec.declaration.accept,
+            evaluations=self.evaluations(spec),
+            accept={name: why for name, why in spec.declaration.accept.items() if not spec.blocks(name)},
         )
         if spec.partitions is None:
             return {None: whole}
@@ -49,7 +47,7 @@ class Recorded:
                 accepted = evaluation.metadata.get(ACCEPTED)
                 found[checks[key]] = Evaluation(
                     passed=evaluation.passed,
-                    blocks=evaluation.severity == dg.AssetCheckSeverity.ERROR,
+                    blocks=evaluation.severity == dg.AssetCheckSeverity.ERROR and spec.blocks(checks[key]) is True,
                     accepted=None if accepted is None else str(accepted.value),
                 )
         return found

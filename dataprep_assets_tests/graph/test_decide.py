@@ -128,20 +128,20 @@ CASES: dict[str, Row] = {
     ),
     "not checked": (with_checks(PASSED, None), CHECK, "not checked", "not checked: y", False),
     "checked too long ago": (with_checks(PASSED, since=11.0), CHECK, "not checked", "not checked: x", False),
-    "a blocking check without an evaluation": (
-        with_events(blocking={"x": GOOD, "y": None}),
+    "a check without an evaluation": (
+        with_events(evaluations={"x": GOOD, "y": None}),
         *(CHECK, "not evaluated", "Dagster lacks results: y", False),
     ),
     "a blocking check whose evaluation failed": (
-        with_events(blocking={"x": BAD}),
+        with_events(evaluations={"x": BAD}),
         *(CHECK, "not evaluated", "Dagster lacks results: x", False),
     ),
     "a warning that is accepted now": (
-        with_events(warning={"x": WARNING}, accept={"x": "why"}),
+        with_events(evaluations={"x": WARNING}, accept={"x": "why"}),
         *(CHECK, "not evaluated", "Dagster lacks results: x", False),
     ),
     "a warning that is accepted no more": (
-        with_events(warning={"x": ACCEPTED}),
+        with_events(evaluations={"x": ACCEPTED}),
         *(CHECK, "not evaluated", "Dagster lacks results: x", False),
     ),
     "up to date": (with_checks(PASSED, WARNED), KEEP, "", "", False),
@@ -150,7 +150,7 @@ CASES: dict[str, Row] = {
         *(KEEP, "", "", False),
     ),
     "recorded": (
-        with_events(blocking={"x": GOOD, "y": WARNING}, warning={"z": ACCEPTED, "w": None}, accept={"z": "why"}),
+        with_events(evaluations={"x": GOOD, "y": WARNING, "z": ACCEPTED}, accept={"z": "why"}),
         *(KEEP, "", "", False),
     ),
     "without files and checks": (PartitionFacts(), KEEP, "", "", False),

@@ -5,9 +5,10 @@ import json
 import pytest
 import zstandard
 
-from dataprep_assets.graph.check_results import keep, subject_of
+from dataprep_assets.graph.check_results import keep
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.rebuild import Rebuild, rebuild_of
+from dataprep_assets.graph.verdicts import version_of
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
@@ -80,6 +81,6 @@ def test_the_promised_keys_are_there_and_sums_count_tokens_once(corpus: ChangedC
 def test_a_failed_check_is_a_row_without_amounts(corpus: ChangedCorpus) -> None:
     (view,) = [spec for spec in corpus.specs() if spec.name == "nanogpt_bins"]
     said = {proof.name: Finding(passed=False, summary="other") for proof in view.checks}
-    keep(view, corpus.store, subject_of(view, corpus.store), said)
+    keep(view, corpus.store, version_of(view.artifacts(corpus.store), corpus.store), said)
     (work,) = rebuild_of(corpus.specs(), corpus.store, MACHINE).works
     assert (work.stale.kind, work.tokens, work.reading, work.seconds) == ("check failed", None, None, None)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.check_results import keep, subject_of
+from dataprep_assets.graph.check_results import keep
 from dataprep_assets.graph.decide import Decision
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.status import stale, sweep
-from dataprep_assets.graph.verdicts import remember
+from dataprep_assets.graph.verdicts import remember, version_of
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus import combined_bins
@@ -241,7 +241,8 @@ def test_what_failed_its_own_blocking_check_is_told_and_nothing_that_follows(cor
     shard, other = shards.located(corpus.store, "train-00001"), Finding(passed=False, summary="other")
     (version,) = corpus.store.receipt_versions([shard])
     assert remember(shard, corpus.store, version, said, shards.checks)
-    keep(view, corpus.store, subject_of(view, corpus.store), {proof.name: other for proof in view.checks})
+    before = version_of(view.artifacts(corpus.store), corpus.store)
+    keep(view, corpus.store, before, {proof.name: other for proof in view.checks})
     assert [(one.name, one.kind, one.reason) for one in corpus.statuses()] == [
         ("sample_corpus/token_bins/train-00001", "check failed", "its blocking check round_trip failed: at row 3"),
         (

@@ -253,6 +253,34 @@ def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_
     assert to_check(board, store, [None]) == []
 
 
+def test_a_check_of_all_partitions_together_is_asked_for_once_and_its_failure_is_that_of_each(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    passes = [True]
+
+    def are_few(_: ArtifactStore) -> Finding:
+        return Finding(passed=passes[0], summary="3 notices")
+
+    def together(*checks: Check[ArtifactStore]) -> WholeChecks[ArtifactStore]:
+        return WholeChecks(checks=checks, open=lambda store, _: store)
+
+    few = Check("are_few", "There are few notices.", are_few)
+    alone = notices_specs(declaration)[0]
+    notices = replace(alone, check_groups=(*alone.check_groups, together(few)))
+    assert to_check(notices, store, KEYS) == list(KEYS)
+    findings(notices, store, KEYS)
+    assert to_check(notices, store, KEYS) == []
+    other = replace(notices, declaration=declaration.model_copy(update={"small_cell": 5}))
+    assert to_check(other, store, KEYS) == [None], "it may look at the declaration"
+    findings(other, store, KEYS)
+    assert to_check(other, store, KEYS) == []
+    new = replace(alone, check_groups=(*alone.check_groups, together(few, Check("is_new", "It is new.", are_few))))
+    assert to_check(new, store, ["n-0"]) == ["n-0", None]
+    passes[0] = False
+    findings(notices, store, ["n-0"], again=True)
+    assert failed_checks(notices, store) == dict.fromkeys([*KEYS, None], (Action.BUILD, ("are_few",)))
+
+
 # --- summarized
 
 
