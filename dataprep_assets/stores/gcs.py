@@ -31,12 +31,18 @@ from dataprep_assets.errors import ConfigError, IntegrityError, TransferError
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.crc32c import crc32c_of_file
 from dataprep_assets.stores.gcs_bucket import CREATE, DIGEST, KEY, GcsBucket, NoObjectError
-from dataprep_assets.stores.given import ReversibleProgress
 from dataprep_assets.stores.keys import UPLOADS, check_key
-from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, conflict
+from dataprep_assets.stores.store import (
+    ConflictError,
+    ObjectInfo,
+    Progress,
+    ReversibleProgress,
+    Store,
+    check_range,
+    conflict,
+)
 from dataprep_assets.stores.upload import UploadPart, cut, send_parts
 
 # The most that the library sends in one request.
@@ -193,7 +199,6 @@ class GcsStore(Store):
                 sha256=sha256 or info.sha256,
                 # The server's own digest is compared whether or not a SHA-256 is known.
                 verify=complaint,
-                etag=info.version,
                 label=label,
                 part_bytes=self._part_bytes,
                 workers=self._workers,
@@ -201,7 +206,7 @@ class GcsStore(Store):
                 progress=report,
             )
 
-        return download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
+        return ranged.download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
 
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         if not keys:

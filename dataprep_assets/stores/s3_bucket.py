@@ -209,10 +209,6 @@ class S3Bucket:
         label = f"list of the unfinished uploads below s3://{self.name}/{prefix}"
         return self.pages("list_multipart_uploads", "Uploads", label, Prefix=prefix)
 
-    def parts_of(self, name: str, upload: str) -> dict[int, tuple[int, str]]:
-        """Size and ETag of the parts that an upload has, by number."""
-        return {part["PartNumber"]: (part["Size"], etag_of(part)) for part in self._parts(name, upload)}
-
     def newest_part(self, name: str, upload: str) -> float:
         """When the last part of an upload arrived, in seconds since 1970; minus infinity if it has none."""
         return max((part["LastModified"].timestamp() for part in self._parts(name, upload)), default=-math.inf)

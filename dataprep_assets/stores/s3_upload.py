@@ -1,4 +1,4 @@
-"""Writes to an S3 bucket: whole objects, and files in parts with which a rerun continues.
+"""Writes to an S3 bucket: whole objects, and files in parts.
 
 Each body carries its Content-MD5, each answer's ETag is compared with it, and the finished object's ETag with that of
 its parts.
@@ -13,13 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import IntegrityError
-from dataprep_assets.stores.given import ReversibleProgress
+from dataprep_assets.errors import TransferError
 from dataprep_assets.stores.retry import RetryableError
 from dataprep_assets.stores.s3_api import RefusedError
 from dataprep_assets.stores.s3_bucket import S3Bucket
 from dataprep_assets.stores.s3_etag import COMPOSITE, DIGEST, composite, etag_of, is_opaque, plain_md5
-from dataprep_assets.stores.store import ObjectInfo
+from dataprep_assets.stores.store import ObjectInfo, Progress, ReversibleProgress
 from dataprep_assets.stores.upload import Lanes, PartBody, UploadPart, plan_parts, send_parts
 
 # A store that answers a completion with one of these has lost parts that it had accepted.
@@ -182,81 +181,51 @@ def _complaint(found: Mapping[str, Any] | None, *, size: int, expected: str | No
     return ""
 
 
-@dataclass(kw_only=True)
-class Upload:
-    """One file on its way up in parts."""
+def send_file(
+    bucket: S3Bucket, path: Path, key: str, *, sha256: str, part_bytes: int, workers: int, progress: Progress | None
+) -> ObjectInfo:
+    """Send the file `path` in parts of `part_bytes` on `workers` threads, complete the upload and verify it.
 
-    bucket: S3Bucket
-    path: Path
-    key: str
-    size: int
-    sha256: str
-    given: ReversibleProgress
-    part_bytes: int
-    workers: int
-
-    def run(self, *, resume: bool) -> ObjectInfo:
-        """Send, complete, verify. Raises SpoiltError, after aborting this upload, if a new one may succeed.
-
-        With `resume`, the parts of an unfinished upload are used. Without it, none is looked at: two machines that send
-        the same file would abort each other's.
-        """
-        bucket, name = self.bucket, self.bucket.key_of(self.key)
-        parts = plan_parts(self.size, part_bytes=self.part_bytes)
-        upload, there = self._left_over(name, parts) if resume else (None, {})
-        if upload is None:
-            upload = bucket.create_upload(self.key, {DIGEST: self.sha256})
-        lanes, stop = Lanes(self.workers), threading.Event()
-
-        def send(part: UploadPart, view: memoryview) -> Sent:
-            sent = _already_there(part, view, there)
-            if sent is None:
-                sent = send_part(bucket, self.key, upload, part.number, view, lanes=lanes, stop=stop)
-            self.given(part.bytes)
-            return sent
-
+    Raises IntegrityError if the file does not have `sha256`, TransferError. Any error aborts the upload; what a kill
+    leaves is swept.
+    """
+    parts = plan_parts(path.stat().st_size, part_bytes=part_bytes)
+    complaint = ""
+    for _ in range(2):
+        given = ReversibleProgress(progress)
         try:
-            sent = send_parts(
-                self.path,
-                parts,
-                send,
-                sha256=self.sha256,
-                lanes=self.workers,
-                label=bucket.label(self.key),
-                stop=stop,
-            )
-            return complete(bucket, self.key, upload, sent, self.size, self.sha256)
-        except (SpoiltError, IntegrityError):
-            # After any other error or a kill the parts stay, and the next run sends only those that are missing.
-            bucket.abort_quietly(name, upload)
-            raise
-
-    def _left_over(self, name: str, parts: Sequence[UploadPart]) -> tuple[str | None, dict[int, tuple[int, str]]]:
-        """The latest unfinished upload of this key whose parts fit, with them; all others that have parts are aborted.
-
-        One without parts is left to a sweep: another machine may just have begun it.
-        """
-        chosen: str | None = None
-        there: dict[int, tuple[int, str]] = {}
-        lengths = {part.number: part.bytes for part in parts}
-        # Listed by prefix, so uploads of longer keys come along.
-        uploads = [upload for upload in self.bucket.unfinished(name) if upload["Key"] == name]
-        for upload in sorted(uploads, key=lambda upload: (upload["Initiated"], upload["UploadId"]), reverse=True):
-            found = self.bucket.parts_of(name, upload["UploadId"])
-            if not found:
-                continue
-            if chosen is None and all(lengths.get(number) == size for number, (size, _) in found.items()):
-                chosen, there = upload["UploadId"], found
-            else:
-                self.bucket.abort_quietly(name, upload["UploadId"])
-        return chosen, there
+            return _send_file_once(bucket, path, key, parts, sha256=sha256, workers=workers, given=given)
+        except SpoiltError as error:
+            complaint = str(error)
+            given.take_back()
+    raise TransferError(f"{bucket.label(key)}: {complaint}, twice in a row. Nothing of it was kept; run again later")
 
 
-def _already_there(part: UploadPart, view: memoryview, there: Mapping[int, tuple[int, str]]) -> Sent | None:
-    size, etag = there.get(part.number, (-1, ""))
-    if size != part.bytes or hashlib.md5(view, usedforsecurity=False).hexdigest() != etag:
-        return None
-    return Sent(number=part.number, etag=etag, md5=etag)
+def _send_file_once(
+    bucket: S3Bucket,
+    path: Path,
+    key: str,
+    parts: Sequence[UploadPart],
+    *,
+    sha256: str,
+    workers: int,
+    given: ReversibleProgress,
+) -> ObjectInfo:
+    upload = bucket.create_upload(key, {DIGEST: sha256})
+    lanes, stop = Lanes(workers), threading.Event()
+
+    def send(part: UploadPart, view: memoryview) -> Sent:
+        sent = send_part(bucket, key, upload, part.number, view, lanes=lanes, stop=stop)
+        given(part.bytes)
+        return sent
+
+    try:
+        sent = send_parts(path, parts, send, sha256=sha256, lanes=workers, label=bucket.label(key), stop=stop)
+        return complete(bucket, key, upload, sent, parts[-1].stop, sha256)
+    except BaseException:
+        # Also on KeyboardInterrupt: its parts would stay, and cost, until a sweep.
+        bucket.abort_quietly(bucket.key_of(key), upload)
+        raise
 
 
 def _base64(digest: Any) -> str:

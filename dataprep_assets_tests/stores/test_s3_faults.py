@@ -57,7 +57,7 @@ STEPS: dict[str, list[str]] = {
     "put": ["put", "head"],
     "put_if_absent": ["put", "head"],
     "upload_small": ["put", "head"],
-    "upload_large": ["list_uploads", "create", "part", "complete", "head"],
+    "upload_large": ["create", "part", "complete", "head"],
     "download": ["head", "get"],
     "read": ["get"],
     "list": ["list"],
@@ -70,7 +70,7 @@ STEPS: dict[str, list[str]] = {
 # No store gives a digest of a listing, of headers or of a range: a byte that flips there without TLS cannot be found.
 FLIPS = {("put", "put"), ("upload_small", "put"), ("upload_large", "part"), ("download", "get"), ("compose", "get")}
 CUT_REQUESTS = {"put", "part", "complete"}
-TRUNCATED = {"get", "list", "list_uploads", "create", "complete", "copy", "part_copy"}
+TRUNCATED = {"get", "list", "create", "complete", "copy", "part_copy"}
 DROPPED = {"put"}
 
 CELLS = [
@@ -275,24 +275,21 @@ new_store(url, bucket, workers=2).download("new", Path(target))
 """
 
 
-def test_a_killed_download_shows_nothing_and_the_next_fetches_what_is_missing(swift: SwiftServer, place: Place) -> None:
+def test_a_killed_download_shows_nothing(swift: SwiftServer, place: Place) -> None:
     target, data = place.folder / "target", content(4 * PART_BYTES)
     place._upload(place.direct, "new", data)
     place.proxy.faults = [Fault("stall", "get", skip=2, times=9)]
     before = place.proxy.count("get")
     process = subprocess.Popen([sys.executable, "-c", DOWNLOADER, place.proxy.url, place.bucket, str(target)])
     try:
-        # Both workers hear silence: what they fetched before is recorded, and nothing else is on its way.
         wait_for(lambda: place.proxy.count("get") - before >= 4, process)
     finally:
         process.kill()
         process.wait()
     assert not target.exists()
     place.proxy.faults = []
-    before = place.proxy.count("get")
     place.store.download("new", target)
     assert target.read_bytes() == data
-    assert place.proxy.count("get") - before <= 2
     assert [path.name for path in place.folder.iterdir() if path.name.startswith("target")] == ["target"]
 
 
