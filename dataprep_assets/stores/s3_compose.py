@@ -22,7 +22,7 @@ from dataprep_assets.stores.s3_etag import DIGEST, MD5, PART_BYTES, etag_of, is_
 from dataprep_assets.stores.s3_read import Stream
 from dataprep_assets.stores.s3_upload import Sent, SpoiltError, complete, put_whole, send_part
 from dataprep_assets.stores.store import ConflictError, ObjectInfo
-from dataprep_assets.stores.upload import MIN_PART_BYTES, Lanes, Piece, plan_concatenation, plan_parts
+from dataprep_assets.stores.upload import MIN_PART_BYTES, Piece, plan_concatenation, plan_parts
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -84,7 +84,7 @@ class Composer:
         for _ in range(2):
             upload = self._bucket.create_upload(key, metadata)
             stop = threading.Event()
-            work = partial(self._assemble_part, sources, key, upload, Lanes(self._workers), stop)
+            work = partial(self._assemble_part, sources, key, upload, stop)
             try:
                 sent = map_all(work, [*enumerate(parts, 1)], self._workers, stop)
                 return complete(self._bucket, key, upload, sent, sum(lengths), metadata.get(DIGEST))
@@ -104,7 +104,6 @@ class Composer:
         sources: Sequence[ObjectInfo],
         key: str,
         upload: str,
-        lanes: Lanes,
         stop: threading.Event,
         numbered: tuple[int, tuple[Piece, ...]],
     ) -> Sent:
@@ -112,7 +111,7 @@ class Composer:
         if len(pieces) == 1 and _is_copyable(sources[pieces[0].source], pieces[0]):
             return self._copy_part(sources[pieces[0].source], pieces[0], key, upload, number, stop)
         data = b"".join(self._piece(sources, piece) for piece in pieces)
-        return send_part(self._bucket, key, upload, number, memoryview(data), lanes=lanes, stop=stop)
+        return send_part(self._bucket, key, upload, number, memoryview(data), stop=stop)
 
     def _piece(self, sources: Sequence[ObjectInfo], piece: Piece) -> bytes:
         """The bytes of a piece, for the client to send.

@@ -19,7 +19,7 @@ from dataprep_assets.stores.s3_api import RefusedError
 from dataprep_assets.stores.s3_bucket import S3Bucket
 from dataprep_assets.stores.s3_etag import COMPOSITE, DIGEST, composite, etag_of, is_opaque, plain_md5
 from dataprep_assets.stores.store import ObjectInfo, Progress, ReversibleProgress
-from dataprep_assets.stores.upload import Lanes, PartBody, UploadPart, plan_parts, send_parts
+from dataprep_assets.stores.upload import PartBody, UploadPart, plan_parts, send_parts
 
 # A store that answers a completion with one of these has lost parts that it had accepted.
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "InvalidRequest"}
@@ -88,12 +88,11 @@ def send_part(
     number: int,
     view: memoryview,
     *,
-    lanes: Lanes,
     stop: threading.Event,
 ) -> Sent:
     """Send `view` as part `number` (from 1) of the upload with the id `upload`, verified by MD5.
 
-    `lanes` bounds the requests that send at once; `stop` ends the retries. Raises SpoiltError when the upload is gone.
+    `stop` ends the retries. Raises SpoiltError when the upload is gone.
     """
     digest = hashlib.md5(view, usedforsecurity=False)
     label = f"{bucket.label(key)}, part {number}"
@@ -106,9 +105,7 @@ def send_part(
             "Body": PartBody(view),
             "ContentMD5": _base64(digest),
         }
-        # A lane for the request, not for the part: while one waits for its next try, others may send.
-        with lanes.one():
-            answer = bucket.attempt("upload_part", label, request)
+        answer = bucket.attempt("upload_part", label, request)
         _check_md5(answer, digest.hexdigest())
         return Sent(number=number, etag=etag_of(answer), md5=plain_md5(answer))
 
@@ -212,10 +209,10 @@ def _send_file_once(
     given: ReversibleProgress,
 ) -> ObjectInfo:
     upload = bucket.create_upload(key, {DIGEST: sha256})
-    lanes, stop = Lanes(workers), threading.Event()
+    stop = threading.Event()
 
     def send(part: UploadPart, view: memoryview) -> Sent:
-        sent = send_part(bucket, key, upload, part.number, view, lanes=lanes, stop=stop)
+        sent = send_part(bucket, key, upload, part.number, view, stop=stop)
         given(part.bytes)
         return sent
 

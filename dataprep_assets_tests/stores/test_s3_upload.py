@@ -32,7 +32,7 @@ def test_a_killed_upload_shows_nothing_and_is_swept(swift: SwiftServer, tmp_path
     path = tmp_path / "file"
     path.write_bytes(data)
     direct = new_store(swift.url, bucket)
-    with FaultProxy(swift.url, bytes_per_second=40_000_000) as proxy:
+    with FaultProxy(swift.url) as proxy:
         # However late the kill comes: it is not complete before it.
         proxy.faults = [Fault("stall", "complete")]
         process = subprocess.Popen([sys.executable, "-c", UPLOADER, proxy.url, bucket, str(path), sha256(data)])
