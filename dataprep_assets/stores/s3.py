@@ -5,7 +5,7 @@ request that completes it. Each part carries its Content-MD5 (the store refuses 
 that MD5, and the finished object's ETag with the MD5 of the MD5s. R2 wants all parts but the last equal: they always
 are. An error aborts the upload, and a sweep aborts what a kill left.
 
-**Compose** copies ranges on the server; some bytes have to go through the client (`s3_compose`).
+**Compose** copies ranges on the server; some bytes have to go through the client (`s3_upload`).
 
 **Conditional writes** (`if_absent`, `if_version`) need a store that knows `If-None-Match` and `If-Match` on PutObject:
 AWS S3, R2 and MinIO do; OpenStack Swift refuses `If-Match` (501, a ConfigError here). A store that ignores the headers
@@ -39,11 +39,17 @@ from dataprep_assets.stores import ranged
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.s3_api import CredentialNames, RefusedError, check_client
-from dataprep_assets.stores.s3_bucket import S3Bucket
-from dataprep_assets.stores.s3_compose import Composer
-from dataprep_assets.stores.s3_etag import DIGEST, WRITE, etag_of, plain_md5
-from dataprep_assets.stores.s3_read import Stream, etag_complaint, read_range
-from dataprep_assets.stores.s3_upload import put_whole, send_file
+from dataprep_assets.stores.s3_bucket import (
+    DIGEST,
+    WRITE,
+    S3Bucket,
+    Stream,
+    etag_complaint,
+    etag_of,
+    plain_md5,
+    read_range,
+)
+from dataprep_assets.stores.s3_upload import Composer, put_whole, send_file
 from dataprep_assets.stores.store import ObjectInfo, Progress, Store, check_range, conflict
 from dataprep_assets.stores.upload import MIN_PART_BYTES, plan_parts
 
