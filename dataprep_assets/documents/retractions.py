@@ -28,7 +28,7 @@ from dataprep_assets.documents.documents import NONE_RETRACTED
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.stores.partial import owned_part
+from dataprep_assets.stores.locks import owned_file
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 
 _HASH = re.compile("[0-9A-Fa-f]{16}")
@@ -127,7 +127,7 @@ def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]])
         return 0
     # beside the list, which every change replaces; removed again, so that it is in nobody's commit
     lock = path.with_name(f".{path.name}.lock")
-    with owned_part(lock, str(path), lambda: False):
+    with owned_file(lock, str(path)):
         try:
             lines = missing()
             before = path.read_bytes() if path.exists() else b""

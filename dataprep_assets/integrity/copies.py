@@ -240,7 +240,7 @@ def _bytes_of(copy: str) -> int:
     for folder, _, names in os.walk(copy):
         for name in names:
             # A partial download is part of what its fetch needs, not of the space in use.
-            if name != NAME and ".part" not in Path(name).suffixes:
+            if name != NAME and not name.endswith(".part"):
                 with suppress(FileNotFoundError):
                     found += os.stat(os.path.join(folder, name)).st_size
     return found

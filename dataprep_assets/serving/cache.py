@@ -33,7 +33,7 @@ from dataprep_assets.serving.release import Place, Release, ReleaseFile, Release
 from dataprep_assets.serving.shared_state import POLL_SECONDS, SharedState, file_mode, make_folder
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.locks import own_file
-from dataprep_assets.stores.partial import discard_partial, partial_paths
+from dataprep_assets.stores.ranged import discard_partial, held_bytes, partial_path
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import Progress
 
@@ -158,6 +158,7 @@ class Cache:
                 note("refused", index, complaint)
                 missing.append(file)
             else:
+                # The other file's download reserved the room under this name, and was killed.
                 discard_partial(self.path(file))
                 progress(file.bytes)
         if missing:
@@ -261,7 +262,7 @@ class Cache:
 
     def _begin(self, file: ReleaseFile) -> None:
         """Create the empty partial file of a download unless it is there: the download keeps its permissions."""
-        part, _ = partial_paths(self.path(file))
+        part = partial_path(self.path(file))
         make_folder(part.parent, self._release.sensitive)
         descriptor = own_file(part, os.O_WRONLY | os.O_CREAT, file_mode(self._release.sensitive))
         if self._release.sensitive:
@@ -269,11 +270,9 @@ class Cache:
         os.close(descriptor)
 
     def _unreserve(self, shard: ReleaseShard) -> None:
-        """Remove partial files that received no bytes; finished ranges stay for the next attempt."""
+        """Remove the partial files, which give up the shard's room."""
         for path in map(self.path, shard.files):
-            part, _ = partial_paths(path)
-            if part.exists() and part.stat().st_size == 0:
-                discard_partial(path)
+            discard_partial(path)
 
     def _await_room(
         self,
@@ -330,10 +329,7 @@ class Cache:
     def _check_space(self, files: Iterable[ReleaseFile], index: int) -> None:
         needed = 0
         for file in files:
-            part, _ = partial_paths(self.path(file))
-            # Blocks, not the size: a preallocated partial file has all of them, a sparse one (no fallocate) few.
-            held = part.stat().st_blocks * 512 if part.exists() else 0
-            needed += max(0, file.bytes - held)
+            needed += max(0, file.bytes - held_bytes(self.path(file)))
         free = shutil.disk_usage(self.directory).free
         if needed > free:
             raise TransferError(

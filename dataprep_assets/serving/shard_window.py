@@ -396,7 +396,7 @@ class ShardWindow:
             self._bar, self._fetching = bar, index
 
         def progress(count: int) -> None:
-            # A transfer can only be stopped by raising here; its finished ranges stay.
+            # A transfer can only be stopped by raising here.
             if self._is_over(index):
                 raise StoppedError(f"shard {index} is not needed any more")
             bar.add(count)

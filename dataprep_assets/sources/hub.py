@@ -1,7 +1,7 @@
 """Mirrors a Hugging Face Hub repository into the standard cache.
 
-The hub's own client cannot resume in another process, leaves partial files behind after a kill and never checks a
-digest (huggingface_hub#3643, #1498; `test_kill_9_and_resume_fetches_at_most_one_range_per_worker_again`,
+The hub's own client leaves partial files behind after a kill and never checks a digest (huggingface_hub#3643, #1498;
+`test_twenty_interrupted_runs_leave_no_debris_once_complete`,
 `test_wrong_bytes_that_stay_are_corrupt_and_never_get_a_name`), so it is used only for URLs, headers, sessions and error
 types, and the bytes go through :mod:`dataprep_assets.stores.ranged`. The result is the layout of ``huggingface_hub``
 itself (:mod:`dataprep_assets.sources.hub_cache`), which its client can load offline.
@@ -43,7 +43,6 @@ from dataprep_assets.sources.hub_file import RemoteFile, origin_of, translated
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.locks import own_file
-from dataprep_assets.stores.partial import discard_partial, partial_paths
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 
@@ -175,17 +174,14 @@ class HubRepo:
     def disk_needed(self, files: Sequence[HubFile]) -> int:
         """Bytes that mirroring ``files`` will add to the disk: blobs that are absent or of the wrong size, each once.
 
-        Blocks that an interrupted download already holds are not counted again.
+        Blocks that a killed download already holds are not counted again.
         """
         blobs = self.repo_dir / "blobs"
         needed = 0
         for file in _unique(files):
             if size_of(blobs / file.etag) == file.size:
                 continue
-            part, _ = partial_paths(blobs / file.etag)
-            # st_blocks counts 512 bytes; a preallocated part has its blocks already.
-            held = part.stat().st_blocks * 512 if part.is_file() else 0
-            needed += max(0, file.size - held)
+            needed += max(0, file.size - ranged.held_bytes(blobs / file.etag))
         return needed
 
     def mirror(
@@ -204,7 +200,7 @@ class HubRepo:
         :func:`dataprep_assets.stores.ranged.download`), reused blobs included.
 
         Raises SourceError (no room, no such file, no access), TransferError and CorruptSourceError, each naming the
-        file. What arrived stays, and the next call goes on from there. Raises ConfigError for less than one worker.
+        file. Finished files stay, and the next call fetches the others. Raises ConfigError for less than one worker.
         """
         if workers < 1:
             raise ConfigError(f"mirror of {self.repo_id}: workers={workers}, at least 1 is needed")
@@ -307,8 +303,6 @@ class _BlobFetcher:
         blob = self.blobs / file.etag
         label = f"{file.relpath} of {self.repo.repo_id}@{self.commit}"
         if self._usable(blob, file, label):
-            # A kill right after the rename can leave the sidecar behind.
-            discard_partial(blob)
             self.report(file.size)
             return
         source = RemoteFile(
@@ -327,7 +321,6 @@ class _BlobFetcher:
             target=blob,
             sha256=file.sha256,
             git_sha1=file.etag if file.sha256 is None else None,
-            etag=file.etag,
             label=label,
             part_bytes=self.part_bytes,
             workers=self.workers,

@@ -45,7 +45,6 @@ from dataprep_assets.stores.connect import Access, GcsPlace, S3Place, StoreAddre
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.locks import own_file, try_lock
-from dataprep_assets.stores.partial import discard_partial, partial_paths
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
@@ -62,7 +61,7 @@ _BLOCK = 4 * 1024 * 1024
 _POLL_SECONDS = 0.05
 
 # Suffixes of the bookkeeping files beside a mirrored file.
-_COMPANIONS = (".etag", ".part", ".part.json", ".part.json.new")
+_COMPANIONS = (".etag", ".part")
 _IN_THE_WAY = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 
@@ -125,16 +124,13 @@ class ObjectStorePrefix:
         return Listing.of(files, url_prefix=f"{self.url.removesuffix('/')}/")
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
-        """Bytes of the files that are absent or differ from the entries, less what an interrupted fetch left."""
+        """Bytes of the files that are absent or differ from the entries, less the space that a killed fetch holds."""
         needed = 0
         for entry in _unique(entries):
             path = self.path(entry)
             if _size_of(path) == entry.size_bytes and _read_record(_record_of(path)).get("etag") == entry.etag:
                 continue
-            part, _ = partial_paths(path)
-            # st_blocks counts 512 bytes; a preallocated part has its blocks already.
-            held = part.stat().st_blocks * 512 if part.is_file() else 0
-            needed += max(0, entry.size_bytes - held)
+            needed += max(0, entry.size_bytes - ranged.held_bytes(path))
         return needed
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
@@ -214,8 +210,6 @@ class _Fetcher:
         if entry.etag is None:
             raise SourceError(f"{label}: the manifest has no version of it; materialize `manifest` again")
         if self._usable(entry, path, label):
-            # A kill right after the rename can leave the download's sidecar behind.
-            discard_partial(path)
             self.report(entry.size_bytes)
             return
         # In this order: once the file changes, no record vouches for it before the new bytes are verified.
@@ -228,7 +222,6 @@ class _Fetcher:
             target=path,
             sha256=info.sha256,
             verify=None if info.sha256 else lambda part, _: self._complaint(info, part),
-            etag=entry.etag,
             label=label,
             part_bytes=self.source.part_bytes,
             workers=self.workers,

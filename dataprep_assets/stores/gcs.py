@@ -18,26 +18,56 @@ its chunked download goes on with no file of a killed process (`test_a_download_
 Memory of an upload: three times `workers` parts; of a download `workers` ranges. Entry point: :class:`GcsStore`.
 """
 
+import base64
 import hashlib
+import io
+import logging
+import os
+import re
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
-from dataprep_assets.errors import ConfigError, IntegrityError, TransferError
+from google.api_core.exceptions import GoogleAPICallError
+from google.auth.exceptions import GoogleAuthError
+from google.auth.exceptions import TransportError as AuthTransportError
+from google.cloud.storage import Blob
+from google.cloud.storage.exceptions import DataCorruption
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
+
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, SourceError, TransferError, raise_alone
 from dataprep_assets.stores import ranged
-from dataprep_assets.stores.crc32c import crc32c_of_file
-from dataprep_assets.stores.gcs_bucket import CREATE, DIGEST, KEY, GcsBucket, NoObjectError
-from dataprep_assets.stores.given import ReversibleProgress
+from dataprep_assets.stores.client_logs import keep_secrets_from_logs
+from dataprep_assets.stores.crc32c import combine_all, crc32c_of, crc32c_of_file
 from dataprep_assets.stores.keys import UPLOADS, check_key
-from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.pool import map_all
-from dataprep_assets.stores.retry import RetryableError, RetryPolicy
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, conflict
+from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, RetryPolicy, parse_retry_after
+from dataprep_assets.stores.store import (
+    ConflictError,
+    ObjectInfo,
+    Progress,
+    ReversibleProgress,
+    Store,
+    check_range,
+    conflict,
+    no_object,
+)
 from dataprep_assets.stores.upload import UploadPart, cut, send_parts
+
+logger = logging.getLogger(__name__)
+
+keep_secrets_from_logs()
+# For traces that nobody asked for, the library would get the bucket in a thread of its own.
+os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+
+T = TypeVar("T")
 
 # The most that the library sends in one request.
 PART_BYTES = 8 * 1024 * 1024
@@ -46,6 +76,366 @@ RETRY = RetryPolicy()
 
 # The first range of a read that may not go to its end; each next one is twice as long, up to a part.
 _FIRST_BYTES = 1024 * 1024
+# It sends a body with one call, all of which a socket's time limit covers: so the limit grows with the body.
+_SLOWEST_BYTES_PER_SECOND = 64 * 1024
+# GCS composes at most so many objects in one request.
+_COMPOSE = 32
+_FIELDS = "items(name,size,generation,md5Hash,crc32c,metadata,updated),nextPageToken"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_REASON = re.compile(r'"reason":\s*"([A-Za-z0-9]+)"')
+# Permissions that a request needs, for messages.
+GET, CREATE, LIST, DELETE = (f"storage.objects.{what}" for what in ("get", "create", "list", "delete"))
+
+# Metadata of our objects: the digest of the content, the key of a temporary, and the conditional write that made it.
+DIGEST, KEY, WRITE = "sha256", "dataprep-key", "dataprep-write"
+
+_REMEDY = (
+    "Set GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account that has roles/storage.objectUser on the "
+    "bucket, or run `gcloud auth application-default login`"
+)
+
+
+class NoObjectError(Exception):
+    """The object (or that generation of it) is not there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GcsBucket:
+    """The objects of `handle`, a `Bucket` of `client`, below `prefix` (empty, or ending in `/`).
+
+    `workers` bounds the requests that run at once; `timeout_seconds` as in `GcsStore`.
+    """
+
+    client: Any = field(repr=False)
+    handle: Any = field(repr=False)
+    prefix: str
+    retry: RetryPolicy
+    workers: int
+    timeout_seconds: float
+
+    @property
+    def url(self) -> str:
+        """Where the objects live, without credentials."""
+        return f"gs://{self.handle.name}/{self.prefix}".rstrip("/")
+
+    @property
+    def once(self) -> dict[str, Any]:
+        """Arguments of a request: the library makes it once, because `tried` repeats it."""
+        return {"timeout": (self.timeout_seconds, self.timeout_seconds), "retry": None}
+
+    def checked(self, key: str) -> str:
+        """The key itself; raises ConfigError for a key that is not valid in every store."""
+        check_key(self.prefix + check_key(key))
+        return key
+
+    def label(self, key: str) -> str:
+        """What messages call an object."""
+        return f"gs://{self.handle.name}/{self.prefix}{key}"
+
+    def blob(self, key: str, **about: Any) -> Any:
+        """The library's object of this key; nothing is asked for."""
+        return self.handle.blob(self.prefix + key, **about)
+
+    def info(self, blob: Blob) -> ObjectInfo:
+        """What an answer says of an object; ValueError and its like if it says nothing of the kind."""
+        # Whatever is missing or malformed raises: `tried` takes that for a damaged answer, and asks again.
+        if blob.updated is None:
+            raise ValueError("not a time")
+        sha256, crc32c = (blob.metadata or {}).get(DIGEST, ""), base64.b64decode(blob.crc32c, validate=True)
+        if len(crc32c) != 4:
+            raise ValueError("not a CRC32C")
+        return ObjectInfo(
+            key=blob.name.removeprefix(self.prefix),
+            bytes=int(blob.size),
+            version=str(int(blob.generation)),
+            sha256=sha256 if _SHA256.fullmatch(sha256) else None,
+            md5=base64.b64decode(blob.md5_hash, validate=True).hex() if blob.md5_hash else None,
+            crc32c=int.from_bytes(crc32c, "big"),
+        )
+
+    def found(self, key: str) -> Blob | None:
+        """The object with its metadata, None when there is none."""
+
+        def ask() -> Blob:
+            blob = self.blob(key)
+            blob.reload(**self.once)
+            self.info(blob)
+            return blob
+
+        try:
+            return self.tried(ask, self.label(key))
+        except NoObjectError:
+            return None
+
+    def head(self, key: str) -> ObjectInfo | None:
+        blob = self.found(key)
+        return None if blob is None else self.info(blob)
+
+    def existing(self, key: str) -> ObjectInfo:
+        """The object; raises MissingArtifactError when there is none."""
+        info = self.head(self.checked(key))
+        if info is None:
+            raise no_object(self.label(key))
+        return info
+
+    def blobs(self, prefix: str) -> Iterator[tuple[ObjectInfo, Blob]]:
+        """All objects whose keys begin with `prefix`, page by page."""
+        label, token = f"list of {self.label(prefix)}", None
+
+        def page() -> tuple[Sequence[tuple[ObjectInfo, Blob]], str | None]:
+            listing = self.client.list_blobs(
+                self.handle, prefix=self.prefix + prefix, page_token=token, fields=_FIELDS, **self.once
+            )
+            found = [(self.info(blob), blob) for blob in next(listing.pages, ())]
+            return found, listing.next_page_token
+
+        while True:
+            blobs, following = self.tried(page, label, LIST)
+            yield from blobs
+            if following is None:
+                return
+            if following == token:
+                raise SourceError(f"{label}: the server repeats the token of the same page")
+            token = following
+
+    def insert(
+        self,
+        key: str,
+        data: bytes,
+        metadata: Mapping[str, str],
+        *,
+        label: str,
+        if_generation: int | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> ObjectInfo:
+        """Write `data` with this `metadata`, checked by the server and by its answer.
+
+        With `if_generation` the write is refused (ConflictError) unless that is the present generation; 0 stands for no
+        object. `stopped` ends the retries early.
+        """
+        # An answer can be lost after the write was done; the next try then meets its own object.
+        mark = {} if if_generation is None else {WRITE: secrets.token_hex(16)}
+        timeout = (self.timeout_seconds + len(data) / _SLOWEST_BYTES_PER_SECOND, self.timeout_seconds)
+
+        def send() -> ObjectInfo:
+            blob = self.blob(key)
+            blob.metadata = {**metadata, **mark}
+            blob.upload_from_string(
+                data,
+                "application/octet-stream",
+                checksum="crc32c",
+                if_generation_match=if_generation,
+                timeout=timeout,
+                retry=None,
+            )
+            return self.info(blob)
+
+        try:
+            made = self.tried(send, label, CREATE, stopped)
+        except ConflictError:
+            if if_generation is None:
+                raise SourceError(f"{label}: HTTP 412 to a write without conditions: find what refuses it") from None
+            found = self.found(key)
+            if found is None or (found.metadata or {}).get(WRITE) != mark[WRITE]:
+                raise
+            made = self.info(found)
+        return self.settled(made, len(data), crc32c_of(data), label)
+
+    def settled(self, made: ObjectInfo, size: int, crc: int | None, label: str) -> ObjectInfo:
+        """The new object `made`, if it has `size` bytes and the CRC32C `crc`; else it is removed.
+
+        `label` names the write in the TransferError that says so.
+        """
+        if (made.bytes, made.crc32c) == (size, crc):
+            return made
+        # Only the answer may have been damaged on its way, not the object.
+        again = self.head(made.key)
+        if again is None or again.version != made.version:
+            raise TransferError(f"{label}: it was replaced or removed right after it was written. Run again")
+        if (again.bytes, again.crc32c) == (size, crc):
+            return again
+        self.remove(again.key, int(again.version))
+        raise TransferError(
+            f"{label}: the server made an object of {again.bytes} bytes with CRC32C {again.crc32c:08x}; {size} bytes "
+            f"with {crc:08x} were sent. It was removed. Run again"
+        )
+
+    def join(self, sources: Sequence[ObjectInfo], key: str, metadata: Mapping[str, str]) -> ObjectInfo:
+        """Compose any number of `sources`, none of them empty, into `key`, by levels of 32.
+
+        Raises ConflictError when a source was replaced or removed meanwhile.
+        """
+        area, names = f"{UPLOADS}{secrets.token_hex(16)}/", list[str]()
+
+        def join(group: Sequence[ObjectInfo]) -> ObjectInfo:
+            names.append(name := f"{area}join-{secrets.token_hex(8)}")
+            return self._compose(group, name, {KEY: key}, self.label(key), if_generation=0)
+
+        try:
+            while len(sources) > _COMPOSE:
+                groups = [sources[start : start + _COMPOSE] for start in range(0, len(sources), _COMPOSE)]
+                sources = map_all(join, groups, self.workers)
+            return self._compose(sources, key, metadata, self.label(key))
+        finally:
+            self.remove_quietly(names)
+
+    def _compose(
+        self,
+        sources: Sequence[ObjectInfo],
+        key: str,
+        metadata: Mapping[str, str],
+        label: str,
+        if_generation: int | None = None,
+    ) -> ObjectInfo:
+        """Compose up to 32 objects, each the generation that was checked; the result is checked too."""
+        size = sum(source.bytes for source in sources)
+        crc = combine_all((source.crc32c or 0, source.bytes) for source in sources)
+        pinned = [self.blob(source.key, generation=int(source.version)) for source in sources]
+
+        def ask() -> ObjectInfo:
+            blob = self.blob(key)
+            blob.metadata, blob.content_type = dict(metadata), "application/octet-stream"
+            blob.compose(
+                pinned,
+                if_generation_match=if_generation,
+                if_source_generation_match=[source.generation for source in pinned],
+                **self.once,
+            )
+            return self.info(blob)
+
+        try:
+            return self.settled(self.tried(ask, label, CREATE), size, crc, label)
+        except (NoObjectError, ConflictError):
+            # A join that timed out may have been carried out nevertheless, and may have been one of its own sources.
+            made = self.head(key)
+            if made is not None and (made.bytes, made.crc32c, made.sha256) == (size, crc, metadata.get(DIGEST)):
+                return made
+            raise ConflictError(f"{label}: one of its sources was replaced or removed meanwhile") from None
+
+    def remove(self, key: str, generation: int | None = None) -> None:
+        """Remove an object, or only this generation of it; no error when it is gone."""
+        try:
+            blob, label = self.blob(key), f"removal of {self.label(key)}"
+            self.tried(lambda: blob.delete(if_generation_match=generation, **self.once), label, DELETE)
+        except (NoObjectError, ConflictError):
+            return
+
+    def remove_quietly(self, names: Sequence[str]) -> None:
+        """Remove temporaries; what cannot be removed is left to `sweep`, because the work itself is done."""
+        try:
+            map_all(self.remove, names, self.workers)
+        except DataprepError as error:
+            logger.warning("%s: temporaries below %s remain until they are swept: %s", self.url, UPLOADS, error)
+
+    def range(self, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes [start, stop) of the version that `info` names, in one request; see `ranged.download`.
+
+        What arrived before a failure is yielded before its error is raised.
+        """
+        label, arrived, failure = self.label(info.key), io.BytesIO(), None
+        try:
+            with _translated(label, GET):
+                self.blob(info.key).download_to_file(
+                    arrived,
+                    start=start,
+                    end=stop - 1,
+                    raw_download=True,  # else what is stored with a Content-Encoding of gzip would be unpacked
+                    checksum=None,  # the store's is that of the whole object, not of a range
+                    if_generation_match=int(info.version),
+                    **self.once,
+                )
+        except RetryableError as error:
+            failure = error
+        except (NoObjectError, ConflictError):
+            raise ConflictError(f"{label}: version {info.version} does not exist any more") from None
+        yield arrived.getvalue()
+        if failure is not None:
+            raise failure
+
+    def read(self, info: ObjectInfo, start: int, stop: int) -> bytes:
+        """The same bytes, retried; a retry goes on where the last attempt broke."""
+        data = bytearray()
+
+        def attempt() -> None:
+            for block in self.range(info, start + len(data), stop):
+                data.extend(block)
+            if len(data) < stop - start:
+                raise RetryableError(f"short body, ended at byte {start + len(data)}")
+            if len(data) > stop - start:
+                data.clear()
+                raise RetryableError("the body is longer than the range")
+
+        self.retry.run(attempt, label=f"{self.label(info.key)}, bytes {start}-{stop - 1}")
+        return bytes(data)
+
+    def tried(
+        self,
+        request: Callable[[], T],
+        label: str,
+        permission: str = GET,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> T:
+        """Make a request of the library within the retry policy; errors name `label`."""
+
+        def attempt() -> T:
+            with _translated(label, permission):
+                return request()
+
+        return self.retry.run(attempt, label=label, stopped=stopped)
+
+
+@contextmanager
+def _translated(label: str, permission: str) -> Iterator[None]:
+    """Turn the library's errors into this project's, without chaining: their texts contain URLs and answers.
+
+    RetryableError if temporary, NoObjectError, ConflictError for a failed precondition, SourceError for a refusal.
+    """
+    try:
+        yield
+    except GoogleAPICallError as error:
+        raise_alone(_from_answer(error, label, permission))
+    except DataCorruption:
+        raise_alone(RetryableError("the bytes that arrived are not the ones that were sent"))
+    except (RequestException, HTTPError, ConnectionError, TimeoutError, AuthTransportError) as error:
+        raise_alone(RetryableError(_cause(error)))
+    except GoogleAuthError as error:
+        if getattr(error, "retryable", False):
+            raise_alone(RetryableError(type(error).__name__))
+        raise_alone(SourceError(f"{label}: Google credentials cannot be used ({type(error).__name__}). {_REMEDY}"))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # The library takes the answer's JSON for what it should be.
+        raise_alone(RetryableError(f"the answer does not describe an object ({type(error).__name__})"))
+
+
+def _cause(error: Exception) -> str:
+    """The class names of an error and its cause: `ConnectionError (ConnectionResetError)`."""
+    inner: BaseException = error
+    while isinstance(following := inner.__cause__ or inner.__context__, BaseException):
+        inner = following
+    return type(error).__name__ if inner is error else f"{type(error).__name__} ({type(inner).__name__})"
+
+
+def _from_answer(error: GoogleAPICallError, label: str, permission: str) -> Exception:
+    status, response = int(error.code or 0), error.response
+    text = "" if response is None else response.text
+    # in the text, because the library does not take it out of answers to uploads
+    message, reason = text.lower(), _REASON.search(text)
+    code = f"HTTP {status}, {reason[1]}" if reason else f"HTTP {status}"
+    if status in RETRY_STATUS:
+        return RetryableError(code, parse_retry_after(response.headers.get("Retry-After")))
+    if status == 400 and ("crc32c" in message or "md5" in message):
+        return RetryableError(f"{code}: the bytes that arrived are not the ones that were sent")
+    if status in (401, 403):
+        return SourceError(f"{label}: access refused ({code}); {permission} is needed. {_REMEDY}")
+    if status == 404 and ("bucket does not exist" in message or permission == LIST):
+        bucket = label.partition("gs://")[2].partition("/")[0]
+        return SourceError(f"{label}: there is no bucket {bucket} ({code}). Create it, or correct its name")
+    if status == 404:
+        return NoObjectError(label)
+    # a policy of the organization refuses with 412, too
+    if status in (412, 416) and "orgpolicyconstraintfailed" not in message:
+        return ConflictError(f"{label}: the object is another version than the request demands ({code})")
+    return SourceError(f"{label}: the server refused a request of {permission} ({code})")
 
 
 class GcsStore(Store):
@@ -193,7 +583,6 @@ class GcsStore(Store):
                 sha256=sha256 or info.sha256,
                 # The server's own digest is compared whether or not a SHA-256 is known.
                 verify=complaint,
-                etag=info.version,
                 label=label,
                 part_bytes=self._part_bytes,
                 workers=self._workers,
@@ -201,7 +590,7 @@ class GcsStore(Store):
                 progress=report,
             )
 
-        return download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
+        return ranged.download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
 
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         if not keys:

@@ -20,7 +20,6 @@ from dataprep_assets.stores import ranged
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.keys import check_key
-from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, RetryPolicy, parse_retry_after
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, ReadOnlyStore, check_range, no_object
 
@@ -122,7 +121,6 @@ class HttpStore(ReadOnlyStore):
                 size=info.bytes,
                 target=target,
                 sha256=sha256,
-                etag=info.version,
                 label=label,
                 part_bytes=self._range_bytes,
                 workers=self._workers,
@@ -130,7 +128,7 @@ class HttpStore(ReadOnlyStore):
                 progress=report,
             )
 
-        return download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
+        return ranged.download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         raise ConfigError(f"{self._base}: a web server does not list its files; only what a manifest names can be read")

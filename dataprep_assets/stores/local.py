@@ -36,7 +36,6 @@ from dataprep_assets.errors import (
 from dataprep_assets.stores import files, ranged
 from dataprep_assets.stores.keys import UPLOADS, check_key
 from dataprep_assets.stores.locks import own_file, try_lock
-from dataprep_assets.stores.pinned import download_pinned
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, conflict, no_object
 
 _BLOCK = 1024 * 1024
@@ -121,12 +120,11 @@ class LocalStore(Store):
                 size=info.bytes,
                 target=target,
                 sha256=sha256,
-                etag=info.version,
                 label=str(self.path(key)),
                 progress=report,
             )
 
-        return download_pinned(lambda: self.head(key), fetch, label=str(self.path(key)), progress=progress)
+        return ranged.download_pinned(lambda: self.head(key), fetch, label=str(self.path(key)), progress=progress)
 
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         if not keys:

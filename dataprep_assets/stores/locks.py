@@ -1,21 +1,29 @@
-"""File locks that are tried without waiting, and safe opening of files in folders that several users can write.
+"""File locks, and safe opening of files in folders that several users can write.
 
 The kernel releases a lock when its process ends, however it ends. A file of this project's own (a lock, a part, a
 draft) has a predictable name, so somebody may have planted a link there.
 
-Entry points: :func:`try_lock`, :func:`own_file`, :func:`refuse_link`.
+Entry points: :func:`try_lock`, :func:`owned_file`, :func:`own_file`, :func:`refuse_link`.
 """
 
 import errno
 import fcntl
 import os
 import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from dataprep_assets.errors import IntegrityError
+from dataprep_assets.errors import IntegrityError, TransferError
+from dataprep_assets.stores.retry import StoppedError
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+# How long a second process waits for the first one to finish with the same file, and how often it checks, in seconds.
+_LOCK_SECONDS = 3600.0
+_POLL_SECONDS = 0.05
 
 
 def try_lock(file: int | IO[Any], *, required: bool = True) -> bool:
@@ -31,6 +39,40 @@ def try_lock(file: int | IO[Any], *, required: bool = True) -> bool:
         if required or error.errno not in _NO_LOCKS:
             raise
     return True
+
+
+@contextmanager
+def owned_file(path: Path, label: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[int, bool]]:
+    """Create or open a file of the project's own, and lock it; yields it and whether another process had it first.
+
+    ``label`` names the work in messages. Raises StoppedError once ``stopped()`` is true, TransferError when another
+    process keeps the file for an hour.
+    """
+    deadline = time.monotonic() + _LOCK_SECONDS
+    waited = False
+    while True:
+        descriptor = own_file(path, os.O_RDWR | os.O_CREAT)
+        try:
+            # The previous owner may have renamed or removed the file between our open and our lock.
+            if try_lock(descriptor, required=False) and is_same_file(descriptor, path):
+                yield descriptor, waited
+                return
+        finally:
+            os.close(descriptor)
+        waited = True
+        if stopped():
+            raise StoppedError(f"{label}: stopped while another process writes {path}")
+        if time.monotonic() > deadline:
+            raise TransferError(f"{label}: another process is still writing {path} after {_LOCK_SECONDS:.0f} s")
+        time.sleep(_POLL_SECONDS)
+
+
+def is_same_file(descriptor: int, path: Path) -> bool:
+    """Whether an open file is the one that `path` names now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:

@@ -1,59 +1,41 @@
-"""The project's only resumable ranged download.
+"""Download one object in parallel ranges to a file that appears only when it is complete, verified and synced.
 
-A download writes beside its target, into ``<target>.part`` (see :mod:`dataprep_assets.stores.partial`). Two rules make
-a kill at any instant harmless:
+The bytes are written to ``<target>.part``, which a kernel lock keeps for one process. After an error or an interrupt
+nothing stays; what a kill left is overwritten by the next download of the same target.
 
-* a worker rewrites the sidecar before it takes its next part, so a kill costs at most one range per worker;
-* the target's name appears only by a rename of a complete, verified, synced file.
+Why boto3's transfer manager, obstore and huggingface_hub are not used: they trust the length alone, s3fs left a
+full-length file under the final name on a full disk, and 1 GiB from OpenStack Swift on loopback took 5.18 s with this
+download, 6.51 s with boto3's transfer manager and 7.08 s with obstore (medians of three;
+`dataprep_assets_tests/tools/bench/transfers.py`).
 
-Why it is written by hand: boto3's transfer manager, obstore and huggingface_hub start a file over in a new process
-(huggingface_hub#3643), and s3fs left a full-length partial under the final name on a full disk. 1 GiB from OpenStack
-Swift on loopback took 5.18 s with this download, 6.51 s with boto3's transfer manager and 7.08 s with obstore (medians
-of three, verification on; `dataprep_assets_tests/tools/bench/transfers.py`).
-
-Entry points: :func:`download` and :func:`digest_file`.
+Entry points: :func:`download`, :func:`download_pinned`, :func:`digest_file`, :func:`partial_path`, :func:`held_bytes`
+and :func:`discard_partial`.
 """
 
+import errno
 import hashlib
-import io
 import os
-import stat
+import shutil
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dataprep_assets.errors import ConfigError, CorruptSourceError
+from dataprep_assets.errors import ConfigError, CorruptSourceError, TransferError
 from dataprep_assets.stores.files import fsync_directory
-from dataprep_assets.stores.locks import own_file
-from dataprep_assets.stores.partial import (
-    allocate,
-    discard_partial,
-    is_disk_full,
-    no_space,
-    owned_part,
-    partial_paths,
-    read_sidecar,
-    remove_partial,
-    sync_data,
-    write_sidecar,
-)
+from dataprep_assets.stores.locks import is_same_file, own_file, owned_file, try_lock
+from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy, StoppedError
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, ReversibleProgress, no_object
 
-# A kill costs up to one of these for each worker; smaller ones cost more requests and more writes of the sidecar.
+# A failed range is fetched again from the byte it reached; smaller ones only cost more requests.
 PART_BYTES = 32 * 1024 * 1024
 
-# How often the waiting thread checks its workers and stop events, in seconds.
-_POLL_SECONDS = 0.05
-# How many bytes a crash of the machine may cost; a sync for every part would cost more than the network.
-_SYNC_BYTES = 1 << 30
-# How long a stopped transfer waits for its workers. One that is blocked in a socket read ends later, by its read
-# timeout; until then it owns only a descriptor of its own, and it never writes again once it is stopped.
-_GRACE_SECONDS = 2.0
+_TRIES = 3
 _RETRY = RetryPolicy()
 _HASH_CHUNK = 4 * 1024 * 1024
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 
 
 def digest_file(path: Path, *, git: bool = False, stopped: Callable[[], bool] = lambda: False) -> str:
@@ -74,6 +56,61 @@ def digest_file(path: Path, *, git: bool = False, stopped: Callable[[], bool] = 
     return digest.hexdigest()
 
 
+def partial_path(target: Path) -> Path:
+    """Return the file that a download of ``target`` writes."""
+    return target.with_name(target.name + ".part")
+
+
+def held_bytes(target: Path) -> int:
+    """Return the disk space that the partial file of ``target`` has, which its next download uses."""
+    part = partial_path(target)
+    # st_blocks counts 512 bytes on every file system; a preallocated file has all its blocks, a sparse one few.
+    return part.stat().st_blocks * 512 if part.is_file() else 0
+
+
+def discard_partial(target: Path) -> None:
+    """Remove the partial file of ``target``, unless a download of it is under way in some process."""
+    part = partial_path(target)
+    try:
+        descriptor = own_file(part, os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        if try_lock(descriptor, required=False) and is_same_file(descriptor, part):
+            part.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def download_pinned(
+    head: Callable[[], ObjectInfo | None],
+    fetch: Callable[[ObjectInfo, Progress], str],
+    *,
+    label: str,
+    progress: Progress | None,
+) -> ObjectInfo:
+    """`fetch` the version that `head` finds; if that raises ConflictError, discard its bytes and ask again.
+
+    Returns the object with its SHA-256, which `fetch` returns.
+
+    `label` names the object in messages; `progress` gets the number of bytes fetched, negative if they are discarded.
+
+    Raises MissingArtifactError when there is no object, TransferError when it was replaced in every one of 3 tries.
+    """
+    for _ in range(_TRIES):
+        info = head()
+        if info is None:
+            raise no_object(label)
+        given = ReversibleProgress(progress)
+        try:
+            return replace(info, sha256=fetch(info, given))
+        except ConflictError:
+            given.take_back()
+    raise TransferError(
+        f"{label}: it was replaced during each of {_TRIES} downloads. Run again when its writer is done"
+    )
+
+
 def download(
     read_range: Callable[[int, int], Iterator[bytes]],
     *,
@@ -82,179 +119,114 @@ def download(
     sha256: str | None,
     git_sha1: str | None = None,
     verify: Callable[[Path, str], str] | None = None,
-    etag: str | None = None,
     label: str,
     part_bytes: int = PART_BYTES,
     workers: int = 4,
     retry: RetryPolicy = _RETRY,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     stop: threading.Event | None = None,
 ) -> str:
-    """Fetch ``size`` bytes to ``target`` in parallel ranges, resuming what an earlier run left; returns their SHA-256.
+    """Fetch ``size`` bytes to ``target`` in parallel ranges; returns their SHA-256.
 
     ``read_range(start, end)`` yields the bytes of the half-open range [start, end) and raises :class:`RetryableError`
     for failures worth another try; any other error ends the transfer at once. It is called from ``workers`` threads.
     ``label`` names the object in messages, ``part_bytes`` is the length of a range, ``retry`` says how often each range
     is tried. ``sha256`` (hex) and ``git_sha1`` (a git blob id) are verified when given. ``verify`` may check more: it
-    gets the complete file, not yet under its name, and its SHA-256, and returns a complaint or "". ``etag`` names the
-    version of the object: parts of another version are never resumed. ``progress`` gets the number of bytes newly known
-    to be on disk (resumed ones included, negative for discarded ones), one call at a time; an exception of it ends
-    the transfer. ``stop`` ends it early from another thread.
+    gets the complete file, not yet under its name, and its SHA-256, and returns a complaint or "". ``progress`` gets
+    the number of bytes written (negative for discarded ones), one call at a time; an exception of it ends the
+    transfer. ``stop`` ends it early from another thread.
 
-    Raises TransferError (budget spent, disk full, stopped) and CorruptSourceError (wrong digest twice). After an error
-    or an interrupt the finished parts stay for the next run; if there are none, nothing stays.
+    Raises TransferError (budget spent, disk full, stopped) and CorruptSourceError (wrong digest twice).
     Raises ConfigError for a negative size, or parts or workers below 1.
     """
     if size < 0 or part_bytes < 1 or workers < 1:
         raise ConfigError(f"{label}: size={size}, part_bytes={part_bytes}, workers={workers} cannot be downloaded")
     target.parent.mkdir(parents=True, exist_ok=True)
-    part, sidecar = partial_paths(target)
+    part = partial_path(target)
     stopped = stop.is_set if stop is not None else lambda: False
-    with owned_part(part, label, stopped) as (descriptor, waited):
-        if waited and (digest := _already_there(target, size, sha256, git_sha1)) is not None:
-            # This `.part` was made by the wait for the lock: the other owner's went with its rename.
-            remove_partial(target)
-            return digest
-        # A `.part` of another length is not the one that the sidecar speaks of; one that was just made is empty.
-        finished = read_sidecar(sidecar, size, etag, part_bytes) if os.fstat(descriptor).st_size == size else set()
-        if not finished:
-            # A sidecar of other bytes must be gone before this run writes its first one.
-            sidecar.unlink(missing_ok=True)
-        else:
-            sync_data(descriptor)  # bytes of an earlier run count as synced from here on
-        transfer = _Transfer(
-            read_range=read_range,
-            size=size,
-            part=part,
-            sidecar=sidecar,
-            etag=etag,
-            label=label,
-            part_bytes=part_bytes,
-            workers=workers,
-            retry=retry,
-            progress=progress,
-            outer_stopped=stopped,
-            mode=stat.S_IMODE(os.fstat(descriptor).st_mode),
-            finished=finished,
-            synced=set(finished),
-        )
+    with owned_file(part, label, stopped) as (descriptor, waited):
         try:
-            allocate(descriptor, size, part, label)
-            digest = _fetch_verified(transfer, sha256=sha256, git_sha1=git_sha1, verify=verify)
+            if waited and (digest := _already_there(target, size, sha256, git_sha1)) is not None:
+                # This `.part` was made by the wait for the lock: the other owner's went with its rename.
+                part.unlink()
+                return digest
+            transfer = _Transfer(
+                read_range=read_range,
+                size=size,
+                part=part,
+                descriptor=descriptor,
+                label=label,
+                part_bytes=part_bytes,
+                workers=workers,
+                retry=retry,
+                progress=progress,
+                outer_stopped=stopped,
+            )
+            _allocate(descriptor, size, part, label)
+            digest = transfer.fetch_verified(sha256, git_sha1, verify)
             os.fsync(descriptor)
+            os.replace(part, target)
         except BaseException:
-            # Also on KeyboardInterrupt: a preallocated file without a finished part is of no use.
-            if not transfer.finished:
-                remove_partial(target)
+            # Also on KeyboardInterrupt: nothing takes up these bytes again.
+            part.unlink(missing_ok=True)
             raise
-        # After the fsync, and before that of the folder: no crash leaves the name without its bytes.
-        os.replace(part, target)
+        # After the fsync, and before the end: no crash leaves the name without its bytes.
         fsync_directory(target.parent)
-        # The lock went along with the rename: a process that waited for it may own a new `.part` and sidecar by now.
-        discard_partial(target)
         return digest
 
 
 @dataclass(kw_only=True)
 class _Transfer:
-    """One file under way: the parts that are done, and the threads that fetch the others."""
+    """One file under way: its ranges, and the digest of those that are written without a gap."""
 
     read_range: Callable[[int, int], Iterator[bytes]]
     size: int
     part: Path
-    sidecar: Path
-    etag: str | None
+    descriptor: int
     label: str
     part_bytes: int
     workers: int
     retry: RetryPolicy
-    progress: Callable[[int], None] | None
+    progress: Progress | None
     outer_stopped: Callable[[], bool]
-    # Permissions of the `.part`, which its sidecar gets.
-    mode: int
-    # Indices of the parts whose bytes are written, and of those that are synced too; guarded by `lock`, as is the
-    # sidecar that repeats them.
-    finished: set[int]
-    synced: set[int] = field(default_factory=set)
-    # Bytes that all workers finished since the last sync; whoever reaches `_SYNC_BYTES` syncs for all of them.
-    unsynced_bytes: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    over: threading.Event = field(default_factory=threading.Event)
+    # Indices of the written ranges, and the digest of the first `digested` of them, which `digest_lock` guards.
+    written: set[int] = field(default_factory=set)
+    digested: int = 0
+    digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+    digest_lock: threading.Lock = field(default_factory=threading.Lock)
+    progress_lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def fetch(self) -> str:
-        """Fetch every part that is not finished; returns the SHA-256 of the whole file.
+    def fetch_verified(
+        self, sha256: str | None, git_sha1: str | None, verify: Callable[[Path, str], str] | None
+    ) -> str:
+        """Fetch and verify; if the digest is wrong, fetch everything once more. Returns the SHA-256."""
+        complaint = ""
+        for _ in range(2):
+            digest = self._fetch()
+            complaint = _mismatch(self.part, digest, sha256, git_sha1)
+            if not complaint and verify is not None:
+                complaint = verify(self.part, digest)
+            if not complaint:
+                return digest
+            # Which range is wrong cannot be known from one digest of the whole, so no range is kept.
+            self._report(-self.size)
+        raise CorruptSourceError(
+            f"{self.label}: {complaint}, twice in a row. The source (or a proxy on the way) serves wrong bytes of the "
+            "right length; nothing was kept"
+        )
 
-        Raises the first worker's error after all workers were stopped. The digest is computed while parts arrive.
-        """
-        count = -(-self.size // self.part_bytes)
-        todo = deque(index for index in range(count) if index not in self.finished)
-        over = threading.Event()
-        failures: list[BaseException] = []
-        # Daemons: a worker that is blocked in a socket read must not keep the process from ending.
-        threads = [
-            threading.Thread(target=self._work, args=(todo, over, failures), name=f"ranged-{n}", daemon=True)
-            for n in range(min(self.workers, len(todo)))
-        ]
-        digest, digested = hashlib.sha256(), 0
-        # Unbuffered: a buffer would hold bytes from before their part arrived.
-        with self.part.open("rb", buffering=0) as stream:
-            try:
-                for thread in threads:
-                    thread.start()
-                while alive := [thread for thread in threads if thread.is_alive()]:
-                    if over.is_set() or self.outer_stopped():
-                        break
-                    if digested in self.finished:
-                        self._digest_part(digest, stream)
-                        digested += 1
-                    else:
-                        alive[0].join(_POLL_SECONDS)  # a sleep that ends early with this worker
-            finally:
-                over.set()
-                deadline = time.monotonic() + _GRACE_SECONDS
-                for thread in threads:
-                    # An interrupt may come before all of them are started, and join refuses one that was not.
-                    if thread.ident is not None:
-                        thread.join(max(0.0, deadline - time.monotonic()))
-            if failures:
-                raise failures[0]
-            for _ in range(digested, count):
-                # Workers that see a stop between two parts leave no error: the stop itself has to be asked for.
-                self._check_running()
-                self._digest_part(digest, stream)
-        self._check_running()
-        return digest.hexdigest()
+    def _fetch(self) -> str:
+        self.over, self.written = threading.Event(), set()
+        self.digest, self.digested = hashlib.sha256(), 0
+        run_all(self._fetch_range, range(-(-self.size // self.part_bytes)), self.workers, self.over)
+        self._digest_written()
+        return self.digest.hexdigest()
 
-    def _digest_part(self, digest: "hashlib._Hash", stream: io.FileIO) -> None:
-        """Add the next part of the file to its digest."""
-        left = self.part_bytes
-        while left and (block := stream.read(min(left, _HASH_CHUNK))):
-            digest.update(block)
-            left -= len(block)
+    def _stopped(self) -> bool:
+        return self.over.is_set() or self.outer_stopped()
 
-    def _check_running(self) -> None:
-        if self.outer_stopped():
-            raise StoppedError(f"{self.label}: stopped before it was complete; run again to resume")
-
-    def _work(self, todo: deque[int], over: threading.Event, failures: list[BaseException]) -> None:
-        try:
-            # A descriptor of its own: one shared with the main thread could be closed, and its number reused, under a
-            # worker that outlives its grace.
-            descriptor = own_file(self.part, os.O_WRONLY)
-            try:
-                while todo and not over.is_set():
-                    try:
-                        index = todo.popleft()
-                    except IndexError:  # another worker took the last one since
-                        return
-                    self._fetch_part(index, descriptor, lambda: over.is_set() or self.outer_stopped())
-            finally:
-                os.close(descriptor)
-        # Also StoppedError: `progress` may end the transfer with it. Carried to the thread that called download().
-        except BaseException as error:
-            failures.append(error)
-            over.set()
-
-    def _fetch_part(self, index: int, descriptor: int, stopped: Callable[[], bool]) -> None:
+    def _fetch_range(self, index: int) -> None:
         start = index * self.part_bytes
         end = min(start + self.part_bytes, self.size)
         reached = start
@@ -266,16 +238,16 @@ class _Transfer:
             body = self.read_range(reached, end)
             try:
                 for chunk in body:
-                    if stopped():
-                        raise StoppedError(f"{label}: stopped; run again to resume")
+                    if self._stopped():
+                        raise StoppedError(f"{label}: stopped before it was complete")
                     if reached + len(chunk) > end:
                         # Which of the bytes are the right ones is not known: the range begins anew.
-                        self.report(start - reached)
+                        self._report(start - reached)
                         reached = start
                         raise RetryableError("the body is longer than the range")
-                    self._write(descriptor, chunk, reached)
+                    self._write(chunk, reached)
                     reached += len(chunk)
-                    self.report(len(chunk))
+                    self._report(len(chunk))
             finally:
                 # A generator holds its connection; close it here rather than whenever it is collected.
                 close = getattr(body, "close", None)
@@ -284,87 +256,41 @@ class _Transfer:
             if reached < end:
                 raise RetryableError(f"short body, ended at byte {reached}")
 
-        self.retry.run(attempt, label=label, stopped=stopped)
-        with self.lock:
-            if stopped():
-                # After a stop the caller may already have started again, and owns the sidecar.
-                raise StoppedError(f"{label}: stopped; run again to resume")
-            self.finished.add(index)
-            self._write_sidecar()
-            self.unsynced_bytes += end - start
-            if self.unsynced_bytes < _SYNC_BYTES:
-                return
-            written, self.unsynced_bytes = set(self.finished), 0
-        # Outside the lock, so that others go on: what they finish meanwhile is not in `written`.
-        sync_data(descriptor)
-        with self.lock:
-            if not stopped():
-                self.synced |= written
-                self._write_sidecar()
+        self.retry.run(attempt, label=label, stopped=self._stopped)
+        self.written.add(index)
+        if self.digest_lock.acquire(blocking=False):  # whoever has it digests this range as well, or the end does
+            try:
+                self._digest_written()
+            finally:
+                self.digest_lock.release()
 
-    def _write(self, descriptor: int, chunk: bytes, offset: int) -> None:
+    def _digest_written(self) -> None:
+        """Digest the written ranges that follow those already digested, while others arrive."""
+        while self.digested in self.written:
+            position, left = self.digested * self.part_bytes, self.part_bytes
+            while left and (block := os.pread(self.descriptor, min(left, _HASH_CHUNK), position)):
+                self.digest.update(block)
+                position += len(block)
+                left -= len(block)
+            self.digested += 1
+
+    def _write(self, chunk: bytes, offset: int) -> None:
         # pwrite, because workers write to one file at places of their own; a call may take less than it was given.
         view = memoryview(chunk)
         while view:
             try:
-                written = os.pwrite(descriptor, view, offset)
+                written = os.pwrite(self.descriptor, view, offset)
             except OSError as error:
-                if is_disk_full(error):
-                    raise no_space(self.part, self.size, self.label) from error
+                if error.errno in _NO_SPACE:
+                    raise _no_space(self.part, self.size, self.label) from error
                 raise
             view = view[written:]
             offset += written
 
-    def report(self, count: int) -> None:
+    def _report(self, count: int) -> None:
         if self.progress is not None and count:
-            with self.lock:
+            with self.progress_lock:
                 self.progress(count)
-
-    def _write_sidecar(self) -> None:
-        write_sidecar(
-            self.sidecar,
-            self.size,
-            self.etag,
-            self.part_bytes,
-            finished=self.finished,
-            synced=self.synced,
-            mode=self.mode,
-        )
-
-    def finished_bytes(self) -> int:
-        return sum(min(self.part_bytes, self.size - index * self.part_bytes) for index in self.finished)
-
-    def forget(self) -> None:
-        """Discard every byte fetched so far."""
-        self.report(-self.finished_bytes())
-        self.finished.clear()
-        self.synced.clear()
-        self.sidecar.unlink(missing_ok=True)
-
-
-def _fetch_verified(
-    transfer: _Transfer,
-    *,
-    sha256: str | None,
-    git_sha1: str | None,
-    verify: Callable[[Path, str], str] | None,
-) -> str:
-    """Fetch and verify; if the digest is wrong, fetch everything once more. Returns the SHA-256."""
-    transfer.report(transfer.finished_bytes())
-    complaint = ""
-    for _ in range(2):
-        digest = transfer.fetch()
-        complaint = _mismatch(transfer.part, digest, sha256, git_sha1)
-        if not complaint and verify is not None:
-            complaint = verify(transfer.part, digest)
-        if not complaint:
-            return digest
-        # Which part is wrong cannot be known from one digest of the whole, so no part is kept.
-        transfer.forget()
-    raise CorruptSourceError(
-        f"{transfer.label}: {complaint}, twice in a row. The source (or a proxy on the way) serves wrong bytes of the "
-        "right length; nothing was kept"
-    )
 
 
 def _mismatch(path: Path, digest: str, sha256: str | None, git_sha1: str | None) -> str:
@@ -382,3 +308,42 @@ def _already_there(target: Path, size: int, sha256: str | None, git_sha1: str | 
         return None
     digest = digest_file(target)
     return None if _mismatch(target, digest, sha256, git_sha1) else digest
+
+
+def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
+    """Give the open ``part`` its full ``size`` (bytes), with its blocks where the file system can.
+
+    A full disk then shows up now, as TransferError with ``label``, the bytes needed and the bytes free.
+    """
+    # What a kill left is overwritten; its last bytes would stay behind those of a smaller object.
+    if os.fstat(descriptor).st_size > size:
+        os.ftruncate(descriptor, size)
+    if size == 0:
+        return
+    held = os.fstat(descriptor).st_blocks * 512
+    # Checked first, because a failing allocation may fill the disk for everybody for a moment.
+    if size - held > shutil.disk_usage(part.parent).free:
+        raise _no_space(part, size - held, label)
+    if not hasattr(os, "posix_fallocate"):
+        os.ftruncate(descriptor, size)
+        return
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            # Measured after giving back the blocks that the failed call may have taken.
+            os.ftruncate(descriptor, 0)
+            raise _no_space(part, size, label) from error
+        # Without preallocation the file only gets its length; a disk that fills up then shows in a later write.
+        if error.errno not in _NOT_SUPPORTED:
+            raise
+        os.ftruncate(descriptor, size)
+
+
+def _no_space(part: Path, size: int, label: str) -> TransferError:
+    """The error of ``label`` that ``part`` needs ``size`` bytes, and how many its disk has."""
+    free = shutil.disk_usage(part.parent).free
+    return TransferError(
+        f"{label}: the disk of {part.parent} is full: {size} bytes are needed, {free} are free. "
+        "Free space there or choose another directory, then run again"
+    )

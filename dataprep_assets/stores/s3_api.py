@@ -20,7 +20,6 @@ from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, parse_retry_after
 from dataprep_assets.stores.store import NEEDS_BOTO3, no_object
-from dataprep_assets.stores.upload import SlowError
 
 if TYPE_CHECKING:
     from dataprep_assets.stores.connect import S3Place
@@ -195,7 +194,6 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
         EndpointConnectionError,
         HTTPClientError,
         IncompleteReadError,
-        ReadTimeoutError,
         SSLError,
     )
     from botocore.exceptions import ConnectionError as BotoConnectionError
@@ -218,9 +216,6 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
                 "authority's certificates in AWS_CA_BUNDLE"
             ) from None
         raise RetryableError(f"the TLS connection to {endpoint} broke") from None
-    except ReadTimeoutError:
-        # Not merely retryable: an upload goes on with fewer requests at a time (`upload.Lanes`).
-        raise SlowError(f"{endpoint} was silent for too long") from None
     except (
         HTTPClientError,
         BotoConnectionError,
@@ -229,8 +224,6 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
         ConnectionError,
         TimeoutError,
     ) as error:
-        if _timed_out(error):
-            raise SlowError(f"{endpoint} took nothing for too long") from None
         raise RetryableError(f"the connection to {endpoint} broke ({type(error).__name__})") from None
     except ResponseParserError:
         raise RetryableError(f"{endpoint} gave an answer that is not one of S3") from None
@@ -241,29 +234,14 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
         ) from None
 
 
-def _timed_out(error: BaseException) -> bool:
-    """Whether a time-out is somewhere among its causes: botocore gives them as arguments, as a chain, or both."""
-    seen: list[BaseException] = []  # a chain of causes may lead back into itself
-    todo: list[Any] = [error]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, TimeoutError):
-            return True
-        if isinstance(one, BaseException) and all(one is not other for other in seen):
-            seen.append(one)
-            todo += [one.__cause__, one.__context__, *one.args, getattr(one, "kwargs", {}).get("error")]
-    return False
-
-
 def _from_answer(response: Mapping[str, Any]) -> Exception:
     meta = response.get("ResponseMetadata", {})
     status = int(meta.get("HTTPStatusCode", 0))
     code = str(response.get("Error", {}).get("Code", "")) or str(status)
     if status in RETRY_STATUS or code in _RETRY_CODES:
         wait = parse_retry_after(meta.get("HTTPHeaders", {}).get("retry-after"))
-        kind = SlowError if code == "RequestTimeout" else RetryableError
         clock = ": this machine's clock differs from the store's. Set it (NTP)" if code in _CLOCK_CODES else ""
-        return kind(f"HTTP {status}, {code}{clock}", wait)
+        return RetryableError(f"HTTP {status}, {code}{clock}", wait)
     return RefusedError(status, code)
 
 

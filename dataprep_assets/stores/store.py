@@ -7,6 +7,7 @@ the store's prefix, `/`-separated, without `.` and `..`. Every method retries te
 `ConflictError` means a lost race (`if_absent`, `if_version`), and is never retried.
 """
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,26 @@ Progress = Callable[[int], None]
 """Called with the number of bytes newly transferred; negative for discarded bytes."""
 
 NEEDS_BOTO3 = "S3 stores need boto3: pip install boto3, or the extra `r2`"
+
+
+class ReversibleProgress:
+    """Passes progress on, from any thread, and can take back all that it passed on, because the bytes are discarded."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        # The sum of all that was passed on: taking it back passes on its negative, which sets it to 0.
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, count: int) -> None:
+        with self._lock:
+            self._bytes += count
+            if self._progress is not None and count:
+                self._progress(count)
+
+    def take_back(self) -> None:
+        """Take back everything that was passed on."""
+        self(-self._bytes)
 
 
 class ConflictError(DataprepError):
@@ -99,9 +120,8 @@ class Store(ABC):
 
     @abstractmethod
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
-        """Send the file `path` of any size in parallel parts.
+        """Send the file `path` of any size in parallel parts; a sweep removes those that a kill left.
 
-        S3 resumes a killed upload of the same bytes; GCS sends all of them again, and a sweep removes the parts.
         `sha256` (hex) is compared with the bytes as they are read (IntegrityError: the file changed) and recorded in
         the metadata; the store's digests are compared with what was sent (TransferError). `progress` gets the number of
         bytes sent. Memory is bounded by the parts in flight.
@@ -111,7 +131,7 @@ class Store(ABC):
     def download(
         self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
     ) -> ObjectInfo:
-        """Fetch an object to `target` in parallel ranges, resuming after a kill; verified, then renamed.
+        """Fetch an object to `target` in parallel ranges; verified, then renamed.
 
         `sha256` (hex) is compared with the bytes, if it is given; `progress` gets the number of bytes fetched.
         Raises MissingArtifactError, CorruptSourceError (wrong digest twice), TransferError.

@@ -3,22 +3,20 @@
 A file is read once, in order, under a lock; each lane holds one part's buffer, so memory is lanes x part size whatever
 the file's size. The SHA-256 of the whole is computed in that same pass and compared before anything is published.
 
-Entry points: :func:`plan_parts`, :func:`plan_concatenation`, :func:`send_parts`, :class:`PartBody`, :class:`Lanes`.
+Entry points: :func:`plan_parts`, :func:`plan_concatenation`, :func:`send_parts`, :class:`PartBody`.
 """
 
 import hashlib
 import io
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.stores.pool import run_all
-from dataprep_assets.stores.retry import RetryableError
 
 T = TypeVar("T")
 
@@ -31,10 +29,6 @@ MAX_OBJECT_BYTES = 5 * 1024 * 1024 * MiB
 
 # Bytes sent with one system call. The socket's timeout applies to each, not to a whole part.
 _BLOCK_BYTES = 256 * 1024
-
-
-class SlowError(RetryableError):
-    """A request that timed out while others shared the link with it."""
 
 
 @dataclass(frozen=True)
@@ -214,32 +208,3 @@ class PartBody(io.RawIOBase):
 
     def tell(self) -> int:
         return self._position
-
-
-class Lanes:
-    """Limits how many requests send at a time; every timeout halves it, because all of them share a slow link."""
-
-    def __init__(self, limit: int) -> None:
-        # The limit only falls; then more may be busy than it allows, until they are done.
-        self.limit = limit
-        self._busy = 0
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Occupy a lane for the block; a `SlowError` inside reduces their number."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._busy < self.limit)
-            self._busy += 1
-        slow = False
-        try:
-            yield
-        except SlowError:
-            slow = True
-            raise
-        finally:
-            with self._changed:
-                self._busy -= 1
-                if slow:
-                    self.limit = max(1, self.limit // 2)
-                self._changed.notify_all()

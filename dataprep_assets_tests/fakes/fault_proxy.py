@@ -11,7 +11,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -86,7 +85,7 @@ def operation_of(method: str, target: str, headers: dict[str, str]) -> str:
 
 
 class FaultProxy:
-    """See the module. `bytes_per_second` slows every request's body, over all connections together.
+    """See the module.
 
     `before` sees (operation, target) of a request before it is forwarded, and may give the answer (status, code).
     `one_put_at_a_time` makes conditional writes atomic before servers that look first and write later (Swift, moto).
@@ -96,7 +95,6 @@ class FaultProxy:
         self,
         upstream: str,
         *,
-        bytes_per_second: float | None = None,
         certificate: tuple[str, str] | None = None,
         before: Callable[[str, str], tuple[int, str] | None] | None = None,
         one_put_at_a_time: bool = False,
@@ -104,11 +102,9 @@ class FaultProxy:
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
         self._upstream = urlsplit(upstream).netloc
-        self._rate = bytes_per_second
         self._before = before
         self._put_lock = threading.Lock() if one_put_at_a_time else nullcontext()
         self._lock = threading.Lock()
-        self._rate_lock = threading.Lock()
         self._over = threading.Event()
         self._scheme = "http" if certificate is None else "https"
         proxy = self
@@ -254,7 +250,6 @@ class FaultProxy:
                     return
                 if kind == "flip" and sent == 0:
                     block = bytes([block[0] ^ 1]) + block[1:]
-                self._slow_down(len(block))
                 connection.send(block)
                 sent += len(block)
             if kind == "cut_request":
@@ -302,12 +297,6 @@ class FaultProxy:
         request.wfile.flush()
         if done < total:
             request.close_connection = True
-
-    def _slow_down(self, count: int) -> None:
-        if self._rate is not None:
-            # One at a time: the link is shared.
-            with self._rate_lock:
-                time.sleep(count / self._rate)
 
     def _drain(self, request: BaseHTTPRequestHandler) -> bytes:
         return request.rfile.read(int(request.headers.get("Content-Length", "0")))

@@ -69,7 +69,6 @@ class Chunked(LocalStore):
             size=info.bytes,
             target=target,
             sha256=sha256,
-            etag=info.version,
             label=key,
             part_bytes=self.RANGE,
             workers=self.workers,

@@ -65,25 +65,20 @@ def test_a_download_whose_object_is_replaced_half_way_starts_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranges", [1, 25])
-def test_a_download_that_was_killed_goes_on(client: Any, server: GcsServer, tmp_path: Path, ranges: int) -> None:
+def test_a_download_that_was_killed_shows_nothing(client: Any, server: GcsServer, tmp_path: Path) -> None:
     data = content(50 * PART)
     server.store("key", data)
     server.seconds_per_block = 0.01
     target = tmp_path / "folder" / "file"
     # However late the kill comes: it is not complete before it.
-    server.fail("media", "stall", first=ranges + 6, times=None)
-    mine = frozenset(server.connections)
+    server.fail("media", "stall", first=12, times=None)
     with running(server, DOWNLOAD, target, sha256(data)) as process:
-        wait_for(lambda: server.count("media") > ranges + 4, process)
+        wait_for(lambda: server.count("media") > 10, process)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert not target.exists()
     server.heal()
     server.seconds_per_block = 0.0
-    server.await_the_end_of_connections_beside(mine)
-    sent = len(server.log)
     store_on(client).download("key", target, sha256=sha256(data))
-    assert server.count("media", since=sent) <= 50 - ranges
     assert target.read_bytes() == data
     assert [path.name for path in target.parent.iterdir()] == ["file"]

@@ -20,7 +20,6 @@ from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.hub_cache import list_cached_files
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.files import create_durably
-from dataprep_assets.stores.partial import write_sidecar
 
 
 def download(folder: Path) -> None:
@@ -64,7 +63,6 @@ def opened(folder: Path) -> None:
 
 WRITERS: dict[str, Callable[[Path], None]] = {
     "a.bin.part": download,
-    "a.json.new": lambda folder: write_sidecar(folder / "a.json", 1, None, 1, finished=[], synced=[]),
     "a.draft": durably,
     "b.new": lambda folder: replace_file(folder / "b", b"new", 0o666),
     ".c.PID.tmp": lambda folder: write_atomically(folder / "c", b"new"),

@@ -1,7 +1,6 @@
-"""Claims of the ranged download: right bytes or a clear error, at most one range lost per worker, no debris."""
+"""Claims of the ranged download: right bytes or a clear error, one owner, no debris, and a disk that is full."""
 
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import CorruptSourceError, SourceError, TransferError
+from dataprep_assets.stores import ranged
 from dataprep_assets.stores.retry import RetryableError, StoppedError
 from dataprep_assets_tests.stores.ranged_source import (
     CONTENT,
@@ -88,7 +88,7 @@ def test_a_git_blob_id_is_verified(tmp_path: Path) -> None:
         fetch(Source(), tmp_path / "b", sha256=None, git_sha1="0" * 40)
 
 
-def test_an_error_that_is_not_retryable_ends_the_transfer_at_once_and_keeps_the_finished_parts(tmp_path: Path) -> None:
+def test_an_error_that_is_not_retryable_ends_the_transfer_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     def gone(body: bytes) -> Iterator[bytes]:
         raise SourceError("shard-7: not found")
         yield body
@@ -98,11 +98,7 @@ def test_an_error_that_is_not_retryable_ends_the_transfer_at_once_and_keeps_the_
     with pytest.raises(SourceError, match="shard-7: not found"):
         fetch(source, tmp_path / "target", workers=1)
     assert len(source.asked) == 4
-    assert json.loads((tmp_path / "target.part.json").read_text())["finished"] == [0, 1, 2]
-    again = Source()
-    fetch(again, tmp_path / "target", workers=1)
-    assert len(again.asked) == 8
-    assert os.listdir(tmp_path) == ["target"]
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,10 +165,7 @@ def test_what_progress_raises_ends_the_transfer_and_is_raised(tmp_path: Path, er
         # Without a digest nothing but the error keeps a file with holes from its name.
         fetch(source, tmp_path / "target", sha256=None, workers=1, progress=progress)
     assert len(source.asked) == parts + 1
-    assert sorted(os.listdir(tmp_path)) == (["target.part", "target.part.json"] if parts else [])
-    again = Source()
-    assert fetch(again, tmp_path / "target") == SHA256
-    assert len(again.asked) == 11 - parts
+    assert os.listdir(tmp_path) == []
 
 
 RUN = textwrap.dedent(
@@ -200,7 +193,7 @@ RUN = textwrap.dedent(
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_process_costs_at_most_one_range_per_worker(tmp_path: Path, sent: signal.Signals) -> None:
+def test_a_killed_process_shows_nothing_and_the_next_download_is_whole(tmp_path: Path, sent: signal.Signals) -> None:
     content = bytes(hashlib.shake_256(b"killed").digest(60_000))
     (tmp_path / "source").write_bytes(content)
     log = tmp_path / "log"
@@ -213,11 +206,45 @@ def test_a_killed_process_costs_at_most_one_range_per_worker(tmp_path: Path, sen
         time.sleep(0.01)
     process.send_signal(sent)
     assert process.wait(200) != 0
-    before = log.read_text().split()
-    log.unlink()
-    assert not (work / "target").exists()
-    subprocess.run([*arguments, "1000000000"], check=True, timeout=200)
-    after = log.read_text().split()
-    assert (work / "target").read_bytes() == content
-    assert len(set(before) & set(after)) <= 3
+    assert os.listdir(work) == (["target.part"] if sent == signal.SIGKILL else [])
+    # A smaller object than the one that was killed: nothing of that one is left in it.
+    fetch(Source(), work / "target")
+    assert (work / "target").read_bytes() == CONTENT
     assert os.listdir(work) == ["target"]
+
+
+def test_a_partial_file_goes_unless_a_download_of_it_is_under_way(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    ranged.discard_partial(target)
+    ranged.partial_path(target).write_bytes(b"left by a kill" * 1000)
+    assert ranged.held_bytes(target) >= 14_000
+    ranged.discard_partial(target)
+    assert (os.listdir(tmp_path), ranged.held_bytes(target)) == ([], 0)
+    fetch(Source(), target, progress=lambda count: ranged.discard_partial(target))
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_full_disk_is_said_with_the_bytes_needed_and_free(tmp_path: Path) -> None:
+    with pytest.raises(TransferError, match=r"shard-7: the disk of .* is full: \d+ bytes are needed, \d+ are free"):
+        fetch(Source(), tmp_path / "target", size=1 << 62)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_system_without_preallocation_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(descriptor: int, offset: int, length: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    assert fetch(Source(), tmp_path / "target") == SHA256
+
+
+def test_two_downloads_of_one_target_do_not_disturb_each_other(tmp_path: Path) -> None:
+    sources = [Source(), Source()]
+    threads = [threading.Thread(target=fetch, args=(source, tmp_path / "target")) for source in sources]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert (tmp_path / "target").read_bytes() == CONTENT
+    assert os.listdir(tmp_path) == ["target"]
+    assert sorted(len(source.asked) for source in sources) == [0, 11], "the second one finds what the first one fetched"

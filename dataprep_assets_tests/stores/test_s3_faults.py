@@ -11,12 +11,11 @@ import pytest
 
 from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError, TransferError
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets.stores.s3 import S3Store
 from dataprep_assets.stores.store import ConflictError
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, new_bucket, new_client, new_store
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy, Kind
 from dataprep_assets_tests.fakes.swift_server import SwiftServer
-from dataprep_assets_tests.stores.contract import content, sha256
+from dataprep_assets_tests.stores.contract import content
 from dataprep_assets_tests.stores.faulty_place import HALVES, LARGE, SMALL, Place
 from dataprep_assets_tests.stores.kills import wait_for
 
@@ -57,7 +56,7 @@ STEPS: dict[str, list[str]] = {
     "put": ["put", "head"],
     "put_if_absent": ["put", "head"],
     "upload_small": ["put", "head"],
-    "upload_large": ["list_uploads", "create", "part", "complete", "head"],
+    "upload_large": ["create", "part", "complete", "head"],
     "download": ["head", "get"],
     "read": ["get"],
     "list": ["list"],
@@ -70,7 +69,7 @@ STEPS: dict[str, list[str]] = {
 # No store gives a digest of a listing, of headers or of a range: a byte that flips there without TLS cannot be found.
 FLIPS = {("put", "put"), ("upload_small", "put"), ("upload_large", "part"), ("download", "get"), ("compose", "get")}
 CUT_REQUESTS = {"put", "part", "complete"}
-TRUNCATED = {"get", "list", "list_uploads", "create", "complete", "copy", "part_copy"}
+TRUNCATED = {"get", "list", "create", "complete", "copy", "part_copy"}
 DROPPED = {"put"}
 
 CELLS = [
@@ -139,24 +138,6 @@ def test_the_wish_of_the_store_is_waited_for(swift: SwiftServer, place: Place) -
     place.proxy.faults = [Fault("429", "put", times=2, retry_after="7"), Fault("503", "put")]
     store.put("new", SMALL)
     assert [round(wait) for wait in waits] == [7, 7, 0]
-
-
-def test_a_slow_link_narrows_the_lanes_and_ends_well(swift: SwiftServer, tmp_path: Path) -> None:
-    bucket, data = new_bucket(swift.url), content(3 * PART_BYTES)
-    path = tmp_path / "file"
-    path.write_bytes(data)
-    with FaultProxy(swift.url, bytes_per_second=4_500_000) as proxy:
-        # A part takes longer than this limit, and four at once much longer.
-        # How many requests time out meanwhile is the machine's affair.
-        retry = RetryPolicy(attempts=20, base_seconds=0, max_seconds=0)
-        store = new_store(proxy.url, bucket, read_seconds=1.0, retry=retry)
-        store.upload(path, "key", sha256=sha256(data))
-        assert proxy.count("part") > 3, "no request timed out; the test shows nothing"
-    assert b"".join(store_of(swift, bucket).read("key")) == data
-
-
-def store_of(swift: SwiftServer, bucket: str) -> S3Store:
-    return new_store(swift.url, bucket)
 
 
 # Changed objects.
@@ -275,24 +256,21 @@ new_store(url, bucket, workers=2).download("new", Path(target))
 """
 
 
-def test_a_killed_download_shows_nothing_and_the_next_fetches_what_is_missing(swift: SwiftServer, place: Place) -> None:
+def test_a_killed_download_shows_nothing(swift: SwiftServer, place: Place) -> None:
     target, data = place.folder / "target", content(4 * PART_BYTES)
     place._upload(place.direct, "new", data)
     place.proxy.faults = [Fault("stall", "get", skip=2, times=9)]
     before = place.proxy.count("get")
     process = subprocess.Popen([sys.executable, "-c", DOWNLOADER, place.proxy.url, place.bucket, str(target)])
     try:
-        # Both workers hear silence: what they fetched before is recorded, and nothing else is on its way.
         wait_for(lambda: place.proxy.count("get") - before >= 4, process)
     finally:
         process.kill()
         process.wait()
     assert not target.exists()
     place.proxy.faults = []
-    before = place.proxy.count("get")
     place.store.download("new", target)
     assert target.read_bytes() == data
-    assert place.proxy.count("get") - before <= 2
     assert [path.name for path in place.folder.iterdir() if path.name.startswith("target")] == ["target"]
 
 

@@ -16,9 +16,7 @@ from dataprep_assets.stores.upload import (
     MAX_OBJECT_BYTES,
     MAX_PARTS,
     MIN_PART_BYTES,
-    Lanes,
     PartBody,
-    SlowError,
     UploadPart,
     plan_concatenation,
     plan_parts,
@@ -190,13 +188,3 @@ def test_a_body_longer_than_the_time_limit_arrives_while_it_moves() -> None:
     assert received.digest() == hashlib.sha256(data).digest()
     connection.close()
     server.close()
-
-
-def test_lanes_become_fewer_with_every_timeout_and_never_none() -> None:
-    lanes = Lanes(8)
-    for expected in (4, 2, 1, 1):
-        with pytest.raises(SlowError), lanes.one():
-            raise SlowError("slow")
-        assert lanes.limit == expected
-    with lanes.one():
-        pass

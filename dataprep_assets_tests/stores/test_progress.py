@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from dataprep_assets.stores.given import ReversibleProgress
+from dataprep_assets.stores.store import ReversibleProgress
 
 
 def test_what_many_threads_passed_on_is_taken_back_once() -> None:
