@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import sampled
-from dataprep_assets.errors import BadRecordError, IntegrityError, RowPosition
+from dataprep_assets.errors import BadRecordError, IntegrityError, Position, RowPosition
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
@@ -287,6 +287,10 @@ class _Filling:
         if self._size >= _CHARACTERS or len(self._batch) >= _NOTES:
             self.flush()
 
+    def _place(self, note: Note) -> tuple[str, Position]:
+        """Where a note is, in words and as a position."""
+        return f"{self._month}: record {note.record}, note {note.number}", {"month": self._month, "row": note.record}
+
     def flush(self) -> None:
         batch, self._batch, self._size = self._batch, [], 0
         if not batch:
@@ -294,12 +298,11 @@ class _Filling:
         encode = self._plan.notes.template.encode
         texts = [encoded_text(note.header, note.text, encode) for note in batch]
         # one call for all: first the ids of every header, then those of every text
-        first = len(self._columns["headers"])
         ids, offsets = encode_or_name(
             self._encoder.encode,
             [*(note.header for note in batch), *texts],
             self._encoder.bundle.name,
-            lambda at: f"{self._month}: note {first + at % len(batch) + 1} of those read",
+            lambda at: self._place(batch[at % len(batch)]),
         )
         bounds = offsets.astype(np.int64)
         # before the columns grow: it numbers the notes from their length
