@@ -165,13 +165,14 @@ def _stray_remarks(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], keys: tuple[str | int, ...]
 ) -> Iterator[Remark]:
     """Remarks on a file of records that has no field of the others: any object may be a record, also one of rows."""
-    fields = dict[Path, frozenset[str]]()
+    found = list[tuple[int, Path, frozenset[str]]]()
     with suppress(DataprepError, OSError):  # what is wrong with a file is told elsewhere
         for path in sample_of(paths):
-            rows = itertools.islice(first_rows([path], dataset.reading), _FEW)
-            fields[path] = frozenset(itertools.chain.from_iterable(rows))
-    for path, own in fields.items():
-        others = frozenset().union(*(found for other, found in fields.items() if other != path))
+            rows = list(itertools.islice(first_rows([path], dataset.reading), _FEW))
+            found.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))
+    # of two the shorter one, because rows under a key are one
+    for _, path, own in sorted(found):
+        others = frozenset().union(*(fields for _, other, fields in found if other != path))
         if own and others and not own & others:
             which = "" if blend.sensitive else f": `{min(own)}`, not `{min(others)}`"
             told = (

@@ -239,7 +239,7 @@ def test_a_token_that_is_not_there_is_told_by_the_key_of_the_blend_before_the_pl
 def test_a_file_of_records_with_no_field_of_the_others_is_noted(tmp_path: Path, sensitive: bool) -> None:
     folder = tmp_path / "d"
     write_rows(folder / "a.jsonl", [{"question": "why?"}, {"question": "how?", "level": 1}])
-    write_rows(folder / "b.jsonl", [{"level": 2}])
+    write_rows(folder / "b.jsonl", [{"level": 2}, {"level": 3}])
     data = {"train": [{"name": "a", "path": str(folder)}]}
     blend = rl_blend(tmp_path / "s", {"transforms": ["passthrough"]}, blend=data)
     blend = blend.model_copy(update={"sensitive": sensitive})
