@@ -35,7 +35,7 @@ from dataprep_assets.stream.token_stream import (
 )
 from dataprep_assets.tokenization.certificate import CertifiedEncoder
 from dataprep_assets.tokenization.losses import Losses
-from dataprep_assets.tokenization.unencodable import encode_or_name
+from dataprep_assets.tokenization.unencodable import encode_or_name, row_of
 
 
 def encode_part(
@@ -160,7 +160,7 @@ class _Counting:
             self._encoder.encode,
             documents.texts,
             self._encoder.bundle.name,
-            lambda at: f"{self._part.label}: row {int(documents.rows[at])}",
+            lambda at: row_of(self._part.label, int(documents.rows[at])),
         )
         # before documents are cut: the reference encodes whole texts
         self._recheck_sample(documents, ids, offsets)

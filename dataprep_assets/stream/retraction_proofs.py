@@ -25,6 +25,7 @@ from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, doc
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets.tokenization.library_errors import EncodingError
 
 SAMPLED = 8
 """Number of retracted documents per shard whose tokens are searched."""
@@ -119,7 +120,10 @@ def _copies(
     before = [] if plan.bos_id is None else [plan.bos_id]
     after = [] if plan.separator_id is None else [plan.separator_id]
     for file_name, row, text in looked:
-        tokens = [*before, *reference.encode([text])[0].tolist(), *after]
+        try:
+            tokens = [*before, *reference.encode([text])[0].tolist(), *after]
+        except EncodingError:  # the tokenizer knows no tokens for it, so that no document has them
+            continue
         if len(tokens) < SHORTEST:
             continue
         document, is_whole = None, False

@@ -4,6 +4,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization import trial
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
-from dataprep_assets.tokenization.unencodable import encode_or_name
+from dataprep_assets.tokenization.unencodable import encode_or_name, row_of
 from dataprep_assets_tests.tokenization.families import TEXTS, save
 from dataprep_assets_tests.tools.bench.invented_text import train_tokenizer
 
@@ -130,7 +131,9 @@ def test_a_text_beyond_a_vocabulary_without_unknown_token_is_named(tmp_path: Pat
     (tmp_path / "tokenizer.json").write_text(json.dumps(value))
     bundle = load_bundle(TokenizerDeclaration(path=tmp_path, name="letters"))
     reference = ReferenceEngine(bundle, "text")
-    assert encode_or_name(reference.encode, ["a b", "b"], bundle.name, str)[0].tolist() == [0, 1, 1]
-    with pytest.raises(TokenizerError, match=r"^file 1: the tokenizer letters .*no unknown token") as caught:
-        encode_or_name(reference.encode, ["a b", "a secret", "c"], bundle.name, "file {}".format)
+    place = partial(row_of, "a.jsonl")
+    assert encode_or_name(reference.encode, ["a b", "b"], bundle.name, place)[0].tolist() == [0, 1, 1]
+    with pytest.raises(TokenizerError, match=r"^a.jsonl: row 1: the tokenizer letters .*no unknown token") as caught:
+        encode_or_name(reference.encode, ["a b", "a secret", "c"], bundle.name, place)
+    assert caught.value.at == {"file": "a.jsonl", "row": 1}
     assert "secret" not in str(caught.value)

@@ -25,6 +25,7 @@ from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.rows import RowBlock, count_rows
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets.tokenization.unencodable import encode_or_name, row_of
 
 FILES = 3
 ROWS_PER_FILE = 2000
@@ -261,7 +262,9 @@ def _tokens_a_row(blend: BlendDeclaration, unit: PlannedUnit, label: str, some: 
         return 0.0
     at(label, some.numbers[0])
     texts = ["\n".join(row_texts(blend, unit, row)) for row in some.rows]
-    ids, _ = ReferenceEngine(load_bundle(blend.tokenizer), "text").encode(texts)
+    bundle = load_bundle(blend.tokenizer)
+    encode = ReferenceEngine(bundle, "text").encode
+    ids, _ = encode_or_name(encode, texts, bundle.name, lambda index: row_of(label, some.numbers[index]))
     options = blend.pretrain_options
     added = options.add_bos + options.add_eos if blend.stage == "pretrain" else 0
     return len(ids) / len(texts) + added

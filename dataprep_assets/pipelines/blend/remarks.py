@@ -42,6 +42,8 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _FOOTERS = 256
 """Most Parquet files of a dataset that are opened."""
+_FEW = 100
+"""Rows of a file of records whose fields are compared with those of the others."""
 
 
 def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
@@ -147,6 +149,8 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
         yield Remark(keys=(*keys, asked[0]) if asked and inline else keys, sentence=fault)
     elif blend.stage == "pretrain":
         yield from _rendered_remarks(blend, dataset, listed)
+    elif blend.stage == "rl":
+        yield from _stray_remarks(blend, dataset, listed, (*keys, "path") if inline else keys)
 
 
 def _left_out_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
@@ -155,6 +159,29 @@ def _left_out_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tupl
         shown = "" if blend.sensitive else f", for example {names[0]}"
         told = f"{dataset.name}.path: {count_of(len(names), 'file')} left out{shown}: {why}"
         yield Remark(keys=keys, sentence=told, hint=True)
+
+
+def _stray_remarks(
+    blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], keys: tuple[str | int, ...]
+) -> Iterator[Remark]:
+    """Remarks on a file of records that has no field of the others: any object may be a record, also one of rows."""
+    found = list[tuple[int, Path, frozenset[str]]]()
+    with suppress(DataprepError, OSError):  # what is wrong with a file is told elsewhere
+        for path in sample_of(paths):
+            rows = list(itertools.islice(first_rows([path], dataset.reading), _FEW))
+            found.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))
+    # of two the shorter one, because rows under a key are one
+    for _, path, own in sorted(found):
+        others = frozenset().union(*(fields for _, other, fields in found if other != path))
+        if own and others and not own & others:
+            which = "" if blend.sensitive else f": `{min(own)}`, not `{min(others)}`"
+            told = (
+                f"{_part(blend, dataset, path).label}: its first rows have no field of those of the other files{which}"
+            )
+            yield Remark(
+                keys=keys, sentence=f"{dataset.name}.path: {told}. Leave it out if it is no file of records", hint=True
+            )
+            return
 
 
 def _rendered_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Iterator[Remark]:

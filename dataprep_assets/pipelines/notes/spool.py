@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import sampled
-from dataprep_assets.errors import BadRecordError, RowPosition
+from dataprep_assets.errors import BadRecordError, Position, RowPosition
 from dataprep_assets.formats.flat_bins import create, read_ranges
 from dataprep_assets.formats.packed_rows import token_ids
 from dataprep_assets.integrity.digest import digest_value
@@ -265,6 +265,10 @@ class _Filling:
         if self._size >= _CHARACTERS or len(self._batch) >= _NOTES:
             self.flush()
 
+    def _place(self, note: Note) -> tuple[str, Position]:
+        """Where a note is, in words and as a position."""
+        return f"{self._month}: record {note.record}, note {note.number}", {"month": self._month, "row": note.record}
+
     def flush(self) -> None:
         batch, self._batch, self._size = self._batch, [], 0
         if not batch:
@@ -272,12 +276,11 @@ class _Filling:
         encode = self._plan.notes.template.encode
         texts = [encoded_text(note.header, note.text, encode) for note in batch]
         # one call for all: first the ids of every header, then those of every text
-        first = len(self._columns["headers"])
         ids, offsets = encode_or_name(
             self._encoder.encode,
             [*(note.header for note in batch), *texts],
             self._encoder.bundle.name,
-            lambda at: f"{self._month}: note {first + at % len(batch) + 1} of those read",
+            lambda at: self._place(batch[at % len(batch)]),
         )
         bounds = offsets.astype(np.int64)
         # before the columns grow: it numbers the notes from their length

@@ -33,6 +33,8 @@ from dataprep_assets.pipelines.tasks.placing import MODE
 from dataprep_assets.pipelines.tasks.record import MigratedFile, MigrationRecord, read_record, row_ids
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.plural import count_of
+from dataprep_assets.sources.contents import no_text
+from dataprep_assets.sources.unreadable import shape_of
 from dataprep_assets.stores.private import OTHERS
 
 FILES, ROWS, CONFLICT = "files_match_receipt", "rows_match_schema", "no_conflict"
@@ -255,7 +257,9 @@ class _TaskFolder:
         for split, rows in self.rows.items():
             spec = self.route.contract.files[split]
             if not rows.rows:
-                yield Fault(f"{spec.name}: has no row")
+                path = self.route.target / spec.name
+                kind = no_text(path) or shape_of(path, "json", None)
+                yield Fault(f"{spec.name}: has no row" + ("" if kind is None else f": {kind}"))
             elif spec.rows and len(rows.rows) not in spec.rows:
                 allowed = " or ".join(map(str, spec.rows))
                 yield Fault(f"{spec.name}: {len(rows.rows)} rows, the contract has {allowed}", warns=True)

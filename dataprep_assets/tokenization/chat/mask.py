@@ -26,6 +26,7 @@ from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.rendering import Rendered
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine
+from dataprep_assets.tokenization.library_errors import EncodingError
 from dataprep_assets.tokenization.reference import flat_ids
 
 
@@ -155,11 +156,18 @@ def check_cutting(bundle: TokenizerBundle, rendered: Rendered, structure: Sequen
     """Compare, on one conversation, encoding between special tokens with encoding each chunk whole, by the reference.
 
     Raises TokenizerError for a tokenizer that encodes the two differently: one whose special tokens absorb white space
-    (`lstrip`, `rstrip`), or that begins every text with a space of its own (SentencePiece).
+    (`lstrip`, `rstrip`), or that begins every text with a space of its own (SentencePiece), or that cannot encode it.
     """
     # the reference on both sides, so that nothing but the cutting can differ
     refused = refused_outright(bundle, "text", "tokenizers", "comparison with the reference itself")
-    tokens = ChatEncoder(bundle, CertifiedEncoder(bundle, "text", refused), structure).encode([rendered]).tokens
+    encoder = ChatEncoder(bundle, CertifiedEncoder(bundle, "text", refused), structure)
+    try:
+        tokens = encoder.encode([rendered]).tokens
+    except EncodingError as error:
+        raise TokenizerError(
+            f"{bundle.name}: it cannot encode the conversation that templates are tried with: {error}. "
+            "Use a tokenizer with an unknown token"
+        ) from None
     if not np.array_equal(tokens, _whole(ReferenceEngine(bundle, "match"), rendered)):
         raise TokenizerError(
             f"{bundle.name}: text between special tokens has other ids on its own than in the whole conversation "

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.bounds import told_to
+from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend import preview
 from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
@@ -18,6 +19,9 @@ from dataprep_assets.pipelines.blend.blend_sample import blend_sample
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.planner import plan_blend
 from dataprep_assets.pipelines.blend.preview import preview_blend
+from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
+from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.blend.finished_blend import finish
 from dataprep_assets_tests.pipelines.blend.pipeline import (
@@ -31,6 +35,8 @@ from dataprep_assets_tests.pipelines.blend.pipeline import (
 )
 from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
+from dataprep_assets_tests.tokenization.chat.trap import CHATML
+from dataprep_assets_tests.tokenization.known_words import save_words
 
 
 def test_small_sources_are_counted_exactly(tmp_path: Path) -> None:
@@ -98,6 +104,36 @@ def test_conversations_are_counted_as_they_are_packed(tmp_path: Path) -> None:
         packed[partition.rpartition("-")[0]] += store.require(blend.artifact("packed_sft", partition)).facts["tokens"]
     assert found == packed
     assert found["long"] == 3 * 512
+
+
+@pytest.mark.parametrize("stage", ["pretrain", "sft"])
+def test_a_row_that_the_tokenizer_cannot_encode_is_named(tmp_path: Path, stage: str) -> None:
+    words = save_words(
+        tmp_path / "tokenizer",
+        ["user", "assistant", "Is", "it", "so", "Yes", "is", "Why", "So", "known", "?", ",", ".", "?"],
+    )
+    said = ["known", "known secret"]
+    answers = [[{"role": "user", "content": "Why?"}, {"role": "assistant", "content": one}] for one in said]
+    rows = [{"text": one, "messages": messages} for one, messages in zip(said, answers, strict=True)]
+    options = {"pack_size": 64, "chat_template": CHATML} if stage == "sft" else {"separator": "<|endoftext|>"}
+    blend = pretraining(
+        tmp_path,
+        stage=stage,
+        tokenizer={"path": str(words.directory)},
+        blend={"datasets": [{"name": "a", "path": str(write_rows(tmp_path / "a.jsonl", rows))}]},
+        **{"pretrain": None, stage: options},
+    )
+    with pytest.raises(TokenizerError, match=r"^a\.jsonl: row 2: the tokenizer tokenizer") as caught:
+        preview_blend(blend, plan_blend(blend))
+    assert caught.value.at == {"file": "a.jsonl", "row": 2}
+    assert "secret" not in str(caught.value)
+
+
+def test_a_tokenizer_that_cannot_encode_what_templates_are_tried_with_is_named(tmp_path: Path) -> None:
+    words = save_words(tmp_path / "words", ["user", "assistant"])
+    refused = refused_outright(words, "text", "tokenizers", "a test")
+    with pytest.raises(TokenizerError, match=r"^words: .*no unknown token"):
+        chat_plan(words, refused, ChatTemplate("given", CHATML), pack_size=64)
 
 
 def test_rows_without_text_have_no_tokens(tmp_path: Path) -> None:

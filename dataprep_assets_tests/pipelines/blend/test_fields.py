@@ -233,3 +233,18 @@ def test_a_token_that_is_not_there_is_told_by_the_key_of_the_blend_before_the_pl
     assert str(raised.value).startswith(told)
     (remark,) = blend_remarks(blend)
     assert remark == Remark(keys=(*told.split(":")[0].split("."),), sentence=str(raised.value))
+
+
+@pytest.mark.parametrize("sensitive", [False, True])
+def test_a_file_of_records_with_no_field_of_the_others_is_noted(tmp_path: Path, sensitive: bool) -> None:
+    folder = tmp_path / "d"
+    write_rows(folder / "a.jsonl", [{"question": "why?"}, {"question": "how?", "level": 1}])
+    write_rows(folder / "b.jsonl", [{"level": 2}, {"level": 3}])
+    data = {"train": [{"name": "a", "path": str(folder)}]}
+    blend = rl_blend(tmp_path / "s", {"transforms": ["passthrough"]}, blend=data)
+    blend = blend.model_copy(update={"sensitive": sensitive})
+    assert _told(blend) == []
+    (folder / "c.json").write_text('{"data": [{"question": "where?"}]}')
+    (remark,) = blend_remarks(blend)
+    assert (remark.keys, remark.hint) == (("blend", "train", 0, "path"), True)
+    assert ("c.json" in remark.sentence and "`data`" in remark.sentence) is not sensitive

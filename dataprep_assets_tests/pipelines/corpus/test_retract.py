@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from dataprep_assets.documents.retractions import add_retractions, id_of
+from dataprep_assets.documents.retractions import Retraction, add_retractions, id_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.drift import drift_of_recipes
 from dataprep_assets.graph.finding import Finding
@@ -39,6 +39,7 @@ from dataprep_assets_tests.pipelines.corpus.pipeline import (
     sample_declaration,
 )
 from dataprep_assets_tests.samples import SAMPLE
+from dataprep_assets_tests.tokenization.known_words import save_words
 
 WORDS = ["apple", "river", "stone", "cloud", "music", "paper", "window", "garden"]
 
@@ -219,6 +220,17 @@ def test_without_ids_documents_are_found_by_their_text_and_duplicates_go_too(tmp
     corpus.run()
     assert traces(corpus.root, [text(5), text(7)]) == []
     assert traces(corpus.root, [text(888)]) != []
+
+
+def test_a_document_that_the_tokenizer_cannot_encode_may_be_retracted(tmp_path: Path) -> None:
+    words = save_words(tmp_path / "words", ["Document", ":", *WORDS, *map(str, range(2000))])
+    corpus = Retracting(tmp_path, tokenizer=words.directory)
+    rows = [{"text": text(888)}, {"text": f"{text(889)} unheard"}]
+    (corpus.data / "train/3.jsonl.zst").write_bytes(
+        zstandard.compress("".join(json.dumps(r) + "\n" for r in rows).encode())
+    )
+    add_retractions(corpus.list, DocumentIds(), [Retraction(hash=id_of(rows[1]["text"], DocumentIds()))])
+    corpus.run()
 
 
 def test_a_retracted_document_that_is_there_is_named(corpus: Retracting, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The three checks of task folders: each fault fails its check, names its task, file and line, and no other task."""
 
 import codecs
+import gzip
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.tools.sample.make_sample_tasks import LAYOUT
 
 COPA, ARC = "copa_train.jsonl", "ARC-Challenge_train.jsonl"
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12\n"
 Change = Callable[[Path], object]
 """What is done to a file."""
 
@@ -38,6 +40,10 @@ def choices(**values: Any) -> Change:
 SCHEMA_FAULTS: dict[str, tuple[str, str, Change, str]] = {
     # task, file, what is done to it in the old project, what the fault says
     "empty": ("Copa", COPA, raw(lambda b: b""), "has no row"),
+    "pointer": ("Copa", COPA, raw(lambda b: POINTER), "has no row: it is a Git LFS pointer"),
+    "gzip": ("Copa", COPA, raw(gzip.compress), "has no row: it is gzip data"),
+    "UTF-16": ("Copa", COPA, raw(lambda b: b.decode().encode("utf-16")), "has no row: it is text in UTF-16"),
+    "array": ("Copa", COPA, raw(lambda b: b"[" + b",".join(b.splitlines()) + b"]"), "has no row: it is one JSON array"),
     "byte order mark": ("Copa", COPA, raw(lambda b: codecs.BOM_UTF8 + b), ":1: the file starts with a byte order mark"),
     "not UTF-8": ("Copa", COPA, raw(lambda b: b.replace(b"The", b"\xff", 1)), ":1: not UTF-8 at byte"),
     "blank line": ("ArcC_MC", ARC, raw(lambda b: b + b"\n"), ":13: the line is blank"),

@@ -202,7 +202,10 @@ class OpenedShard:
         same = rows.tokens[1:] == rows.tokens[:-1]
         same[begins[1:] - 1] = False  # the next token belongs to another sequence
         places = np.flatnonzero(same)
-        places = places[np.isin(rows.tokens[places], [token.id for token in self.bundle.special_tokens])]
+        # what the tokenizer does not know in a text becomes its unknown token, however often
+        unknown = self.bundle.definition.unknown_id
+        special = [token.id for token in self.bundle.special_tokens if token.id != unknown]
+        places = places[np.isin(rows.tokens[places], special)]
         scan.doubled.update(rows.tokens[places].tolist())
         if len(places) and scan.doubled_at is None:
             scan.doubled_at = _place(rows, int(places[0]))

@@ -20,8 +20,10 @@ from dataprep_assets.pipelines.blend.sft.spool import cut_lengths, load_tools
 from dataprep_assets.sources.rows import RowBlock
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.tokenization.chat.mask import ChatEncoder, EncodedSequences
 from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import Rendered
+from dataprep_assets.tokenization.unencodable import encode_or_name, row_of
 
 
 def row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str, RowBlock], float]:
@@ -63,6 +65,10 @@ def _tokens_a_row(plan: ChatPlan, label: str, some: RowBlock) -> float:
         at(label, number)
         rendered = _rendered(plan, row)
         if not isinstance(rendered, Refusal):
-            lengths, stay = cut_lengths(plan, np.diff(encoder.encode([rendered]).offsets))
+            lengths, stay = cut_lengths(plan, np.diff(_encoded(encoder, rendered, label, number).offsets))
             tokens += int(lengths[stay].sum())
     return tokens / max(1, len(some.rows))
+
+
+def _encoded(encoder: ChatEncoder, rendered: Rendered, label: str, row: int) -> EncodedSequences:
+    return encode_or_name(encoder.encode, [rendered], encoder.bundle.name, lambda _: row_of(label, row))

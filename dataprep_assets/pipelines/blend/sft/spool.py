@@ -46,7 +46,7 @@ from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, NO_MESSAGES, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered
 from dataprep_assets.tokenization.losses import Losses
-from dataprep_assets.tokenization.unencodable import encode_or_name
+from dataprep_assets.tokenization.unencodable import encode_or_name, row_of
 
 TOKENS, MASKS, LENGTHS, ORIGINS, QUARANTINE = (
     "tokens.bin",
@@ -257,7 +257,7 @@ class _Spooling:
             self._encoder.encode,
             kept,
             self._encoder.bundle.name,
-            lambda at: f"{self._source.label}: row {block.numbers[indexes[at]]}",
+            lambda at: row_of(self._source.label, block.numbers[indexes[at]]),
         )
         # a text with placeholders is not what was encoded
         bare = (chunks for r in kept if r.mark is None for chunks in r.sequences)

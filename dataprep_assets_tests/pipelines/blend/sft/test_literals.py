@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import orjson
 import pytest
 
 from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
-from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import findings
+from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import findings, specials_not_doubled
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.template import ChatTemplate
@@ -17,6 +18,7 @@ from dataprep_assets_tests.pipelines.blend.sft.conversations import build, sourc
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import opened
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tokenization.chat.trap import CHATML, TRAP
+from dataprep_assets_tests.tokenization.families import save
 
 MARKED = CHATML.replace("{{ m.role }}\n", "{{ m.role }}<|sec|>").replace("assistant\n", "assistant<|sec|>")
 NAMED = CHATML.replace("<|im_start|>{{ m.role }}\n", "{{ '<|' ~ m.role ~ '|>' }}").replace(
@@ -100,3 +102,16 @@ def test_a_tag_is_a_token_where_a_model_writes_or_is_told_it_and_text_elsewhere(
     # TRAP writes an empty thought before an answer without one
     own = sum(message["role"] == "assistant" and "<think>" not in message["content"] for message in messages)
     assert tokens.count(tag) == written + (own if "think" in tag else 0)
+
+
+def test_unknown_tokens_side_by_side_are_no_fault_of_a_template(tmp_path: Path) -> None:
+    words = TokenizerBundle.load(save(tmp_path / "words", "wordlevel"))
+    template = CHATML.replace("<|im_start|>", "<s> ").replace("<|im_end|>", " </s>")
+    given = chat_plan(
+        words, refused_outright(words, "text", "tokenizers", "a test"), ChatTemplate("given", template), pack_size=512
+    )
+    path = write_rows(tmp_path / "rows.jsonl", [{"messages": [QUESTION | {"content": "ひ ふ み"}, ANSWER]}])
+    shard = build(work(tmp_path / "out", [source(path)], given))
+    ids = shard.rows[0]["input_ids"]
+    assert words.definition.unknown_id in [one for one, following in pairwise(ids) if one == following]
+    assert specials_not_doubled(replace(opened(shard), bundle=words)).passed
