@@ -252,7 +252,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_declarations_that_cannot_work_are_refused_before_anything_runs(tmp_path: Path) -> None:
     coast = Coast(tmp_path / "coast")
     source = {"kind": "local", "path": str(coast.folder / "data")}
-    names = [f"wrong-{number}" for number in range(len(WRONG))]
+    names = [f"wrong_{number}" for number in range(len(WRONG))]
     for name, (changes, _) in zip(names, WRONG, strict=True):
         coast.declare(**{"dataset": name, "source": source, **changes})
         folder = coast.folder.with_name(name)
