@@ -119,6 +119,7 @@ def test_all_is_up_to_date_and_verifies_offline_and_a_second_run_builds_nothing(
     assert all(e.materialization.metadata["reused"].value for e in outcome.get_asset_materialization_events())
 
 
+@pytest.mark.usefixtures("without_tensorflow")
 def test_a_failed_cohort_is_red_and_alone_and_mending_it_builds_it_alone(tmp_path: Path) -> None:
     months = expected_months("2010-01", "2010-06")
     source = tiny_cohorts(tmp_path / "source", months)
@@ -141,6 +142,7 @@ def test_a_failed_cohort_is_red_and_alone_and_mending_it_builds_it_alone(tmp_pat
         assert made.run(["tfds_directory"]).success
 
 
+@pytest.mark.usefixtures("without_tensorflow")
 def test_a_changed_month_is_the_only_one_that_a_run_is_about(tmp_path: Path) -> None:
     months = expected_months("2010-01", "2010-03")
     source = tiny_cohorts(tmp_path / "source", months)
@@ -175,6 +177,7 @@ def test_a_changed_month_is_the_only_one_that_a_run_is_about(tmp_path: Path) -> 
         assert made_of(repaired, "tfrecord_shards") == ["2010-03"]
 
 
+@pytest.mark.usefixtures("without_tensorflow")
 def test_a_gap_in_the_months_is_refused_by_name(tmp_path: Path) -> None:
     months = expected_months("2010-01", "2010-03")
     source = tiny_cohorts(tmp_path / "source", months)
@@ -188,6 +191,7 @@ def test_a_gap_in_the_months_is_refused_by_name(tmp_path: Path) -> None:
         assert "1 of 3 months are not there: 2010-02" in failures(outcome)
 
 
+@pytest.mark.usefixtures("without_tensorflow")
 def test_a_patient_in_two_cohorts_is_refused_before_a_month_is_packed_unless_declared(tmp_path: Path) -> None:
     months = ["2010-01", "2010-02"]
     source = written(tmp_path / "source", {m: [patient("the same", note(f"tea of {m}"))] for m in months})
