@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.cli.nested_project import nested_project, write_corpus
 
@@ -110,9 +109,7 @@ def test_the_code_location_has_all_that_can_be_loaded_and_says_what_cannot(proje
         path = write_corpus(project / "my_texts" / "defs" / "late" / name, name)
         path.write_text(path.read_text().replace(*changed))
     environment = {**os.environ, "DAGSTER_HOME": str(project / "home"), "DATAPREP_ROOT": str(project / "artifacts")}
-    done = subprocess.run(
-        [sys.executable, "-c", LOCATION, str(project)], env=environment, capture_output=True, text=True, check=False
-    )
+    done = forked.run(["-c", LOCATION, project], env=environment)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert {"d00/manifest", "d01/manifest", "d00_rows/table", "somebody_elses"} <= set(found["assets"])
@@ -206,9 +203,7 @@ def test_the_executor_of_a_persons_own_definitions_is_left_alone(project: Path) 
     variables = {**os.environ, "PYTHONPATH": str(project), "DAGSTER_HOME": str(project / "home")}
     try:
         for code in (EXECUTORS, ITS_OWN):
-            done = subprocess.run(
-                [sys.executable, "-c", code, str(project)], env=variables, capture_output=True, text=True, cwd=project
-            )
+            done = forked.run(["-c", code, project], env=variables, cwd=project)
             assert done.returncode == 0, done.stderr
     finally:
         (project / "my_texts" / "defs" / "own_executor.py").unlink(missing_ok=True)

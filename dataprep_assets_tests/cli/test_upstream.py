@@ -1,14 +1,13 @@
 """A corpus, and a blend, of the files of a Dagster asset of the user's own, in a project under another name."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.samples import SAMPLE
 
@@ -104,8 +103,7 @@ def _dagster(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     """A command of Dagster's own, as a person types it in the project."""
     env = environment(project) | {"PYTHONPATH": str(project)}
     Path(env["DAGSTER_HOME"]).mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "dagster", *arguments]
-    return subprocess.run(command, cwd=project, env={**os.environ, **env}, capture_output=True, text=True)
+    return forked.run(["-m", "dagster", *arguments], cwd=project, env=env)
 
 
 def _materialize(project: Path, key: str, *more: str) -> None:
@@ -151,13 +149,7 @@ def test_a_corpus_goes_on_from_an_asset_and_follows_what_it_changes(project: Pat
     assert "token_bins" in _run(project, "status", "ours", code=1)
     _run(project, "run", "ours")
     assert _tokens(project, "ours") != before
-    done = subprocess.run(
-        [sys.executable, "-c", LINEAGE, str(project)],
-        env={**environment(project), "PYTHONPATH": str(project)},
-        cwd=project,
-        capture_output=True,
-        text=True,
-    )
+    done = forked.run(["-c", LINEAGE, project], env={**environment(project), "PYTHONPATH": str(project)}, cwd=project)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ours/manifest"] == ["team/cleaned"]
 

@@ -183,11 +183,8 @@ def test_nothing_is_written_while_it_is_told(corpus: ChangedCorpus, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moto", "gcs"])
-def test_over_a_bucket_the_same_is_told_and_the_bucket_stays_as_it_is(
-    kind: str, servers: Places, tmp_path: Path
-) -> None:
-    place = servers.new(kind)
+def test_over_a_bucket_the_same_is_told_and_the_bucket_stays_as_it_is(servers: Places, tmp_path: Path) -> None:
+    place = servers.new("gcs")
     store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
     data = Path(shutil.copytree(SMALL, tmp_path / "data"))
     corpus = sample_declaration(data, views=["nanogpt"])

@@ -26,7 +26,6 @@ NAMED = "test_a_crash.py::test_crashes"
     ("others", "restarts"),
     [
         ({"test_b_short.py": "def test_short(): pass\n"}, ()),
-        ({"test_b_long.py": LONG}, ()),
         ({"test_b_long.py": LONG}, ("--max-worker-restart=4",)),
     ],
 )

@@ -75,7 +75,7 @@ def test_conversations_are_counted_as_they_are_packed(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": {"name": "count", "description": "counts", "parameters": {}}}]
     rows = {
         "plain": [{"messages": turn}] * 20,
-        "long": [{"messages": turn * 400}] * 3,
+        "long": [{"messages": turn * 100}] * 3,
         "turns": [{"messages": thinking * 3}] * 10,
         "tools": [{"messages": turn, "tools": tools}] * 10,
         "partly": [{"messages": turn}, {"messages": [{"role": "nobody", "content": "said"}]}] * 10,

@@ -9,8 +9,8 @@ import pytest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.blend.blend_project import sample_blend
-from dataprep_assets_tests.pipelines.blend.dagster_blend import blend as with_dagster
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
 from dataprep_assets_tests.tools.drill.box import reseal, write
@@ -58,8 +58,7 @@ def test_of_an_rl_blend(tmp_path: Path, compression: str) -> None:
 
 
 def test_of_an_sft_blend(tmp_path: Path) -> None:
-    declaration = sample_blend("sft")
-    with with_dagster(declaration, tmp_path) as made:
-        assert made.run_all()[-1].success
-        (folder,) = (path for path in (tmp_path / declaration.dataset / "runs").iterdir() if path.name[0] != ".")
-        _named(declaration, LocalArtifacts(tmp_path), folder)
+    declaration, store = sample_blend("sft"), LocalArtifacts(tmp_path)
+    build_all(TrainingBlend(declaration).specs, store)
+    (folder,) = (path for path in (tmp_path / declaration.dataset / "runs").iterdir() if path.name[0] != ".")
+    _named(declaration, store, folder)

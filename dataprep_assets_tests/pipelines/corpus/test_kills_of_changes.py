@@ -24,7 +24,7 @@ from dataprep_assets_tests.tools.bench.changes.corpus import Corpus, File
 pytestmark = pytest.mark.slow
 
 SECONDS = 120
-PARENT_KILLS, WORKER_KILLS = 3, 1
+PARENT_KILLS, WORKER_KILLS = 3, 2
 
 
 def do(what: str, declaration: Path, root: Path) -> int:

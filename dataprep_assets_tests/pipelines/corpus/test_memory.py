@@ -70,7 +70,7 @@ def test_a_million_distinct_long_strings_are_not_remembered(tmp_path: Path) -> N
 def test_the_peak_is_flat_in_the_size_of_a_shard(tmp_path: Path) -> None:
     line = json.dumps({"text": "The same sentence of ordinary words, again and again. " * 40}).encode() + b"\n"
     peaks = []
-    for megabytes in (80, 400):  # from 20 blocks on
+    for megabytes in (80, 240):  # from 20 blocks on
         path = tmp_path / f"{megabytes}.jsonl.zst"
         path.write_bytes(zstandard.ZstdCompressor(level=1).compress(line * (megabytes * 1_000_000 // len(line))))
         peaks.append(encoded(path, tmp_path / str(megabytes))[2])

@@ -29,7 +29,7 @@ def keys_and_versions(place: StoreAddress) -> dict[str, str]:
     return {info.key: info.version for info in place().list()}
 
 
-@pytest.mark.parametrize("kind", ["folder", "moto", "gcs"])
+@pytest.mark.parametrize("kind", ["moto", "gcs"])
 def test_bytes_are_those_of_the_folder_and_a_second_machine_rebuilds_nothing(
     kind: str, servers: Places, local: Path, tmp_path: Path
 ) -> None:
@@ -54,9 +54,8 @@ def test_bytes_are_those_of_the_folder_and_a_second_machine_rebuilds_nothing(
     assert all(not defects for _, _, defects in in_folder)
 
 
-@pytest.mark.parametrize("kind", ["folder", "moto", "gcs"])
-def test_a_changed_setting_replaces_what_follows_from_it(kind: str, servers: Places, tmp_path: Path) -> None:
-    place = servers.new(kind)
+def test_a_changed_setting_replaces_what_follows_from_it(servers: Places, tmp_path: Path) -> None:
+    place = servers.new("moto")
     store = opened(place, tmp_path / "cache")
     run_pipeline(sample_declaration(views=["nanogpt"]), store, 2)
     changed = sample_declaration(shards={"count": 2}, views=["nanogpt"])
@@ -78,9 +77,8 @@ def damaged(place: StoreAddress) -> dict[str, tuple[str, ...]]:
     return {v.name: v.defects for v in verify_store(place()) if v.defects}
 
 
-@pytest.mark.parametrize("kind", ["folder", "moto", "gcs"])
-def test_verify_names_what_is_wrong_in_a_bucket(kind: str, servers: Places, tmp_path: Path) -> None:
-    place = servers.new(kind)
+def test_verify_names_what_is_wrong_in_a_bucket(servers: Places, tmp_path: Path) -> None:
+    place = servers.new("gcs")
     run_pipeline(sample_declaration(views=["nanogpt"]), opened(place, tmp_path), 2)
     store, key = place(), "sample_corpus/token_bins/train-00001/tokens.bin"
     raw = b"".join(store.read(key))

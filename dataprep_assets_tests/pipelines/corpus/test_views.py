@@ -135,7 +135,7 @@ def test_a_view_killed_at_any_moment_is_whole_after_the_next_run(root: Path, tmp
     code, points = built(tmp_path / "counted", wanted, view, 0)
     assert code == 0
     kept = 0
-    for at in range(2, points + 1, max(1, points // 5)):
+    for at in range(2, points + 1, max(1, points // 3)):
         again = Path(shutil.copytree(prepared, tmp_path / f"{at}"))
         assert built(tmp_path / f"killed {at}", again, view, at)[0] == -signal.SIGKILL
         whole = inodes(view_directory(again, view).parent / STAGING)

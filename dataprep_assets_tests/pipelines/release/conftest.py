@@ -40,7 +40,7 @@ class Bins:
     def declare(self, **release: Any) -> ReleaseDeclaration:
         """A release of them."""
         corpus = sample_declaration(SAMPLE / "data", views=[]).model_dump()
-        options = {"sequence_length": LENGTH, "tokens_per_shard": 64 * LENGTH, "shuffle_seed": 7, "mix": 2} | release
+        options = {"sequence_length": LENGTH, "tokens_per_shard": 256 * LENGTH, "shuffle_seed": 7, "mix": 2} | release
         return ReleaseDeclaration.model_validate(corpus | {"release": options})
 
     def manifest(self, declared: ReleaseDeclaration) -> Manifest:

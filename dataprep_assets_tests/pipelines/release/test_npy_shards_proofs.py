@@ -171,7 +171,7 @@ def test_repeated_samples_are_counted_and_shown(
     twice = npy_shards_proofs.sample_ids_repeat([*pairs, pairs[0]])
     assert not twice.passed
     assert twice.warning
-    assert int(twice.facts["repeated"]) == int(before.facts["repeated"]) + 64
+    assert int(twice.facts["repeated"]) == int(before.facts["repeated"]) + 256
     assert len(twice.table) == 20
     monkeypatch.setattr(npy_shards_proofs, "IDS_AT_ONCE", 10)
     assert npy_shards_proofs.sample_ids_repeat([*pairs, pairs[0]]) == twice

@@ -15,11 +15,11 @@ pytestmark = pytest.mark.slow
 
 
 def test_changes_are_followed_by_runs_that_end_well_and_make_what_they_must(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["--rounds", "4", "--seed", "7"])
+    code = main(["--rounds", "2", "--seed", "7"])
     printed = capsys.readouterr()
     assert code == 0, printed.err
     (of_all,) = [line.split() for line in printed.out.splitlines() if line.startswith("all ")]
-    assert (of_all[1], of_all[-1]) == ("4", "0")
+    assert (of_all[1], of_all[-1]) == ("2", "0")
 
 
 def test_every_key_of_a_declaration_is_turned_or_left_alone_for_a_reason(tmp_path: Path) -> None:
