@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.formats import document_ends
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
+from dataprep_assets.pipelines.corpus.training_checks import alignment, sampler_dry_run
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined
 
 SEPARATOR, VOCABULARY = 4094, 4096

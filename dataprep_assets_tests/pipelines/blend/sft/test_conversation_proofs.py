@@ -39,12 +39,6 @@ def test_the_decoded_mask_shows_answers_between_brackets(built: Shard) -> None:
     assert all(f"{OPEN}<|im_start|>" not in text for text in texts)
 
 
-def test_the_decoded_mask_of_sensitive_data_shows_no_text(built: Shard) -> None:
-    finding = decoded_mask(opened(built), sensitive=True)
-    assert finding.passed
-    assert all(row.keys() == {"row", "sequence", "tokens", "trained"} for row in finding.table)
-
-
 def test_a_decoded_sequence_with_nothing_to_train_fails(shard: Shard) -> None:
     def change(rows: list[dict[str, list[int]]]) -> None:
         rows[0]["loss_mask"] = [0] * len(rows[0]["loss_mask"])

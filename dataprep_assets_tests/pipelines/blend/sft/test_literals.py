@@ -9,12 +9,11 @@ import orjson
 import pytest
 
 from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
-from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import findings
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.pipelines.blend.sft.conversations import build, source, work, write_rows
-from dataprep_assets_tests.pipelines.blend.sft.proven_shards import opened
+from dataprep_assets_tests.pipelines.blend.sft.proven_shards import findings, opened
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tokenization.chat.trap import CHATML, TRAP
 
