@@ -93,7 +93,6 @@ def test_a_source_that_was_declared_since_is_told(tmp_path: Path) -> None:
     build_replay(both.model_copy(update={"sources": both.sources[:1]}), LocalArtifacts(tmp_path))
     found = prove(both, LocalArtifacts(tmp_path))["provenance_complete"]
     assert not found.passed
-    assert "inputs" in str(found.table)
 
 
 @pytest.mark.parametrize(
