@@ -21,7 +21,7 @@ import numpy as np
 from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes import cohort_shards, packed_cohorts_proofs
+from dataprep_assets.pipelines.notes import cohort_shards, packed_cohorts_checks
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="also write all measurements here")
     given = parser.parse_args(argv)
     os.environ.update(ONE_THREAD)
-    packed = CheckCosts("packed_cohorts", packed_cohorts_proofs.COHORT_CHECKS)
+    packed = CheckCosts("packed_cohorts", packed_cohorts_checks.COHORT_CHECKS)
     sharded = {
         format: CheckCosts(f"{format}_shards", cohort_shards.SHARD_CHECKS) for format in ("tfrecord", "array_record")
     }
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             store = LocalArtifacts(root)
             (cohort,) = packed_cohorts(notes, store, [_MONTH])
             receipt, _ = packed.build(lambda cohort=cohort: ensure_packed_cohort(cohort))
-            packed.check(lambda cohort=cohort: packed_cohorts_proofs.open_cohort(cohort))
+            packed.check(lambda cohort=cohort: packed_cohorts_checks.open_cohort(cohort))
             for format, costs in sharded.items():
                 (shards,) = sharded_cohorts(notes, store, [_MONTH], format)
                 costs.build(lambda shards=shards: ensure_sharded_cohort(shards))

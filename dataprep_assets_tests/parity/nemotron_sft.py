@@ -24,7 +24,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, chat_plan
-from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_CHECKS, open_shard
+from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS, open_shard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, PRESETS, ChatChoices

@@ -21,10 +21,10 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.stream import blend_stream
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.separator_proofs import boundaries_match
+from dataprep_assets.stream.separators import boundaries_match
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.stream_index import index_metadata
-from dataprep_assets.stream.token_bins_proofs import (
+from dataprep_assets.stream.token_bins_checks import (
     CERTIFICATE_VALID,
     IDS_IN_VOCABULARY,
     LEDGER_BALANCES,

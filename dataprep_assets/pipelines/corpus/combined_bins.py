@@ -44,7 +44,7 @@ from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
 from dataprep_assets.plural import count_of
 from dataprep_assets.stream.eye_test import eye_test
-from dataprep_assets.stream.retraction_proofs import made_without
+from dataprep_assets.stream.retracted_documents import made_without
 from dataprep_assets.stream.snapshot_files import disk_headroom
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts

@@ -42,7 +42,7 @@ from dataprep_assets.pipelines.corpus.corpus_view import (
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.plural import count_of
-from dataprep_assets.stream.retraction_proofs import none_listed
+from dataprep_assets.stream.retracted_documents import none_listed
 
 _REMEDY = "Materialize the view again"
 

@@ -42,7 +42,7 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Dropped, Note, Opened, note_digest, read_notes
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.sources.cohorts import CohortReader
-from dataprep_assets.stream.round_trip_proofs import Encode
+from dataprep_assets.stream.reencoding import Encode
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 
 SAMPLED_ROWS = 64

@@ -34,7 +34,7 @@ from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
 from dataprep_assets.pipelines.notes.packed_cohort import VERSION, PackedCohort, ensure_packed_cohort
-from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_CHECKS, open_cohort
+from dataprep_assets.pipelines.notes.packed_cohorts_checks import COHORT_CHECKS, open_cohort
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import (
@@ -49,7 +49,7 @@ from dataprep_assets.pipelines.notes.reading import (
 from dataprep_assets.pipelines.notes.retractions import cohort_patients, retracted_here
 from dataprep_assets.pipelines.notes.source_watch import notes_watch
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.losses_proof import as_declared
+from dataprep_assets.stream.losses_check import as_declared
 from dataprep_assets.stream.source import upstream_of
 from dataprep_assets.stream.stream_losses import tokenizer_losses
 from dataprep_assets.stream.token_stream import load_encoder

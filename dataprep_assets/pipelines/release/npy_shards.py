@@ -58,7 +58,7 @@ from dataprep_assets.pipelines.release.npy_shard import (
 )
 from dataprep_assets.pipelines.release.npy_trace import npy_places
 from dataprep_assets.plural import count_of
-from dataprep_assets.stream.retraction_proofs import none_listed
+from dataprep_assets.stream.retracted_documents import none_listed
 
 BLOCK = 1 << 20
 """Tokens processed at a time."""

@@ -18,8 +18,8 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_CHECKS, indexed_bins_shards
-from dataprep_assets.stream.separator_proofs import boundaries_match
-from dataprep_assets.stream.token_bins_proofs import OpenedTokens, ledger_balances
+from dataprep_assets.stream.separators import boundaries_match
+from dataprep_assets.stream.token_bins_checks import OpenedTokens, ledger_balances
 from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.pipelines.blend.pipeline import SEPARATOR, finished, pretraining, texts, write_rows

@@ -27,7 +27,7 @@ from dataprep_assets.pipelines.corpus.retract import document_ids_of, locate, re
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins import token_shards
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.token_bins_proofs import TOKEN_BINS_CHECKS, OpenedTokens
+from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import ReferenceEngine

@@ -10,7 +10,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
-from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_CHECKS, open_cohort
+from dataprep_assets.pipelines.notes.packed_cohorts_checks import COHORT_CHECKS, open_cohort
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile, PackedRowsWriter
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes

@@ -11,7 +11,7 @@ from dataprep_assets.formats.packed_sft import schema
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard
-from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_CHECKS
+from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS
 from dataprep_assets.pipelines.blend.sft.shard import PACKED
 from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, conversation
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle

@@ -1,4 +1,4 @@
-"""Proofs on one packed cohort: its JSON lines, its columnar rows, the digests of its patients, and the receipt.
+"""The checks of one packed cohort: its JSON lines, its columnar rows, the digests of its patients, and the receipt.
 
 Each proof recomputes from the bytes what the receipt claims, or from the source what the bytes should be. Messages
 name records, notes, rows and positions: no token, no text, no identifier, no name of a source file.
@@ -9,7 +9,7 @@ The proofs that compare with the present source read, render and encode it again
 notes in the present source, and searches the rows for the tokens of a sample of these. Downstream artifacts are proven
 to have exactly these rows: shards by `equals_packed_rows`, directories by `equals_cohort_shards`.
 
-Entry points: `COHORT_CHECKS`, `open_cohort`. The proofs on rows are in `packed_rows_proofs`.
+Entry points: `COHORT_CHECKS`, `open_cohort`. The proofs on rows are in `packed_rows_checks`.
 """
 
 from collections import Counter, defaultdict
@@ -38,7 +38,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
     read_patients,
 )
 from dataprep_assets.pipelines.notes.packed_rows import PackedRowBlock, PackedRowsFile
-from dataprep_assets.pipelines.notes.packed_rows_proofs import (
+from dataprep_assets.pipelines.notes.packed_rows_checks import (
     ids_in_vocabulary,
     jsonl_equals_rows,
     labels_within_notes,
@@ -50,9 +50,9 @@ from dataprep_assets.pipelines.notes.packed_rows_proofs import (
 from dataprep_assets.pipelines.notes.reading import DEFECTS
 from dataprep_assets.pipelines.notes.row_origins import Origins, read_origins
 from dataprep_assets.pipelines.notes.spool import split_of
-from dataprep_assets.stream import round_trip_proofs
-from dataprep_assets.stream.losses_proof import losses_check, losses_within_limit
-from dataprep_assets.stream.round_trip_proofs import encode_of
+from dataprep_assets.stream import reencoding
+from dataprep_assets.stream.losses_check import losses_check, losses_within_limit
+from dataprep_assets.stream.reencoding import encode_of
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
 SHORTEST = 8
@@ -374,7 +374,7 @@ def certificate_valid(packed: OpenedCohort) -> Finding:
         certificate=packed.facts.certificate,
     )
     receipt = replace(packed.receipt, ledger=replace(ledger, documents=encoded), facts=facts.to_json())
-    return round_trip_proofs.certificate_valid(receipt, packed.bundle, special_tokens)
+    return reencoding.certificate_valid(receipt, packed.bundle, special_tokens)
 
 
 def patients_in_their_split(packed: OpenedCohort) -> Finding:

@@ -1,4 +1,4 @@
-"""Proofs on the rows of one packed cohort: the columnar file, the JSON lines beside it, and the counts in the receipt.
+"""Checks of the rows of one packed cohort: the columnar file, the JSON lines beside it, and the counts in the receipt.
 
 Messages name files, rows, lines, columns and positions, never a token.
 
