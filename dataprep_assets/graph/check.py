@@ -4,21 +4,21 @@ A check is written once, next to its artifact. Its function takes a *subject*: w
 A subject is opened once and reads what is expensive when the first check needs it (cached properties), because several
 checks read the same files. `check_groups` runs them.
 
-Entry points: `Check`; `OpenedArtifact`, the base of most subjects.
+Entry points: `Check`; `OpenedArtifact` and `OpenedPartition`, the bases of most subjects, and `FILES_INTACT`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from dataprep_assets.graph.finding import Finding, judged, name_of
+from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
-S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
 
 
 def _not_converted(subject: Any) -> Finding:
@@ -26,7 +26,7 @@ def _not_converted(subject: Any) -> Finding:
 
 
 @dataclass(frozen=True)
-class Check(Generic[S]):
+class Check(Generic[S_contra]):
     """One check, an asset check in the UI.
 
     Attributes:
@@ -43,14 +43,14 @@ class Check(Generic[S]):
 
     name: str
     sentence: str
-    function: Callable[[S], Finding] = _not_converted
+    function: Callable[[S_contra], Finding] = _not_converted
     blocking: bool = True
     version: int = 1
     samples: bool = False
     every_document: bool = False
     limit: float | None = None
 
-    def find(self, subject: S) -> Finding:
+    def find(self, subject: S_contra) -> Finding:
         """Return the finding on a subject; raises only for bugs."""
         return judged(self.function)(subject)
 
@@ -60,6 +60,14 @@ class Checkable(Protocol):
 
     @property
     def artifact(self) -> Artifact: ...
+
+
+class _Stored(Checkable, Protocol):
+    @property
+    def store(self) -> ArtifactStore: ...
+
+
+T = TypeVar("T", bound=_Stored)
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,11 @@ class OpenedArtifact:
         """A local folder with all its files."""
         return self.store.local(self.artifact)
 
+    def opened(self) -> Self:
+        """It with its receipt read and its files here; raises what `receipt` raises."""
+        _ = self.receipt, self.directory
+        return self
+
     @property
     def name(self) -> str:
         """How messages name it."""
@@ -88,3 +101,32 @@ class OpenedArtifact:
     def seed(self) -> int:
         """The seed of random choices: the same for the same content, so that a failure repeats."""
         return int(self.receipt.key[:8], 16)
+
+
+@dataclass(frozen=True)
+class OpenedPartition(OpenedArtifact, Generic[T]):
+    """A subject: a finished partition, and how it was `planned`, which says what it should be."""
+
+    planned: T
+
+    @classmethod
+    def open(cls, planned: T) -> Self:
+        """Open it in a worker; raises what `receipt` raises."""
+        return cls(planned.artifact, planned.store, planned).opened()
+
+
+class _Files(Protocol):
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def receipt(self) -> Receipt: ...
+
+
+def _files_intact(opened: _Files) -> Finding:
+    return files_intact(opened.directory, opened.receipt)
+
+
+FILES_INTACT: Check[_Files] = Check(
+    "files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.", _files_intact
+)
+"""The check that most artifacts have."""

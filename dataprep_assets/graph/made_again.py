@@ -4,12 +4,14 @@ What is packed is in another order than its source, so nothing less than packing
 The scratch folder takes as much room as the artifact, and is gone when the comparison is done.
 """
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import NAME, Receipt, versions
 from dataprep_assets.integrity.scratch import scratch
 
@@ -24,6 +26,41 @@ def made_again(artifact: Artifact, store: ArtifactStore, build: Callable[[Artifa
         made = LocalArtifacts(folder)
         build(made)
         yield made.directory(artifact)
+
+
+@dataclass(frozen=True)
+class _Rebuilding(OverlayArtifacts):
+    """A scratch folder over a store in which one artifact is hidden, so that it is built again."""
+
+    hidden: Artifact = field(kw_only=True)
+
+    def receipt(self, artifact: Artifact) -> Receipt | None:
+        return self._scratch.receipt(artifact) if artifact == self.hidden else super().receipt(artifact)
+
+    def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
+        return [self.receipt(artifact) for artifact in artifacts]
+
+
+def rebuilt_otherwise(
+    artifact: Artifact, store: ArtifactStore, build: Callable[[ArtifactStore], tuple[Receipt, bool]]
+) -> Iterator[str]:
+    """A sentence for each claim of an artifact's receipt that is not made when it is built again of its inputs.
+
+    For artifacts that are cheap to build, because they link what they are made of. What `build` raises is raised here.
+    """
+    held = store.require(artifact)
+    with scratch(store.root / artifact.dataset) as folder:
+        made, _ = build(_Rebuilding(folder, store, hidden=artifact))
+    digests = [{record.path: record.sha256 for record in receipt.files} for receipt in (held, made)]
+    for name in sorted(digests[0].keys() | digests[1].keys()):
+        one, other = (of.get(name) for of in digests)
+        if one is None or other is None:
+            yield f"{name} is {'not there' if one is None else 'there'}, and not when it is made again"
+        elif one != other:
+            yield f"{name} has other bytes when it is made again"
+    for what in ("inputs", "facts", "ledger"):
+        if getattr(held, what) != getattr(made, what):
+            yield f"its receipt has other {what} when it is made again"
 
 
 def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> Iterator[str]:

@@ -8,17 +8,16 @@ Entry points: `drawn`, `samples_of`, `at_level`; `Again`, `counted_again` for wh
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.graph.check import Check
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 
-if TYPE_CHECKING:
-    from dataprep_assets.graph.spec import Proof
-
+S = TypeVar("S")
 Level = Literal["sample", "every_document"]
 EVERY_DOCUMENT: Level = "every_document"
 SAMPLE: Level = "sample"
@@ -68,10 +67,10 @@ def samples_of(level: Level) -> int | None:
     return None if level == EVERY_DOCUMENT else SAMPLED
 
 
-def at_level(proofs: Iterable["Proof"], level: Level) -> tuple["Proof", ...]:
-    """The proofs as a dataset of this level asks for them."""
+def at_level(checks: Iterable[Check[S]], level: Level) -> tuple[Check[S], ...]:
+    """The checks as a dataset of this level asks for them."""
     every = level == EVERY_DOCUMENT
-    return tuple(replace(proof, every_document=every) if proof.samples else proof for proof in proofs)
+    return tuple(replace(check, every_document=every) if check.samples else check for check in checks)
 
 
 def documents_in(receipt: Receipt) -> int:

@@ -19,12 +19,14 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, TokenizerError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, versions
@@ -200,7 +202,7 @@ def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSp
         engine: The engine to certify, and its documents.
         inputs: The artifacts that determine the documents.
     """
-    proofs = _PROOFS if engine.separator is not None else _PROOFS[:2]
+    checks = _CHECKS if engine.separator is None else (*_CHECKS, _SEPARATOR_CHECK)
     return ArtifactSpec(
         declaration=engine.dataset,
         name=ENGINE_CERTIFICATE,
@@ -213,7 +215,7 @@ def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSp
         build=partial(_build, engine),
         foresee=partial(_foresee, engine),
         metadata=partial(_metadata, engine),
-        proofs=Proofs(proofs=proofs, examine=partial(_examine, engine)),
+        check_groups=(WholeChecks(checks=checks, open=partial(_opened, engine)),),
     )
 
 
@@ -367,28 +369,55 @@ def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapp
     return shown
 
 
-_PROOFS = (
-    Proof("certificate_holds", "Tokenizer, mode and library versions are the certified ones."),
-    Proof(
+@dataclass(frozen=True)
+class _OpenedCertificate:
+    """A certificate to check, as it was read, and the tokenizer now."""
+
+    engine: CertifiedEngine
+    store: ArtifactStore
+    certificate: Certificate
+    bundle: TokenizerBundle
+
+    def other_changes(self) -> list[str]:
+        """What the receipt or the file's bytes claim beyond the certificate."""
+        artifact = self.engine.dataset.artifact(ENGINE_CERTIFICATE)
+        facts = CertificateFacts.of(self.store.require(artifact))
+        expected = CertificateFacts.told_by(self.certificate, facts.months or None)
+        others = [] if facts == expected else ["what its receipt says"]
+        # beside a receipt that was written anew to fit, other bytes of the same meaning would pass
+        if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _written(self.certificate):
+            others.append(f"the bytes of {CERTIFICATE}")
+        return others
+
+
+def _opened(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) -> _OpenedCertificate:
+    return _OpenedCertificate(engine, store, load_certificate(engine.dataset, store), load_bundle(engine.tokenizer))
+
+
+def _separator_ends_documents(opened: _OpenedCertificate) -> Finding:
+    assert opened.engine.separator is not None
+    separator = opened.bundle.separator(opened.engine.separator, opened.engine.special_tokens)
+    return separator_ends_documents(separator, opened.bundle)
+
+
+_CHECKS: tuple[Check[_OpenedCertificate], ...] = (
+    Check(
+        "certificate_holds",
+        "Tokenizer, mode and library versions are the certified ones.",
+        lambda opened: certificate_holds(
+            opened.certificate, opened.bundle, opened.engine.special_tokens, opened.other_changes()
+        ),
+    ),
+    Check(
         "fast_engine_accepted",
         "No class of documents has to go to the slow reference engine.",
+        lambda opened: fast_engine_accepted(opened.certificate),
         blocking=False,
     ),
-    Proof("separator_ends_documents", "The separator is not a token that ends a chat turn.", blocking=False),
 )
-
-
-def _examine(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    bundle, certificate = load_bundle(engine.tokenizer), load_certificate(engine.dataset, store)
-    artifact = engine.dataset.artifact(ENGINE_CERTIFICATE)
-    facts = CertificateFacts.of(store.require(artifact))
-    expected = CertificateFacts.told_by(certificate, facts.months or None)
-    others = [] if facts == expected else ["what its receipt says"]
-    # beside a receipt that was written anew to fit, other bytes of the same meaning would pass
-    if (store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _written(certificate):
-        others.append(f"the bytes of {CERTIFICATE}")
-    yield "certificate_holds", certificate_holds(certificate, bundle, engine.special_tokens, others)
-    yield "fast_engine_accepted", fast_engine_accepted(certificate)
-    if engine.separator is not None:
-        separator = bundle.separator(engine.separator, engine.special_tokens)
-        yield "separator_ends_documents", separator_ends_documents(separator, bundle)
+_SEPARATOR_CHECK = Check(
+    "separator_ends_documents",
+    "The separator is not a token that ends a chat turn.",
+    _separator_ends_documents,
+    blocking=False,
+)

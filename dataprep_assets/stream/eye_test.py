@@ -1,7 +1,6 @@
 """The eye test: decoded windows of a token stream look like text.
 
-Statistics of windows near the start and deep in: entropy, printable share, runs of one id. For a sensitive dataset no
-decoded text is shown.
+Statistics of windows near the start and deep in: entropy, printable share, runs of one id.
 """
 
 import unicodedata
@@ -34,14 +33,13 @@ def eye_test(
     *,
     seed: int,
     windows: int = 6,
-    sensitive: bool = False,
 ) -> Finding:
     """Windows of the stream, at its start and deep in, decode to text with the statistics of text.
 
     A wrong dtype or shifted bytes show as ids outside the vocabulary, one id at every other place, or the entropy of
     noise; a hole shows as a run of id 0, for which the whole file is searched. Real documents can be unprintable,
     monotonous or repetitive too (hex dumps, tables, indented code), so everything except an id outside the vocabulary
-    is only a warning: digests and the round trip prove the bytes. With `sensitive` no text is returned.
+    is only a warning: digests and the round trip prove the bytes.
     """
     tokens, ends = flat_bins.open_tokens(tokens_path, dtype), document_ends.open_ends(ends_path)
     rng = np.random.default_rng(seed)
@@ -53,8 +51,7 @@ def eye_test(
         window = tokens[offset : offset + WINDOW]
         row = _statistics(window, bundle, rng)
         document = int(np.searchsorted(ends, np.uint64(offset), side="right"))
-        shown = {k: v for k, v in row.items() if k != "text" or not sensitive}
-        rows.append({"offset": offset, "document": document, **shown})
+        rows.append({"offset": offset, "document": document, **row})
         place = f"{tokens_path.name}: window at token offset {offset} (document {document})"
         foreign += [f"{place}: {why}" for why in _foreign(window, bundle.vocab_size)]
         unlikely = list(_unlikely(window, row))

@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK
 from dataprep_assets.pipelines.corpus.duplicates_proofs import DUPLICATES_PROOFS
 from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_PROOFS
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
-from dataprep_assets.pipelines.notes.replay_proofs import VIRTUAL_PROOFS
+from dataprep_assets.pipelines.notes.replay import VIRTUAL_CHECKS
 from dataprep_assets.project import at
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,11 +43,11 @@ _AGAIN = "`dataprep run NAME` rebuilds what is damaged or stale, and that alone.
 REMEDIES = (
     (
         "files_intact run_intact records_intact size_matches index_matches_stream layout_valid same_stream "
-        "equals_shards totals_match meta_matches source_boundaries alignment sampler_dry_run ids_in_vocabulary "
-        "equals_packed_rows equals_cohort_shards equals_stream lengths_counted shard_lengths_counted num_bytes_counted "
-        "names_complete only_the_last_is_shorter rows_valid jsonl_equals_rows features_match counts_match format_valid "
-        "sample_ids_recompute lines_are_records card_matches_receipts provenance_complete "
-        "entry_lists_every_shard names_the_latest_run virtual_files",
+        "equals_shards totals_match meta_matches alignment sampler_dry_run ids_in_vocabulary "
+        "equals_packed_rows equals_cohort_shards equals_stream "
+        "rows_valid jsonl_equals_rows counts_match format_valid "
+        "card_matches_receipts provenance_complete "
+        "names_the_latest_run",
         "The files are not what their receipt, or what they were made of, says. "
         + _AGAIN
         + "Red again at once: look at the disk and the memory, then report a bug.",
@@ -65,7 +65,7 @@ REMEDIES = (
         "it. Not meant: restore the files that are named.",
     ),
     (
-        "plan_covers_manifest plan_covers_sources sources_complete shards_complete months_complete",
+        "plan_covers_manifest plan_covers_sources sources_complete shards_complete",
         "Files, shards or months are missing, or there twice. Correct the globs or the source, then "
         "`dataprep run NAME`.",
     ),
@@ -108,10 +108,9 @@ REMEDIES = (
         "nothing_rounds_to_zero realised_as_requested shares_achieved",
         "The shares cannot be had from the data. Change the weights, add data, or raise the tolerance.",
     ),
-    ("sources_equal", "The sources differ in a setting. Build all of them with the same."),
     ("disk_headroom", "Free the bytes that are named, or choose a larger disk."),
     (
-        "eye_test shuffle_quality sample_ids_repeat order_shuffled rows_filled",
+        "eye_test sample_ids_repeat rows_filled",
         "A guess: look at what is shown. It is right as it is: [accept it](operations.md#checks-that-only-warn).",
     ),
     (
@@ -221,7 +220,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
         for spec in component.specs:
             if spec.checks and spec.checks:
                 found[component.component].setdefault(f"`{spec.name}`", spec.checks)
-    found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_PROOFS
+    found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_CHECKS
     found["TokenizedCorpus"]["`token_bins` where `document.id_field` is declared"] = (DOCUMENT_IDS_UNIQUE,)
     alike: dict[str, _Rows] = {
         "signatures": SIGNATURES_PROOFS,

@@ -7,7 +7,7 @@ import numpy as np
 import zstandard
 
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.stream.round_trip_proofs import certificate_valid, round_trip
+from dataprep_assets.stream.reencoding import certificate_valid, round_trip
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.stream import separator_proofs
+from dataprep_assets.stream import separators
 from dataprep_assets.stream.rendered_text import literal_lines, rendered_remarks
-from dataprep_assets.stream.separator_proofs import separators_match_documents
+from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special, make_plan
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
@@ -52,7 +52,7 @@ def test_a_stray_separator_fails_the_count(shard: Shard) -> None:
 def test_a_doubled_separator_names_both_offsets(
     shard: Shard, special: Special, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(separator_proofs, "BLOCK", block)
+    monkeypatch.setattr(separators, "BLOCK", block)
     shard = special(["", "", "some words of one document", ""], special_tokens="match")
     assert separators_match_documents(shard.directory, shard.receipt).passed
     end = int(np.fromfile(shard.directory / ENDS, "<u8")[2])

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dataprep_assets.graph.finding import files_intact
-from dataprep_assets.stream import token_bins_proofs as proofs
-from dataprep_assets.stream.separator_proofs import separators_match_documents
+from dataprep_assets.stream import token_bins_checks as proofs
+from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import (

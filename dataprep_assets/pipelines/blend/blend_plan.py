@@ -12,11 +12,13 @@ from typing import Any
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.graph.finding import Finding, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset, noted
@@ -38,7 +40,6 @@ from dataprep_assets.pipelines.blend.source_watch import blend_watch
 _REPLAN = "Materialize `blend_plan` again"
 
 
-@judged
 def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding:
     """Each file of each dataset is in one shard, whole, or in consecutive rows that begin at 1 and have no end.
 
@@ -83,7 +84,6 @@ def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
         yield f"{unit.name}: {path} is in a shard and not in the dataset"
 
 
-@judged
 def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Iterable[str] = ()) -> Finding:
     """A plan made now, from the present sources, tokenizer bytes, template text and options, equals the frozen one.
 
@@ -153,7 +153,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSp
         recipes=partial(_recipes, blend),
         build=lambda request: [Outcome.of(*build_blend_plan(blend, request.store))],
         metadata=partial(_metadata, blend),
-        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
+        check_groups=(WholeChecks(checks=_CHECKS, open=lambda store, _: (blend, store)),),
     )
 
 
@@ -300,15 +300,15 @@ def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int
     return {name: "" if value is None else value for name, value in row.items()}
 
 
-_PROOFS = (
-    Proof("plan_covers_sources", "Every file is in one shard, or in consecutive rows from the first to the last."),
-    Proof(
+_CHECKS: tuple[Check[tuple[BlendDeclaration, ArtifactStore]], ...] = (
+    Check(
+        "plan_covers_sources",
+        "Every file is in one shard, or in consecutive rows from the first to the last.",
+        lambda opened: plan_covers_sources(load_blend_plan(*opened), opened[0].max_rows),
+    ),
+    Check(
         "plan_is_current",
         "Sources, tokenizer bytes, template text and options are those that the plan froze, and its receipt says so.",
+        lambda opened: plan_is_current(*opened, _other_claims(*opened)),
     ),
 )
-
-
-def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    yield "plan_covers_sources", plan_covers_sources(load_blend_plan(blend, store), blend.max_rows)
-    yield "plan_is_current", plan_is_current(blend, store, _other_claims(blend, store))

@@ -5,8 +5,8 @@ Its proof stops the run if a dataset would round to zero. `preview.py` makes the
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from pydantic import Field
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import Check, OpenedArtifact
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, Row, judged, verdict
+from dataprep_assets.graph.finding import Finding, Row, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -74,7 +76,7 @@ def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> Artifa
         recipes=lambda store, _: [_recipe(blend, store, load_blend_plan(blend, store))],
         build=partial(_build, blend),
         metadata=_metadata,
-        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
+        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_opened, blend)),),
     )
 
 
@@ -202,31 +204,33 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     }
 
 
-_PROOFS = (
-    Proof(
-        "nothing_rounds_to_zero",
-        "Every dataset with a weight has data, and its share is at least one training sample.",
-    ),
-    Proof("disk_headroom", "What is to be fetched and made will fit, with 20 % to spare.", blocking=False),
-)
+@dataclass(frozen=True)
+class _OpenedPreview(OpenedArtifact):
+    """A preview to check."""
+
+    blend: BlendDeclaration
+
+    @cached_property
+    def facts(self) -> BlendPreviewFacts:
+        """The receipt's facts; raises IntegrityError when one is missing."""
+        return BlendPreviewFacts.of(self.receipt)
+
+    def other_claims(self) -> Iterator[str]:
+        """Claims of the receipt or the file that contradict each other or the plan."""
+        facts, file = self.facts, self.directory / PREVIEW
+        if facts != _facts(load_blend_plan(self.blend, self.store), facts.sources, facts.faults):
+            yield f"{self.blend.dataset}: the receipt of its preview contradicts itself, or is of another plan"
+        if not file.is_file() or file.read_bytes() != _text(facts.sources).encode():
+            yield f"{file}: is not what the receipt of the preview says"
 
 
-def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    receipt = store.require(blend.artifact(BLEND_PREVIEW))
-    facts, file = BlendPreviewFacts.of(receipt), store.local(blend.artifact(BLEND_PREVIEW)) / PREVIEW
-    others = []
-    if facts != _facts(load_blend_plan(blend, store), facts.sources, facts.faults):
-        others.append(f"{blend.dataset}: the receipt of its preview contradicts itself, or is of another plan")
-    if not file.is_file() or file.read_bytes() != _text(facts.sources).encode():
-        others.append(f"{file}: is not what the receipt of the preview says")
-    yield "nothing_rounds_to_zero", nothing_rounds_to_zero(receipt, others)
-    yield "disk_headroom", disk_headroom(store.root, facts.bytes_to_fetch + facts.disk_bytes)
+def _opened(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedPreview:
+    return _OpenedPreview(blend.artifact(BLEND_PREVIEW), store, blend).opened()
 
 
 _FAULT_ADVICE = "Name the field that its rows have, correct its rows or its path, give it more, or set its weight to 0"
 
 
-@judged
 def nothing_rounds_to_zero(preview: Receipt, others: Iterable[str] = ()) -> Finding:
     """Every dataset with a weight has data, and its share of the training is at least one sample.
 
@@ -255,3 +259,18 @@ def _shown(source: SourcePreview) -> Row:
     names = ("split", "name", "rows", "tokens", "requested", "realisable", "epochs", "samples", "shards")
     row = asdict(source)
     return {name: row[name] for name in names}
+
+
+_CHECKS: tuple[Check[_OpenedPreview], ...] = (
+    Check(
+        "nothing_rounds_to_zero",
+        "Every dataset with a weight has data, and its share is at least one training sample.",
+        lambda preview: nothing_rounds_to_zero(preview.receipt, preview.other_claims()),
+    ),
+    Check(
+        "disk_headroom",
+        "What is to be fetched and made will fit, with 20 % to spare.",
+        lambda preview: disk_headroom(preview.store.root, preview.facts.bytes_to_fetch + preview.facts.disk_bytes),
+        blocking=False,
+    ),
+)

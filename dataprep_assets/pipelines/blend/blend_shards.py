@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import Proof, documents_of, no_metadata
+from dataprep_assets.graph.spec import documents_of, no_metadata
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -47,8 +47,8 @@ class BlendShards(Generic[S]):
         shards: Returns the shards of a plan with the given partition keys; raises MissingArtifactError if an input is
             missing.
         build: Builds the shards.
-        proofs: The proofs that `prove` carries out.
-        prove: Returns, from the declaration, the picklable function that carries out all proofs of one shard.
+        checks: The checks of one shard.
+        open: Opens a shard for its checks; a function of a module.
         metadata: Metadata of a finished shard for the UI, in addition to counts and location.
         version, rows: As in `ArtifactSpec`.
         columns: As in `ArtifactSpec`, from the declaration.
@@ -59,8 +59,8 @@ class BlendShards(Generic[S]):
     kinds: frozenset[str] | set[str]
     shards: Callable[[BlendDeclaration, ArtifactStore, BlendPlan, Iterable[str]], Sequence[S]]
     build: Build[S]
-    proofs: tuple[Proof, ...]
-    prove: Callable[[BlendDeclaration], Callable[[S], dict[str, Finding]]]
+    checks: tuple[Check[Any], ...]
+    open: Callable[[S], Any]
     version: int
     metadata: Callable[[ArtifactStore, Receipt], Mapping[str, Shown]] = no_metadata
     rows: Callable[[Receipt], int | None] = documents_of

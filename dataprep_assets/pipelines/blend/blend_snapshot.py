@@ -6,18 +6,20 @@ the code that encodes them compares the digest.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import CorruptSourceError, DataprepError
+from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import Check, OpenedArtifact
+from dataprep_assets.graph.check_groups import PartitionChecks
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, ReadCost
-from dataprep_assets.graph.verdicts import of_all_partitions
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -66,7 +68,7 @@ def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, prev
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),
         reads=partial(readings, blend),
-        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
+        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_planned, blend)),),
     )
 
 
@@ -210,36 +212,34 @@ def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence
     return found
 
 
-_PROOFS = (
-    Proof(
-        "digests_match",
-        "Files on disk have the snapshot's SHA-256; it lists each file of the plan once, as its receipt says.",
-    ),
-)
+@dataclass(frozen=True)
+class _OpenedSnapshot(OpenedArtifact):
+    """The snapshot of a shard to check."""
+
+    blend: BlendDeclaration
+    plan: BlendPlan
 
 
-def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    """Examine the snapshots of the run; for the others the remembered verdicts count."""
+def _planned(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedSnapshot]:
     plan = load_blend_plan(blend, store)
-    return of_all_partitions(
-        store,
-        _PROOFS,
-        plan.partitions,
-        examined,
-        artifact=partial(blend.artifact, BLEND_SNAPSHOT),
-        prove=lambda partitions: ((p, {"digests_match": _digests(blend, store, plan, p)}) for p in partitions),
-    )
+    return [_OpenedSnapshot(blend.artifact(BLEND_SNAPSHOT, one), store, blend, plan) for one in partitions]
 
 
-def _digests(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Finding:
-    try:
-        parts = shard_parts(blend, store, plan, partition)
-        others = list(_other_claims(blend, store, plan, partition))
-    except DataprepError as error:  # a missing or damaged snapshot is the finding
-        return Finding(passed=False, summary=str(error))
+def _digests_match(snapshot: _OpenedSnapshot) -> Finding:
+    place = snapshot.blend, snapshot.store, snapshot.plan, snapshot.artifact.partition or ""
+    parts, others = shard_parts(*place), list(_other_claims(*place))
     # a shard may have no file: they are dealt out by size, and empty ones all go to one shard
     digests = parts[0].digests if parts else PLAIN
     return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, others, digests)
+
+
+_CHECKS = (
+    Check(
+        "digests_match",
+        "Files on disk have the snapshot's SHA-256; it lists each file of the plan once, as its receipt says.",
+        _digests_match,
+    ),
+)
 
 
 def _other_claims(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Iterator[str]:

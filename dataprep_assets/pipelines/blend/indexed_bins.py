@@ -11,10 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.formats import document_ends, megatron
-from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.proof_level import samples_of
-from dataprep_assets.graph.spec import Proof
-from dataprep_assets.graph.verdicts import proven
+from dataprep_assets.graph.check import FILES_INTACT, Check
+from dataprep_assets.graph.finding import Finding, ledger_of, name_of, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
@@ -23,19 +21,16 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.stream import blend_stream
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
-from dataprep_assets.stream.round_trip_proofs import certificate_valid, encode_of, round_trip
-from dataprep_assets.stream.separator_proofs import boundaries_match
+from dataprep_assets.stream.separators import boundaries_match
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.stream_index import index_metadata
-from dataprep_assets.stream.token_bins_proofs import (
+from dataprep_assets.stream.token_bins_checks import (
     CERTIFICATE_VALID,
-    FILES_INTACT,
     IDS_IN_VOCABULARY,
     LEDGER_BALANCES,
+    LOSSES,
     ROUND_TRIP,
-    ids_in_vocabulary,
-    ledger_balances,
+    OpenedTokens,
 )
 from dataprep_assets.stream.token_shard import (
     ENDS,
@@ -45,60 +40,13 @@ from dataprep_assets.stream.token_shard import (
     TokenBinsFacts,
     TokenShard,
 )
-from dataprep_assets.tokenization.bundle import loaded_once
-
-INDEXED_BINS_PROOFS = (
-    FILES_INTACT,
-    LEDGER_BALANCES,
-    Proof("index_matches_stream", "The idx describes the bin: sizes, pointers, lengths of 1 and more, indices 0 to S."),
-    IDS_IN_VOCABULARY,
-    Proof(
-        "documents_end_right",
-        "Every document begins and ends with the configured tokens, none of them doubled.",
-    ),
-    CERTIFICATE_VALID,
-    ROUND_TRIP,
-    LOSSES_PROOF,
-)
 
 _REBUILD = "Materialize this partition of indexed_bins again"
 
 
-def prove_indexed_bins(shard: TokenShard) -> dict[str, Finding]:
-    """Every proof of one shard; a missing shard fails them all."""
-
-    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        bundle = loaded_once(shard.plan.tokenizer)
-        return {
-            "files_intact": files_intact(directory, receipt),
-            "ledger_balances": ledger_balances(directory, receipt),
-            "index_matches_stream": index_matches_stream(directory, receipt),
-            "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
-            # a shard of another key was made with other settings: these say nothing of its tokens
-            "documents_end_right": judged(boundaries_match)(
-                directory, receipt, shard.plan if receipt.key == shard.key else None, _REBUILD
-            ),
-            "certificate_valid": certificate_valid(receipt, bundle, shard.plan.special_tokens),
-            "round_trip": round_trip(
-                directory,
-                receipt,
-                {file.label: file for file in shard.files},
-                bundle,
-                text_field=shard.plan.text_field,
-                selection=shard.plan.selection,
-                max_tokens=shard.plan.max_tokens,
-                samples=samples_of(shard.plan.level),
-                encode=encode_of(shard.plan),
-            ),
-            LOSSES_PROOF.name: losses_within_limit(receipt, shard.plan.max_loss),
-        }
-
-    return proven(shard.artifact, shard.store, INDEXED_BINS_PROOFS, prove)
-
-
-@judged
-def index_matches_stream(directory: Path, receipt: Receipt) -> Finding:
+def index_matches_stream(shard: OpenedTokens) -> Finding:
     """`tokens.idx` is that of `tokens.bin`, one sequence per document, and of the counts and dtype of the receipt."""
+    directory, receipt = shard.directory, shard.receipt
     megatron.validate(directory / TOKENS, directory / MEGATRON_INDEX)
     index, ledger = megatron.read_idx(directory / MEGATRON_INDEX), ledger_of(receipt)
     return verdict(
@@ -126,6 +74,29 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
         yield f"{name}: the lengths of the idx are not those of {ENDS}"
 
 
+def documents_end_right(shard: OpenedTokens) -> Finding:
+    """Every document begins and ends with the configured tokens, none of them doubled."""
+    return boundaries_match(shard.directory, shard.receipt, shard.recipe, _REBUILD)
+
+
+INDEXED_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
+    FILES_INTACT,
+    LEDGER_BALANCES,
+    Check(
+        "index_matches_stream",
+        "The idx describes the bin: sizes, pointers, lengths of 1 and more, indices 0 to S.",
+        index_matches_stream,
+    ),
+    IDS_IN_VOCABULARY,
+    Check(
+        "documents_end_right",
+        "Every document begins and ends with the configured tokens, none of them doubled.",
+        documents_end_right,
+    ),
+    CERTIFICATE_VALID,
+    ROUND_TRIP,
+    LOSSES,
+)
 INDEXED_BINS = "indexed_bins"
 
 
@@ -163,8 +134,8 @@ INDEXED_BINS_SHARDS = BlendShards(
     kinds={"numpy", "huggingface"},
     shards=indexed_bins_shards,
     build=build_token_bins,
-    proofs=INDEXED_BINS_PROOFS,
-    prove=lambda _: prove_indexed_bins,
+    checks=INDEXED_BINS_CHECKS,
+    open=OpenedTokens.open,
     version=VERSION,
     metadata=index_metadata,
 )

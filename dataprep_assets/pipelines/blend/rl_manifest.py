@@ -5,17 +5,20 @@ and read `manifest.json` in it (`${manifest:<folder>,train}`); that folder is th
 the run (`trainer_entry.py`): `manifest.json`, and `shards.json` with the shards of each split.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedArtifact
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.finding import Finding, name_of, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -47,7 +50,12 @@ def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactS
         recipes=lambda store, _: [_recipe(blend, store)],
         build=partial(_build, blend),
         metadata=_metadata,
-        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, blend)),
+        check_groups=(
+            WholeChecks(
+                checks=_CHECKS,
+                open=lambda store, _: OpenedRlManifest(blend.artifact(RL_MANIFEST), store, blend).opened(),
+            ),
+        ),
     )
 
 
@@ -88,30 +96,18 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     return {"run_hash": RlManifestFacts.of(receipt).run_hash}
 
 
-_PROOFS = (
-    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof(
-        "names_the_latest_run",
-        "The manifest is that of the plan's run, and every file that it names is there.",
-    ),
-)
+@dataclass(frozen=True)
+class OpenedRlManifest(OpenedArtifact):
+    """A manifest to check."""
+
+    blend: BlendDeclaration
 
 
-def _examine(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    artifact = blend.artifact(RL_MANIFEST)
-    receipt, directory = store.require(artifact), store.local(artifact)
-    yield "files_intact", files_intact(directory, receipt)
-    yield "names_the_latest_run", names_the_latest_run(blend, store, directory, receipt)
-
-
-@judged
-def names_the_latest_run(blend: BlendDeclaration, store: ArtifactStore, directory: Path, receipt: Receipt) -> Finding:
-    """The manifest is of the run of the committed plan, and names a file of that run for each split, or none.
-
-    `blend` is the declaration, `store` holds its run; `directory` and `receipt` are the manifest's.
-    """
-    run = blend_run(blend, store)
-    made = store.require(run)
+def names_the_latest_run(manifest: OpenedRlManifest) -> Finding:
+    """The manifest is of the run of the committed plan, and names a file of that run for each split, or none."""
+    directory, receipt = manifest.directory, manifest.receipt
+    run = blend_run(manifest.blend, manifest.store)
+    made = manifest.store.require(run)
     files = {record.path for record in made.files}
     value = json_object(directory / MANIFEST)
     defects = [
@@ -136,3 +132,13 @@ def names_the_latest_run(blend: BlendDeclaration, store: ArtifactStore, director
         "Materialize rl_manifest again",
         facts={"files": len(files)},
     )
+
+
+_CHECKS: tuple[Check[OpenedRlManifest], ...] = (
+    FILES_INTACT,
+    Check(
+        "names_the_latest_run",
+        "The manifest is that of the plan's run, and every file that it names is there.",
+        names_the_latest_run,
+    ),
+)

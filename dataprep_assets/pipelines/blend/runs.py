@@ -199,7 +199,7 @@ def other_claims(
     blend: BlendDeclaration,
     store: ArtifactStore,
     plan: BlendPlan,
-    shards: Sequence[ShardToBuild],
+    finished: Sequence[FinishedShard],
     directory: Path,
     receipt: Receipt,
 ) -> Iterator[str]:
@@ -209,11 +209,10 @@ def other_claims(
         blend: The declaration.
         store: Where the shards are.
         plan: The committed plan.
-        shards: All its chosen shards.
+        finished: All its chosen shards.
         directory: The run's.
         receipt: The run's.
     """
-    finished = finished_shards(blend, store, plan, shards)
     facts, wanted = RunFacts.of(receipt), _facts(blend, plan, finished, run_root(blend, store, plan))
     for name in RunFacts.model_fields:
         if getattr(facts, name) != getattr(wanted, name):

@@ -5,12 +5,10 @@ from functools import partial
 from typing import Any
 
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.execution.pool import worker_count
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.check_groups import CheckWorkers, PartitionChecks
 from dataprep_assets.graph.proof_level import documents_in
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
-from dataprep_assets.graph.verdicts import find_in_workers, of_all_partitions
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.blend_snapshot import readings, shard_fetches
@@ -21,7 +19,7 @@ from dataprep_assets.pipelines.blend.losses import shard_losses
 from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
-from dataprep_assets.stream.losses_proof import as_declared
+from dataprep_assets.stream.losses_check import as_declared
 
 SHARDS: Mapping[Stage, BlendShards[Any]] = {
     "pretrain": INDEXED_BINS_SHARDS,
@@ -67,10 +65,14 @@ def blend_shards_spec(
         losses=lambda _, receipts: shard_losses(blend, receipts),
         rows=made.rows,
         columns=made.columns(blend),
-        proofs=Proofs(
-            proofs=as_declared(made.proofs, blend.prove.level, blend.tokenizer),
-            examine=partial(_examine, blend),
-            documents=documents_in if blend.stage != "rl" else None,
+        check_groups=(
+            PartitionChecks(
+                checks=as_declared(made.checks, blend.prove.level, blend.tokenizer),
+                planned=lambda store, names: made.shards(blend, store, load_blend_plan(blend, store), names),
+                open=made.open,
+                workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
+                documents=documents_in if blend.stage != "rl" else None,
+            ),
         ),
     )
 
@@ -95,22 +97,4 @@ def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
         # the snapshot has fetched the sources to this machine; others may not see its mirror
         fetches=None if blend.engine.is_this_machine else shard_fetches(blend, plan, request.partitions),
         progress=request.progress,
-    )
-
-
-def _examine(blend: BlendDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    """Prove the shards of a run; for the others the remembered verdicts count."""
-    made, plan = SHARDS[blend.stage], load_blend_plan(blend, store)
-    return of_all_partitions(
-        store,
-        as_declared(made.proofs, blend.prove.level, blend.tokenizer),
-        plan.partitions,
-        examined,
-        artifact=partial(blend.artifact, made.name),
-        prove=lambda partitions: find_in_workers(
-            made.shards(blend, store, plan, partitions),
-            made.prove(blend),
-            worker_count(blend.workers),
-            engine=blend.engine,
-        ),
     )

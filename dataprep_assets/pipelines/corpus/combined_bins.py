@@ -5,10 +5,11 @@ bucket); the digest of every shard's range is compared with the shard's receipt,
 whole.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
-from itertools import groupby
-from pathlib import Path, PurePosixPath
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,114 +22,38 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import document_ends, flat_bins, meta
 from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import Check, OpenedArtifact
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import SHOWN, Finding, Row, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.finding import Finding, first_of, ledger_of, name_of, verdict
 from dataprep_assets.graph.place import Locate, Span, TokenRange
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.combined_bins_proofs import (
-    equals_shards,
-    meta_matches,
-    sources_complete,
-    wrong_totals,
-)
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
-from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
+from dataprep_assets.pipelines.corpus.training_checks import alignment, sampler_dry_run
+from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.plural import count_of
 from dataprep_assets.stream.eye_test import eye_test
-from dataprep_assets.stream.retraction_proofs import made_without
+from dataprep_assets.stream.retracted_documents import made_without
 from dataprep_assets.stream.snapshot_files import disk_headroom
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts
 from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+_BLOCK = 4 << 20
 
 _REBUILD = "Materialize `combined_bins` of this split again"
-
-
-@judged
-def shuffle_quality(receipts: Sequence[Receipt]) -> Finding:
-    """How mixed the order is, from the receipts of the shards: runs of documents of one file, and of one chunk.
-
-    A report: any order passes. It fails if the files' documents or tokens do not sum to the shard's.
-    """
-    defects = []
-    for receipt in receipts:
-        ledger = ledger_of(receipt)
-        for field in ("documents", "tokens"):
-            if (total := sum(line[field] for line in receipt.sources)) != getattr(ledger, field):
-                defects.append(
-                    f"{name_of(receipt)}: {field} of its {len(receipt.sources)} files sum to {total}, the "
-                    f"ledger has {getattr(ledger, field)}"
-                )
-    return _order_report(defects, [line for receipt in receipts for line in receipt.sources])
-
-
-@judged
-def source_run_length(ends: NDArray[np.uint64], sources: Sequence[Mapping[str, Any]]) -> Finding:
-    """How long runs of one source are in the combined stream: `sources` lines in order against the document ends.
-
-    A report, as `shuffle_quality`. It fails, naming the file, when a file's last document does not end where the sums
-    of tokens say.
-    """
-    defects = []
-    document = tokens = 0
-    for line in sources:
-        document, tokens = document + line["documents"], tokens + line["tokens"]
-        held = int(ends[document - 1]) if 0 < document <= len(ends) else 0 if document == 0 else None
-        if held != tokens:
-            where = "is beyond the last" if held is None else f"ends at token {held}"
-            place = f"{line['file']}: its last document, {document - 1}"
-            defects.append(f"{place}, {where}; the sources sum to {tokens} tokens")
-            # the first is told: those after it are shifted, too
-            break
-    if document != len(ends) and not defects:
-        defects.append(f"the sources sum to {document} documents, there are {len(ends)} document ends")
-    return _order_report(defects, sources)
-
-
-def _order_report(defects: Sequence[str], sources: Sequence[Mapping[str, Any]]) -> Finding:
-    # a file without documents ends no run
-    lines = [line for line in sources if line["documents"]]
-    files = _runs(lines, lambda line: str(line["file"]))
-    chunks = _runs(lines, lambda line: str(PurePosixPath(line["file"]).parent))
-    facts: dict[str, int | float | str] = {
-        "documents": sum(line["documents"] for line in lines),
-        "tokens": sum(line["tokens"] for line in lines),
-    }
-    for kind, runs in (("file", files), ("chunk", chunks)):
-        facts |= {
-            f"{kind}_runs": len(runs),
-            f"mean_documents_per_{kind}_run": round(sum(r["documents"] for r in runs) / max(len(runs), 1), 2),
-            f"mean_tokens_per_{kind}_run": round(sum(r["tokens"] for r in runs) / max(len(runs), 1), 2),
-            f"longest_{kind}_run_tokens": max((r["tokens"] for r in runs), default=0),
-        }
-    table: Sequence[Row] = sorted(chunks, key=lambda r: -int(r["tokens"]))[:SHOWN]
-    return verdict(
-        defects,
-        f"{facts['documents']} documents lie in {len(files)} runs of one file and {len(chunks)} runs of "
-        f"one chunk, {facts['mean_tokens_per_file_run']} tokens a file run: shuffle when training.",
-        f"Totals and order disagree. {_REBUILD}",
-        facts=facts,
-        table=[{"defect": d} for d in defects[:SHOWN]] or table,
-    )
-
-
-def _runs(lines: Sequence[Mapping[str, Any]], name: Callable[[Mapping[str, Any]], str]) -> list[dict[str, Any]]:
-    """Neighbouring lines of the same source joined: its name, documents and tokens."""
-    grouped = ((source, list(members)) for source, members in groupby(lines, name))
-    return [
-        {"source": source, **{k: sum(m[k] for m in members) for k in ("documents", "tokens")}}
-        for source, members in grouped
-    ]
 
 
 VERSION = 3
@@ -305,7 +230,7 @@ def combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: Art
         build=build,
         metadata=_metadata,
         places=partial(_places, corpus, split),
-        proofs=Proofs(proofs=COMBINED_BINS_PROOFS, examine=partial(_examine, corpus, split)),
+        check_groups=(WholeChecks(checks=CHECKS, open=partial(_opened, corpus, split)),),
     )
 
 
@@ -353,25 +278,6 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     }
 
 
-COMBINED_BINS_PROOFS = (
-    Proof("equals_shards", "The file is its shards, in manifest order: digests of every range and of the whole."),
-    Proof("totals_match", "Its ledger is the sum of its shards' ledgers."),
-    Proof("sources_complete", "Every file of the split exactly once, and none of another split."),
-    Proof("meta_matches", "meta.pkl says what the tokenizer and the bytes say, and equals meta.json."),
-    Proof("alignment", "Inputs and labels read apart are shifted by one, and document ends fall on separators."),
-    Proof(
-        "sampler_dry_run",
-        "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it. It only warns if "
-        "there are fewer than eight blocks of 256 tokens to fit the model on; a split of no token is red.",
-    ),
-    Proof("eye_test", "Decoded windows near the start and deep in look like text.", blocking=False),
-    Proof("no_retracted_document", "No document of its shards is on the retraction list, and they are as they were."),
-    Proof("shuffle_quality", "How long runs of one source file are, in documents and tokens.", blocking=False),
-    Proof("source_boundaries", "Each source file's documents end where the ledger says they do."),
-    Proof("disk_headroom", "Twenty percent of the file's size is free on its disk.", blocking=False),
-)
-
-
 def combined_without(
     corpus: CorpusDeclaration, store: ArtifactStore, split: str, listed: NDArray[np.uint64]
 ) -> Finding:
@@ -390,61 +296,341 @@ def combined_without(
     return made_without(shards, listed, store.require(corpus.artifact(COMBINED_BINS, split)))
 
 
-def _examine(
-    corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    manifest, artifact = load_manifest(corpus, store), corpus.artifact(COMBINED_BINS, split)
-    receipt, directory, bundle = store.require(artifact), store.local(artifact), load_bundle(corpus.tokenizer)
-    made_of = shard_receipts(corpus, store, manifest, split)
-    # the ends alone: tokens are compared by digest, and need not be fetched from a bucket
-    shards = [(store.local(a, [ENDS]), r) for a, r in made_of]
-    receipts = [r for _, r in shards]
-    separator = bundle.separator(corpus.document.separator, corpus.document.special_tokens).id
-    facts = CombinedBinsFacts.of(receipt)
-    tokens, dtype, seed = directory / f"{split}.bin", facts.dtype, int(receipt.key[:8], 16)
-    literal = receipt.ledger.literal_separators if receipt.ledger else 0
+Shards = Sequence[tuple[Path, Receipt]]
+"""Directory and receipt of each shard of the split, in manifest order."""
 
-    @judged
-    def aligned() -> Finding:
-        return alignment(
-            tokens,
-            dtype,
-            document_ends.open_ends(directory / ENDS),
-            separator_id=separator,
-            vocab_size=bundle.vocab_size,
-            seed=seed,
-            bos_id=facts.bos_id,
-            literal_separators=literal,
-        )
 
-    @judged
-    def boundaries() -> Finding:
-        return source_run_length(
-            document_ends.open_ends(directory / ENDS), [line for r in receipts for line in r.sources]
-        )
+@dataclass(frozen=True)
+class OpenedCombined(OpenedArtifact):
+    """The combined bins of a split to check, and the shards that they are made of."""
 
-    @judged
-    def retracted() -> Finding:
-        listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
-        return combined_without(corpus, store, split, listed)
+    corpus: CorpusDeclaration
+    split: str
+    manifest: Manifest
+    made_of: Sequence[tuple[Artifact, Receipt]]
 
-    # opened only if a row has to be named
-    @cache
-    def index() -> StreamIndex:
-        return StreamIndex({split: [IndexedShard(store, shard, made) for shard, made in made_of]})
+    @cached_property
+    def shards(self) -> Shards:
+        """The shards with their ends alone: tokens are compared by digest, and need not be fetched from a bucket."""
+        return [(self.store.local(artifact, [ENDS]), receipt) for artifact, receipt in self.made_of]
 
-    def source_at(token: int) -> str:
-        file, row = index().source(*index().by_token(split, None, token))
+    @cached_property
+    def bundle(self) -> TokenizerBundle:
+        """The declared tokenizer."""
+        return load_bundle(self.corpus.tokenizer)
+
+    @cached_property
+    def facts(self) -> CombinedBinsFacts:
+        """The receipt's facts; raises IntegrityError when one is missing."""
+        return CombinedBinsFacts.of(self.receipt)
+
+    @property
+    def tokens_path(self) -> Path:
+        """The file of all tokens."""
+        return self.directory / f"{self.split}.bin"
+
+    @property
+    def separator_id(self) -> int:
+        """The declared separator."""
+        return self.bundle.separator(self.corpus.document.separator, self.corpus.document.special_tokens).id
+
+    @cached_property
+    def _index(self) -> StreamIndex:
+        # opened only if a row has to be named
+        return StreamIndex({self.split: [IndexedShard(self.store, shard, made) for shard, made in self.made_of]})
+
+    def source_at(self, token: int) -> str:
+        """The row of the source file that a token is of."""
+        file, row = self._index.source(*self._index.by_token(self.split, None, token))
         return f"{file}: row {row}"
 
-    yield "equals_shards", equals_shards(directory, receipt, shards, split=split)
-    yield "totals_match", wrong_totals(receipt, shards)
-    yield "sources_complete", sources_complete(receipts, manifest.entries, split)
-    yield "meta_matches", meta_matches(directory, bundle, separator, dtype, receipt.facts)
-    yield "alignment", aligned()
-    yield "sampler_dry_run", sampler_dry_run(tokens, dtype, bundle.vocab_size, seed=seed, source_at=source_at)
-    yield "eye_test", eye_test(tokens, directory / ENDS, dtype, bundle, seed=seed, sensitive=corpus.sensitive)
-    yield "no_retracted_document", retracted()
-    yield "shuffle_quality", shuffle_quality(receipts)
-    yield "source_boundaries", boundaries()
-    yield "disk_headroom", disk_headroom(directory, receipt.total_bytes // 5, 0.0)
+
+def _opened(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]) -> OpenedCombined:
+    manifest = load_manifest(corpus, store)
+    artifact, made_of = corpus.artifact(COMBINED_BINS, split), shard_receipts(corpus, store, manifest, split)
+    return OpenedCombined(artifact, store, corpus, split, manifest, made_of).opened()
+
+
+def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: str) -> Finding:
+    """The combined file is the shards, byte for byte and in order, and so are its document ends.
+
+    One pass over the combined file gives the digest of each shard's range and of the whole; the shards themselves are
+    read only if a range differs, to name the byte. Document ends are compared with the shards', shifted.
+    """
+    path = directory / f"{split}.bin"
+    claimed = receipt.file(path.name).sha256
+    size, expected = path.stat().st_size, sum(r.file(TOKENS).bytes for _, r in shards)
+    defects = []
+    if size != expected:
+        defects.append(f"{path.name}: has {size} bytes, there are {expected} in its {count_of(len(shards), 'shard')}")
+    ranges, whole = _range_digests(path, [r.file(TOKENS).bytes for _, r in shards])
+    start = 0
+    for (shard, of_shard), digest in zip(shards, ranges, strict=True):
+        record = of_shard.file(TOKENS)
+        if digest != record.sha256:
+            where = _first_difference(path, start, shard / TOKENS, record.bytes)
+            stop = start + record.bytes
+            shown = f"bytes {start} to {stop}"
+            defects.append(f"{path.name}: {shown} are not shard {name_of(of_shard)}: {where}")
+        start += record.bytes
+    if whole != claimed:
+        defects.append(f"{path.name}: sha256 {whole}, the receipt of {name_of(receipt)} says {claimed}")
+    # only where the tokens are right: with other tokens the ends would differ as well
+    if not defects:
+        defects += _differing_ends(directory / ENDS, shards)
+    return verdict(
+        defects,
+        f"{path.name} is its {count_of(len(shards), 'shard')}, {size} bytes, in order.",
+        _REBUILD,
+        facts={"bytes": size, "shards": len(shards), "shard_bytes": expected},
+    )
+
+
+def _range_digests(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
+    """SHA-256 of consecutive ranges of a file, and of all of it, in one pass. A range beyond the end is short."""
+    whole = hashlib.sha256()
+    ranges = []
+    with open(path, "rb", buffering=0) as file:
+        for size in sizes:
+            part, left = hashlib.sha256(), size
+            while left and (data := file.read(min(left, _BLOCK))):
+                part.update(data)
+                whole.update(data)
+                left -= len(data)
+            ranges.append(part.hexdigest())
+        # what lies behind the last shard belongs to the whole
+        while data := file.read(_BLOCK):
+            whole.update(data)
+    return ranges, whole.hexdigest()
+
+
+def _first_difference(path: Path, start: int, shard: Path, size: int) -> str:
+    """A description of the first difference between a range of the combined file and the shard's own file."""
+    if not shard.is_file():
+        return f"{shard} is missing, so the byte cannot be named"
+    with open(path, "rb") as combined, open(shard, "rb") as own:
+        combined.seek(start)
+        done = 0
+        while done < size:
+            ours, theirs = combined.read(min(_BLOCK, size - done)), own.read(min(_BLOCK, size - done))
+            shared = min(len(ours), len(theirs))
+            apart = np.flatnonzero(np.frombuffer(ours, np.uint8, shared) != np.frombuffer(theirs, np.uint8, shared))
+            if len(apart) or len(ours) != len(theirs) or not shared:
+                at = done + (int(apart[0]) if len(apart) else shared)
+                return f"they part at byte {start + at}, byte {at} of the shard"
+            done += shared
+    return "they are equal, so the shard itself is not what its receipt says: verify the shard"
+
+
+def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
+    ends = document_ends.open_ends(path)
+    document = offset = 0
+    for shard, receipt in shards:
+        own = document_ends.open_ends(shard / ENDS)
+        for first in range(0, len(own), document_ends.BLOCK):
+            expected = own[first : first + document_ends.BLOCK] + np.uint64(offset)
+            held = ends[document : document + len(expected)]
+            if not np.array_equal(held, expected):
+                apart = np.flatnonzero(held != expected[: len(held)])
+                at = document + (int(apart[0]) if len(apart) else len(held))
+                yield f"{path.name}: differs from shard {name_of(receipt)} at document {at} (byte {at * 8})"
+                return
+            document += len(expected)
+        offset += ledger_of(receipt).tokens
+    if len(ends) != document:
+        yield f"{path.name}: has {len(ends)} documents, its shards have {document}"
+
+
+def totals_match(receipt: Receipt, shards: Shards) -> Finding:
+    """The combined ledger is the sum of the shards' ledgers, count by count, in all that it says of documents."""
+    held = ledger_of(receipt).of_documents.to_json()
+    wrong = []
+    if receipt.facts.get("shards", len(shards)) != len(shards):
+        wrong.append(f"{name_of(receipt)}: its facts count {receipt.facts['shards']} shards")
+    summed = Ledger.total(ledger_of(r) for _, r in shards).of_documents.to_json()
+    wrong += [
+        f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {len(shards)} shards sum to {v}"
+        for k, v in summed.items()
+        if _counts(held[k]) != _counts(v)
+    ]
+    return verdict(
+        wrong,
+        f"The ledger is the sum of {count_of(len(shards), 'shard')}: "
+        f"{count_of(summed['documents'], 'document')}, {count_of(summed['tokens'], 'token')}.",
+        _REBUILD,
+        facts={
+            "shards": len(shards),
+            "rows_in": summed["rows_in"],
+            "documents": summed["documents"],
+            "tokens": summed["tokens"],
+            "dropped": sum(summed["dropped"].values()),
+        },
+    )
+
+
+def _counts(value: Any) -> Any:
+    """Counts without zeros: a reason that dropped nothing makes no difference."""
+    return {k: v for k, v in value.items() if v} if isinstance(value, dict) else value
+
+
+def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry], split: str) -> Finding:
+    """The shards hold each manifest file of the split exactly once, in order, and no file of another split.
+
+    `entries` are those of the whole manifest. Files are compared by path: the ordinal in a receipt is that of the
+    manifest with which the shard was made, and files added since have moved later ones. A file counts as another
+    split's by its path or, if the manifest has digests, by its bytes: a copy of a train file under a validation path
+    is a leak too.
+    """
+    foreign = {e.sha256: e for e in entries if e.split != split and e.sha256}
+    by_path = {e.relpath: e for e in entries}
+    seen: dict[str, str] = {}
+    defects = []
+    previous = -1
+    for receipt in receipts:
+        for line in receipt.sources:
+            file, where = line["file"], f"{name_of(receipt)}: {line['file']}"
+            entry = by_path.get(file)
+            if file in seen:
+                defects.append(f"{where}: is in the split twice, first in {seen[file]}")
+            seen.setdefault(file, name_of(receipt))
+            if entry is None:
+                defects.append(f"{where}: is not in the manifest")
+            elif entry.split != split:
+                defects.append(f"{where}: belongs to split {entry.split}, not {split}")
+            elif entry.sha256 and entry.sha256 != line["sha256"]:
+                defects.append(f"{where}: sha256 {line['sha256']}, the manifest says {entry.sha256}")
+            elif entry.ordinal < previous:
+                defects.append(f"{where}: comes after file {previous} of the manifest: the order is not the manifest's")
+            previous = entry.ordinal if entry is not None else previous
+            # files without a document, such as empty ones, may be alike
+            if line["documents"] and (twin := foreign.get(line["sha256"])) is not None:
+                defects.append(f"{where}: has the very bytes of {twin.relpath} of split {twin.split}")
+    wanted = [e for e in entries if e.split == split]
+    missing = [e.relpath for e in wanted if e.relpath not in seen]
+    if missing:
+        defects.insert(0, f"{split}: {len(missing)} of {len(wanted)} files are missing: {first_of(missing)}")
+    return verdict(
+        defects,
+        f"{split} holds its {count_of(len(wanted), 'file')} once each, in manifest order, and no other.",
+        "Materialize the shards that these files belong to, then `combined_bins`",
+        facts={"files": len(seen), "files_in_manifest": len(wanted), "missing": len(missing)},
+    )
+
+
+def meta_matches(
+    directory: Path,
+    bundle: TokenizerBundle,
+    separator_id: int,
+    dtype: str,
+    facts: Mapping[str, Any] | None = None,
+) -> Finding:
+    """`meta.pkl` equals `meta.json`, and both agree with the tokenizer and the bins.
+
+    Args:
+        directory: The directory of the combined bins.
+        bundle: The declared tokenizer.
+        separator_id: Id of the declared separator.
+        dtype: The dtype of the ids.
+        facts: The receipt's facts, which have to be the same.
+    """
+    # compares bytes: a pickle of a few bytes can take gigabytes, or run code, when it is loaded
+    meta.validate(directory)
+    said = meta.read_meta(directory)
+    defects = [
+        f"{directory / 'meta.json'}: {key} is {said[key]!r}, the receipt says {value!r}"
+        for key, value in (facts or {}).items()
+        if key in said and said[key] != value
+    ]
+    expected = {"vocab_size": bundle.vocab_size, "eos_token_id": separator_id, "dtype": dtype}
+    for key, value in expected.items():
+        if said.get(key) != value:
+            source = "the bins have" if key != "vocab_size" else f"len() of {bundle.name} is"
+            defects.append(f"{directory / 'meta.json'}: {key} is {said.get(key)!r}, {source} {value!r}")
+    return verdict(
+        defects,
+        f"meta.pkl and meta.json agree: {dtype}, vocabulary {bundle.vocab_size}, separator {separator_id}.",
+        _REBUILD,
+        facts={"vocab_size": str(bundle.vocab_size), "eos_token_id": str(separator_id), "dtype": dtype},
+    )
+
+
+def _alignment(opened: OpenedCombined) -> Finding:
+    return alignment(
+        opened.tokens_path,
+        opened.facts.dtype,
+        document_ends.open_ends(opened.directory / ENDS),
+        separator_id=opened.separator_id,
+        vocab_size=opened.bundle.vocab_size,
+        seed=opened.seed,
+        bos_id=opened.facts.bos_id,
+        literal_separators=opened.receipt.ledger.literal_separators if opened.receipt.ledger else 0,
+    )
+
+
+def _sampler_dry_run(opened: OpenedCombined) -> Finding:
+    vocab_size = opened.bundle.vocab_size
+    return sampler_dry_run(
+        opened.tokens_path, opened.facts.dtype, vocab_size, seed=opened.seed, source_at=opened.source_at
+    )
+
+
+def _no_retracted_document(opened: OpenedCombined) -> Finding:
+    corpus = opened.corpus
+    listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+    return combined_without(corpus, opened.store, opened.split, listed)
+
+
+CHECKS: tuple[Check[OpenedCombined], ...] = (
+    Check(
+        "equals_shards",
+        "The file is its shards, in manifest order: digests of every range and of the whole.",
+        lambda opened: equals_shards(opened.directory, opened.receipt, opened.shards, split=opened.split),
+    ),
+    Check(
+        "totals_match",
+        "Its ledger is the sum of its shards' ledgers.",
+        lambda opened: totals_match(opened.receipt, opened.shards),
+    ),
+    Check(
+        "sources_complete",
+        "Every file of the split exactly once, and none of another split.",
+        lambda opened: sources_complete([r for _, r in opened.made_of], opened.manifest.entries, opened.split),
+    ),
+    Check(
+        "meta_matches",
+        "meta.pkl says what the tokenizer and the bytes say, and equals meta.json.",
+        lambda opened: meta_matches(
+            opened.directory, opened.bundle, opened.separator_id, opened.facts.dtype, opened.receipt.facts
+        ),
+    ),
+    Check(
+        "alignment",
+        "Inputs and labels read apart are shifted by one, and document ends fall on separators.",
+        _alignment,
+    ),
+    Check(
+        "sampler_dry_run",
+        "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it. It only warns if "
+        "there are fewer than eight blocks of 256 tokens to fit the model on; a split of no token is red.",
+        _sampler_dry_run,
+    ),
+    Check(
+        "eye_test",
+        "Decoded windows near the start and deep in look like text.",
+        lambda opened: eye_test(
+            opened.tokens_path, opened.directory / ENDS, opened.facts.dtype, opened.bundle, seed=opened.seed
+        ),
+        blocking=False,
+    ),
+    Check(
+        "no_retracted_document",
+        "No document of its shards is on the retraction list, and they are as they were.",
+        _no_retracted_document,
+    ),
+    Check(
+        "disk_headroom",
+        "Twenty percent of the file's size is free on its disk.",
+        lambda opened: disk_headroom(opened.directory, opened.receipt.total_bytes // 5, 0.0),
+        blocking=False,
+    ),
+)

@@ -2,21 +2,25 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import IntegrityError, TransferError
+import numpy as np
+
+from dataprep_assets.errors import DataprepError, IntegrityError, TransferError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import WholeChecks
+from dataprep_assets.graph.finding import Finding, first_of, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.source_watch import SourceWatch
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -24,10 +28,11 @@ from dataprep_assets.integrity.whole import TRIES, read_whole, replaced
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.pipelines.corpus.manifest_facts import ManifestFacts, facts_of_no_split, left_out_files
-from dataprep_assets.pipelines.corpus.manifest_proofs import count_matches, entries_resolve, plan_covers
 from dataprep_assets.planning import shard_plan
+from dataprep_assets.planning.globs import glob_pattern, taken_by
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
+    SourceFile,
     build_manifest,
     files_of_no_split,
     hidden_files,
@@ -39,7 +44,9 @@ from dataprep_assets.planning.manifest import (
     write_manifest,
     written_otherwise,
 )
-from dataprep_assets.planning.shard_plan import ShardSizing
+from dataprep_assets.planning.shard_plan import ShardSizing, split_of
+from dataprep_assets.plural import count_of
+from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.source import is_mirrored, open_source, upstream_of
 from dataprep_assets.stream.token_shard import TOKEN_BINS
@@ -63,6 +70,7 @@ def built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str
 
 
 logger = logging.getLogger(__name__)
+_AGAIN = "Materialize `manifest` again if the source was meant to change"
 
 VERSION = 2
 MANIFEST = "manifest"
@@ -339,7 +347,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], w
         foresee=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
         losses=lambda _, receipts: left_out_files(receipts),
-        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus)),
+        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_opened, corpus)),),
     )
 
 
@@ -369,25 +377,146 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
     return shown | ({"files_left_out": facts.files_left_out} if facts.files_left_out else {})
 
 
-# The first two ask the source as it is now, which the key does not decide: if they blocked, a manifest that is
-# current could stay red.
-_PROOFS = (
-    Proof("count_matches_source", "The manifest lists what the source lists now.", blocking=False),
-    Proof("entries_resolve", "Sampled entries are there with their sizes.", blocking=False),
-    Proof("plan_covers_manifest", "Every file is in exactly one shard; summary and receipt say the same."),
-)
+@dataclass(frozen=True)
+class _OpenedManifest:
+    """A manifest to check, and the source as it is now."""
+
+    corpus: CorpusDeclaration
+    store: ArtifactStore
+    manifest: Manifest
+    access: SourceAccess
+
+    @property
+    def present(self) -> list[ManifestEntry]:
+        """The entries that can be examined: of a hub's files, only mirrored ones."""
+        return [e for e in self.manifest.entries if not self.access.mirrored or self.access.path(e).exists()]
 
 
-def _examine(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    manifest, access = load_manifest(corpus, store), open_source(corpus.source)
-    listed = access.list().files
-    yield "count_matches_source", count_matches(manifest.entries, listed, corpus.include, corpus.splits)
-    # of a hub's files, only mirrored ones can be examined
-    present = [e for e in manifest.entries if not access.mirrored or access.path(e).exists()]
-    # the same sample each time that the same manifest is examined
-    seed = int(manifest.receipt.key[:8], 16)
-    yield "entries_resolve", entries_resolve(present, access.path, seed=seed)
-    yield "plan_covers_manifest", plan_covers(manifest.entries, manifest.plan, _other_claims(corpus, store, manifest))
+def _opened(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedManifest:
+    return _OpenedManifest(corpus, store, load_manifest(corpus, store), open_source(corpus.source))
+
+
+def count_matches(
+    entries: Sequence[ManifestEntry],
+    listed: Sequence[SourceFile],
+    include: Sequence[str],
+    splits: Mapping[str, Sequence[str]],
+) -> Finding:
+    """The manifest holds exactly the files that a fresh listing has for its globs, with their sizes and digests."""
+    wanted = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
+    patterns = {name: [glob_pattern(g) for g in globs] for name, globs in splits.items()}
+    fresh: dict[str, tuple[SourceFile, str]] = {}
+    for file in listed:
+        homes = [name for name, globs in patterns.items() if any(p.fullmatch(file.relpath) for p in globs)]
+        if homes and wanted(file.relpath):
+            fresh[file.relpath] = file, homes[0]
+    known = {e.relpath: e for e in entries}
+    missing = [path for path in known if path not in fresh]
+    extra = [path for path in fresh if path not in known]
+    repeated = [path for path, count in Counter(e.relpath for e in entries).items() if count > 1]
+    changed = list(_changed(known, fresh))
+    defects = []
+    for paths, what in (
+        (missing, "of the manifest not in the source"),
+        (extra, "of the source not in the manifest"),
+        (repeated, "in the manifest more than once"),
+    ):
+        if paths:
+            defects.append(f"{count_of(len(paths), 'file')} {what}: {first_of(paths)}")
+    return verdict(
+        defects + changed,
+        f"The manifest lists what the source has: {count_of(len(entries), 'file')}, with its sizes and digests.",
+        _AGAIN,
+        facts={
+            "files": len(entries),
+            "files_in_source": len(fresh),
+            "missing": len(missing),
+            "extra": len(extra),
+            "changed": len(changed),
+            "bytes": sum(e.size_bytes for e in entries),
+        },
+    )
+
+
+def _changed(known: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[SourceFile, str]]) -> Iterator[str]:
+    for path, entry in known.items():
+        if path not in fresh:
+            continue
+        file, split = fresh[path]
+        if entry.size_bytes != file.size_bytes:
+            yield f"{path}: the manifest says {entry.size_bytes} bytes, the source {file.size_bytes}"
+        elif entry.sha256 and file.sha256 and entry.sha256 != file.sha256:
+            yield f"{path}: the manifest says sha256 {entry.sha256}, the source {file.sha256}"
+        # compared only without a digest: a source with digests may change its etags
+        elif not (entry.sha256 and file.sha256) and entry.etag and file.etag and entry.etag != file.etag:
+            yield f"{path}: the manifest says etag {entry.etag}, the source {file.etag}"
+        elif entry.split != split:
+            yield f"{path}: the manifest has it in split {entry.split}, the globs put it in {split}"
+
+
+def entries_resolve(
+    entries: Sequence[ManifestEntry], resolve: Callable[[ManifestEntry], Path], *, seed: int, samples: int = 32
+) -> Finding:
+    """Randomly drawn entries are files of the manifest's size at the path that `resolve` returns."""
+    rng = np.random.default_rng(seed)
+    drawn = sorted(rng.choice(len(entries), min(samples, len(entries)), replace=False).tolist()) if entries else []
+    defects = []
+    for entry in (entries[i] for i in drawn):
+        try:
+            path = resolve(entry)
+            size = path.stat().st_size
+            if not path.is_file():
+                defects.append(f"{entry.relpath}: {path} is not a file")
+            elif size != entry.size_bytes:
+                defects.append(f"{entry.relpath}: {path} has {size} bytes, the manifest says {entry.size_bytes}")
+        except OSError as error:
+            defects.append(f"{entry.relpath}: {error.filename}: {error.strerror or error}")
+        except DataprepError as error:
+            defects.append(f"{entry.relpath}: {error}")
+    return verdict(
+        defects,
+        f"{len(drawn):,} of {count_of(len(entries), 'file')}, drawn at random: there, with their sizes.",
+        "Materialize `snapshot` again, or restore the files",
+        facts={"sampled": len(drawn), "files": len(entries)},
+    )
+
+
+def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range], others: Iterable[str] = ()) -> Finding:
+    """The shards hold every ordinal of the manifest exactly once, in order, and each shard only files of its split.
+
+    `others` are defects found elsewhere.
+    """
+    return verdict(
+        [*_uncovered(entries, plan), *others],
+        f"{count_of(len(entries), 'file')} of the manifest, in {count_of(len(plan), 'shard')}: each once, in order.",
+        "Materialize `manifest` again: it freezes a new plan",
+        facts={"shards": len(plan), "files": len(entries)},
+    )
+
+
+def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> Iterator[str]:
+    for position, entry in enumerate(entries):
+        if entry.ordinal != position:
+            yield f"{entry.relpath}: is line {position + 1} of the manifest, but has ordinal {entry.ordinal}"
+            # the first is told: what follows it is shifted, too
+            break
+    expected = 0
+    for key, ordinals in plan.items():
+        if not len(ordinals) or ordinals.step != 1:
+            yield f"shard {key}: {ordinals} does not hold consecutive files"
+            continue
+        if ordinals.start > expected:
+            skipped = first_of(e.relpath for e in entries[expected : ordinals.start])
+            yield f"shard {key}: ordinals {expected} to {ordinals.start - 1} before it are in no shard: {skipped}"
+        elif ordinals.start < expected:
+            yield f"shard {key}: ordinals {ordinals.start} to {expected - 1} are in an earlier shard already"
+        foreign = [e.relpath for e in entries[ordinals.start : ordinals.stop] if e.split != split_of(key)]
+        if foreign:
+            yield f"shard {key}: {len(foreign)} files are of another split: {first_of(foreign)}"
+        # after an overlap the furthest end counts: what is covered already is no gap
+        expected = max(expected, ordinals.stop)
+    if expected != len(entries):
+        yield f"the plan ends at ordinal {expected}, the manifest has {len(entries)} files"
 
 
 def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
@@ -411,3 +540,35 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
     listed = listing_digest(entries)
     if manifest.receipt.inputs.get("listing") not in (None, listed):
         yield f"{where}: its lines are not those of the listing that its receipt names"
+
+
+# The first two ask the source as it is now, which the key does not decide: if they blocked, a manifest that is
+# current could stay red.
+_CHECKS: tuple[Check[_OpenedManifest], ...] = (
+    Check(
+        "count_matches_source",
+        "The manifest lists what the source lists now.",
+        lambda opened: count_matches(
+            opened.manifest.entries, opened.access.list().files, opened.corpus.include, opened.corpus.splits
+        ),
+        blocking=False,
+    ),
+    Check(
+        "entries_resolve",
+        "Sampled entries are there with their sizes.",
+        # the same sample each time that the same manifest is examined
+        lambda opened: entries_resolve(
+            opened.present, opened.access.path, seed=int(opened.manifest.receipt.key[:8], 16)
+        ),
+        blocking=False,
+    ),
+    Check(
+        "plan_covers_manifest",
+        "Every file is in exactly one shard; summary and receipt say the same.",
+        lambda opened: plan_covers(
+            opened.manifest.entries,
+            opened.manifest.plan,
+            _other_claims(opened.corpus, opened.store, opened.manifest),
+        ),
+    ),
+)

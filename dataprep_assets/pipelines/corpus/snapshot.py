@@ -7,17 +7,19 @@ depend on it, so a changed byte in a source file is found here and rebuilds exac
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError, together
+from dataprep_assets.errors import CorruptSourceError, SourceError, together
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import Check, OpenedArtifact
+from dataprep_assets.graph.check_groups import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs, ReadCost
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -224,7 +226,7 @@ def snapshot_spec(
         build=partial(_build, corpus),
         foresee=partial(_foresee, corpus),
         reads=partial(readings, corpus),
-        proofs=Proofs(proofs=_PROOFS, examine=partial(_examine, corpus, split)),
+        check_groups=_check_groups(corpus),
     )
 
 
@@ -253,12 +255,6 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
             yield Outcome.of(*_ensured(_recipe(corpus, partition, lines), request.store, entries, lines))
 
 
-_PROOFS = (
-    Proof("digests_match", "Files on disk have the snapshot's SHA-256."),
-    Proof("disk_headroom", "Token bins will fit, with 20 % to spare.", blocking=False),
-)
-
-
 def _other_claims(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, entries: Sequence[ManifestEntry]
 ) -> Iterator[str]:
@@ -279,35 +275,44 @@ def _other_claims(
         yield f"{artifact}: its receipt names other inputs than the files of the manifest"
 
 
-def _examine(
-    corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    manifest, access = load_manifest(corpus, store), open_source(corpus.source)
+@dataclass(frozen=True)
+class _OpenedSnapshot(OpenedArtifact):
+    """The snapshot of a shard to check, and what the manifest lists for it."""
 
-    def prove(partitions: Sequence[str]) -> Verdicts:
-        return ((p, {"digests_match": _digests_match(corpus, store, access, manifest, p)}) for p in partitions)
-
-    yield from of_all_partitions(
-        store,
-        _PROOFS[:1],
-        manifest.partitions(split),
-        examined,
-        artifact=partial(corpus.artifact, SNAPSHOT),
-        prove=prove,
-    )
-    # of the disk as it is now, so no verdict on it is remembered for a shard
-    size = sum(entry.size_bytes for partition in examined for entry in manifest.shard(partition))
-    yield "disk_headroom", disk_headroom(store.root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE))
+    corpus: CorpusDeclaration
+    access: SourceAccess
+    entries: Sequence[ManifestEntry]
 
 
-def _digests_match(
-    corpus: CorpusDeclaration, store: ArtifactStore, access: SourceAccess, manifest: Manifest, partition: str
-) -> Finding:
-    entries = manifest.shard(partition)
-    try:
-        expected = snapshot_digests(corpus, store, partition)
-        claims = list(_other_claims(corpus, store, partition, entries))
-    except DataprepError as error:  # a missing or damaged snapshot is the finding
-        return Finding(passed=False, summary=str(error))
-    paths = {entry.relpath: access.path(entry) for entry in entries}
+def _digests_match(snapshot: _OpenedSnapshot) -> Finding:
+    corpus, store, entries = snapshot.corpus, snapshot.store, snapshot.entries
+    partition = snapshot.artifact.partition or ""
+    expected = snapshot_digests(corpus, store, partition)
+    claims = list(_other_claims(corpus, store, partition, entries))
+    paths = {entry.relpath: snapshot.access.path(entry) for entry in entries}
     return digests_match(expected, paths, claims, corpus.source_digests())
+
+
+_CHECKS = (Check("digests_match", "Files on disk have the snapshot's SHA-256.", _digests_match),)
+# of the disk as it is now, so no verdict on it is remembered for a shard
+_HEADROOM: Check[tuple[Path, int]] = Check(
+    "disk_headroom",
+    "Token bins will fit, with 20 % to spare.",
+    lambda room: disk_headroom(*room),
+    blocking=False,
+)
+
+
+def _check_groups(corpus: CorpusDeclaration) -> tuple[CheckGroup, ...]:
+    def planned(store: ArtifactStore, partitions: Sequence[str]) -> Iterator[_OpenedSnapshot]:
+        manifest, access = load_manifest(corpus, store), open_source(corpus.source)
+        for one in partitions:
+            yield _OpenedSnapshot(corpus.artifact(SNAPSHOT, one), store, corpus, access, manifest.shard(one))
+
+    def needed(store: ArtifactStore, partitions: Sequence[str]) -> tuple[Path, int]:
+        manifest = load_manifest(corpus, store)
+        size = sum(entry.size_bytes for one in partitions for entry in manifest.shard(one))
+        return store.root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE)
+
+    each: PartitionChecks[_OpenedSnapshot, _OpenedSnapshot] = PartitionChecks(checks=_CHECKS, planned=planned)
+    return each, WholeChecks(checks=(_HEADROOM,), open=needed)

@@ -7,8 +7,8 @@ takes an id for one document's, but a crawl that has an address twice is no defe
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.execution.pool import WORKERS, worker_count
-from dataprep_assets.graph.finding import Finding, Row, judged, verdict
+from dataprep_assets.execution.pool import WORKERS
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import CheckedSpec, CheckGroup, CheckWorkers, PartitionChecks, WholeChecks
+from dataprep_assets.graph.finding import Finding, Row, verdict
 from dataprep_assets.graph.proof_level import documents_in
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
-from dataprep_assets.graph.verdicts import Verdicts, find_in_workers, of_all_partitions
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
@@ -31,29 +32,25 @@ from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.plural import count_of
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.losses_proof import as_declared
-from dataprep_assets.stream.round_trip_proofs import ready
+from dataprep_assets.stream.losses_check import as_declared
+from dataprep_assets.stream.reencoding import ready
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.stream_index import IndexedShard, index_metadata, retracted_here
 from dataprep_assets.stream.stream_losses import stream_losses
-from dataprep_assets.stream.token_bins_proofs import TOKEN_BINS_PROOFS, prove_shard
+from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
 from dataprep_assets.stream.token_shard import TOKEN_BINS, VERSION, TokenShard
 from dataprep_assets.stream.token_stream import StreamPlan
 
-DOCUMENT_IDS_UNIQUE = Proof(
-    "document_ids_unique",
-    "No document has the declared id of another one of its split, or of a split that is declared before.",
-    blocking=False,
-)
+_NO_RETRACTED = "no_retracted_document"
 _AT_ONCE = 1 << 24
 """Ids that are sorted at a time: 128 MiB."""
 _SHOWN = 3
 """Repeated ids of which the documents are named."""
 
 
-@judged
-def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactStore, manifest: Manifest) -> Finding:
-    """The proof itself, of the shards that are there."""
+def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactStore) -> Finding:
+    """Whether no document of the shards that are there has the id of another one."""
+    manifest = load_manifest(corpus, store)
     splits = list(corpus.splits)
     before = [one for name in splits[: splits.index(split)] for one in manifest.partitions(name)]
     own = _shards(corpus, store, manifest.partitions(split))
@@ -109,6 +106,12 @@ def _named(shards: Sequence[IndexedShard], ids: NDArray[np.uint64]) -> Iterator[
             yield int(shard.hashes[document]), shard.files[file], row
 
 
+DOCUMENT_IDS_UNIQUE: Check[tuple[CorpusDeclaration, str, ArtifactStore]] = Check(
+    "document_ids_unique",
+    "No document has the declared id of another one of its split, or of a split that is declared before.",
+    lambda of_split: document_ids_unique(*of_split),
+    blocking=False,
+)
 SMALL_BYTES, FEW_SHARDS = 32 << 20, 16
 """Source files of this many bytes, as stored, are tokenized and proven in less time than it takes workers to start and
 load the tokenizer, which the run has loaded already if it made the certificate. Of many shards, however small, each
@@ -149,14 +152,7 @@ def token_bins_spec(
         reads=partial(readings, corpus, tokenized=True),
         metadata=index_metadata,
         losses=lambda _, receipts: stream_losses(receipts, split),
-        proofs=Proofs(
-            proofs=(
-                *as_declared(TOKEN_BINS_PROOFS, corpus.prove.level, corpus.tokenizer),
-                *(() if corpus.document.id_field is None else (DOCUMENT_IDS_UNIQUE,)),
-            ),
-            examine=partial(_examine, corpus, split),
-            documents=documents_in,
-        ),
+        check_groups=_check_groups(corpus, split),
     )
 
 
@@ -227,53 +223,67 @@ def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequenc
     return sum(entry.size_bytes for partition in partitions for entry in manifest.shard(partition)) <= SMALL_BYTES
 
 
-def _examine(
-    corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
+@dataclass(frozen=True, kw_only=True)
+class _ShardChecks(PartitionChecks[TokenShard, OpenedTokens]):
+    """The checks of shards; the one on retracted documents also warns of shards that left the plan and hold some."""
+
+    elsewhere: Callable[[ArtifactStore, Finding], Finding]
+
+    def examine(
+        self, spec: CheckedSpec, store: ArtifactStore, partitions: Sequence[str]
+    ) -> Iterator[tuple[str, Finding]]:
+        for name, finding in super().examine(spec, store, partitions):
+            yield name, self.elsewhere(store, finding) if name == _NO_RETRACTED else finding
+
+
+def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
+    each = _ShardChecks(
+        checks=as_declared(TOKEN_BINS_CHECKS, corpus.prove.level, corpus.tokenizer),
+        planned=partial(_planned, corpus),
+        open=OpenedTokens.open,
+        workers=partial(_workers, corpus),
+        documents=documents_in,
+        elsewhere=partial(_and_elsewhere, corpus, split),
+    )
+    if corpus.document.id_field is None:
+        return (each,)
+    # of the whole split, whichever of its shards are examined now
+    return each, WholeChecks(checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store))
+
+
+def _plan(corpus: CorpusDeclaration, store: ArtifactStore) -> StreamPlan:
+    return stream_plan(corpus, load_certificate(corpus, store))
+
+
+def _planned(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[TokenShard]:
     manifest = load_manifest(corpus, store)
-    plan = stream_plan(corpus, load_certificate(corpus, store))
-    prove = partial(prove_shard, sensitive=corpus.sensitive)
-
-    def verdicts(partitions: Sequence[str]) -> Verdicts:
-        fetch_again(corpus, manifest, partitions)
-        shards = token_shards(corpus, store, manifest, plan, partitions)
-        if _is_small(corpus, manifest, partitions):
-            return ((shard.partition, prove(shard)) for shard in shards)
-        workers = worker_count(corpus.workers)
-        # workers are forks of a process that has loaded what they encode with
-        return find_in_workers(shards, prove, workers, engine=corpus.engine, prepare=partial(ready, plan))
-
-    for name, finding in of_all_partitions(
-        store,
-        as_declared(TOKEN_BINS_PROOFS, corpus.prove.level, corpus.tokenizer),
-        manifest.partitions(split),
-        examined,
-        artifact=partial(corpus.artifact, TOKEN_BINS),
-        prove=verdicts,
-    ):
-        # without a list no shard holds anything retracted
-        looks_elsewhere = name == "no_retracted_document" and plan.retracted
-        yield name, _and_elsewhere(corpus, split, store, manifest, finding) if looks_elsewhere else finding
-    if corpus.document.id_field is not None:
-        # of the whole split, whichever of its shards are examined now
-        yield DOCUMENT_IDS_UNIQUE.name, document_ids_unique(corpus, split, store, manifest)
+    fetch_again(corpus, manifest, partitions)
+    return token_shards(corpus, store, manifest, _plan(corpus, store), partitions)
 
 
-def _and_elsewhere(
-    corpus: CorpusDeclaration, split: str, store: ArtifactStore, manifest: Manifest, finding: Finding
-) -> Finding:
+def _workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> CheckWorkers | None:
+    if _is_small(corpus, load_manifest(corpus, store), partitions):
+        return None
+    # workers are forks of a process that has loaded what they encode with
+    return CheckWorkers(engine=corpus.engine, declared=corpus.workers, prepare=partial(ready, _plan(corpus, store)))
+
+
+def _and_elsewhere(corpus: CorpusDeclaration, split: str, store: ArtifactStore, finding: Finding) -> Finding:
     """The finding on retracted documents, which warns if shards of the split that left the plan hold some.
 
     It blocks nothing: these shards are in no key, and the run that succeeds removes them (`graph/prune.py`).
     """
+    # a failure says more than this warning would, and without a list no shard holds anything retracted
+    if not finding.passed or not _plan(corpus, store).retracted:
+        return finding
+    manifest = load_manifest(corpus, store)
     unplanned = (
         corpus.artifact(TOKEN_BINS, key)
         for key in store.partitions(corpus.dataset, TOKEN_BINS)
         if key not in manifest.plan and key.rpartition("-")[0] == split
     )
     left = [one for one in corpus.holding_retracted(store, unplanned) if one.name == TOKEN_BINS]
-    # a failure says more than this warning would
-    if not finding.passed or not left:
+    if not left:
         return finding
     return replace(
         finding,

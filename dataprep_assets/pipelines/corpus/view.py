@@ -7,6 +7,7 @@ stream in blocks, by as many threads as there are workers; files that a killed r
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.graph.build import Written, ensure
-from dataprep_assets.graph.finding import Finding, judged, name_of, verdict
+from dataprep_assets.graph.check import Check, OpenedArtifact
+from dataprep_assets.graph.check_groups import WholeChecks
+from dataprep_assets.graph.finding import Finding, name_of, verdict
 from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.place import Locate, Span, TokenRange
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.handle import ArtifactHandle
@@ -39,41 +42,38 @@ from dataprep_assets.pipelines.corpus.corpus_view import (
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.plural import count_of
-from dataprep_assets.stream.retraction_proofs import none_listed
+from dataprep_assets.stream.retracted_documents import none_listed
 
-PROOFS = (
-    Proof("same_stream", "Its tokens are those of the combined bins, every one."),
-    Proof("layout_valid", "Its sidecars describe its tokens exactly."),
-    Proof("no_retracted_document", "It is made of the combined bins that are there, and these hold none."),
-)
 _REMEDY = "Materialize the view again"
 
 
-def examine_view(
-    corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    """The findings of all proofs of a view, by name; raises MissingArtifactError if the view is not there."""
+@dataclass(frozen=True)
+class OpenedView(OpenedArtifact):
+    """A view to check, and the combined bins that it is made of."""
+
+    corpus: CorpusDeclaration
+    view: CorpusView
+    splits: Sequence[CombinedSplit]
+
+
+def _opened(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]) -> OpenedView:
     artifact = corpus.artifact(artifact_name(view.name))
-    receipt, directory, splits = store.require(artifact), store.local(artifact), combined_splits(corpus, store)
-    yield "same_stream", same_stream(directory, receipt, view, splits, store)
-    yield "layout_valid", layout_valid(directory, receipt, view, splits)
-    combined = {split.split: split.receipt for split in splits}
-    yield "no_retracted_document", no_retracted_document(corpus, store, receipt, combined)
+    return OpenedView(artifact, store, corpus, view, combined_splits(corpus, store)).opened()
 
 
-@judged
-def same_stream(
-    directory: Path, receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit], store: ArtifactStore
-) -> Finding:
+def same_stream(opened: OpenedView) -> Finding:
     """Every split's tokens in the view are those of the combined bins; all files match the receipt.
 
     Linked tokens are compared by digest; copied ones id by id, including document lengths if the view has any.
     """
+    directory, receipt, view, splits = opened.directory, opened.receipt, opened.view, opened.splits
     defects = [f"{name_of(receipt)}: {d}" for d in (*damage(directory, receipt), *_other_claims(receipt, view, splits))]
     tokens = sum(s.token_count for s in splits)
     if view.linked is None:
         if not defects:  # files with other bytes than were committed need not be readable
-            defects += [f"{name_of(receipt)}: {d}" for s in splits for d in _other_ids(directory, view, s, store)]
+            defects += [
+                f"{name_of(receipt)}: {d}" for s in splits for d in _other_ids(directory, view, s, opened.store)
+            ]
         how = "id for id"
     else:
         how = "byte for byte"
@@ -134,21 +134,13 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
         yield f"{split.split}: {document} documents, {token} tokens; combined_bins has {len(ends)}, {len(wanted)}"
 
 
-@judged
-def layout_valid(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Finding:
-    """The sidecars describe the token files exactly: every invariant of the format, recomputed.
-
-    Args:
-        directory: The view's directory.
-        receipt: The view's receipt.
-        view: Its format.
-        splits: The combined bins that it was made of.
-    """
+def layout_valid(opened: OpenedView) -> Finding:
+    """The sidecars describe the token files exactly: every invariant of the format, recomputed."""
     return verdict(
-        _defects(directory, receipt, view, splits),
-        f"The {view.name} layout is valid for {count_of(len(splits), 'split')}.",
+        _defects(opened.directory, opened.receipt, opened.view, opened.splits),
+        f"The {opened.view.name} layout is valid for {count_of(len(opened.splits), 'split')}.",
         _REMEDY,
-        facts={"files": len(receipt.files)},
+        facts={"files": len(opened.receipt.files)},
     )
 
 
@@ -161,20 +153,13 @@ def _defects(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequen
             yield str(error)
 
 
-@judged
-def no_retracted_document(
-    corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, combined: Mapping[str, Receipt]
-) -> Finding:
+def no_retracted_document(opened: OpenedView) -> Finding:
     """The view is made of the present combined bins, and none of their shards holds a listed id.
 
-    `same_stream` proves that every token of the view is that of the combined bins.
-
-    Args:
-        corpus: The dataset.
-        store: Where its artifacts are.
-        receipt: The view's receipt.
-        combined: The receipts of the combined bins, by split.
+    `same_stream` verifies that every token of the view is that of the combined bins.
     """
+    corpus, store, receipt = opened.corpus, opened.store, opened.receipt
+    combined = {split.split: split.receipt for split in opened.splits}
     listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
 
     def defects() -> Iterator[str]:
@@ -187,6 +172,17 @@ def no_retracted_document(
 
     searched = count_of(len(combined), "split")
     return none_listed(defects(), searched, len(listed), "Materialize token_bins, then combined_bins, then the view")
+
+
+CHECKS = (
+    Check("same_stream", "Its tokens are those of the combined bins, every one.", same_stream),
+    Check("layout_valid", "Its sidecars describe its tokens exactly.", layout_valid),
+    Check(
+        "no_retracted_document",
+        "It is made of the combined bins that are there, and these hold none.",
+        no_retracted_document,
+    ),
+)
 
 
 def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
@@ -220,7 +216,7 @@ def view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactS
         build=lambda request: [Outcome.of(*build_view(corpus, request.store, name, threads=request.workers))],
         places=partial(_places, corpus, view),
         losses=lambda _, receipts: _losses(receipts),
-        proofs=Proofs(proofs=PROOFS, examine=partial(examine_view, corpus, view)),
+        check_groups=(WholeChecks(checks=CHECKS, open=partial(_opened, corpus, view)),),
     )
 
 

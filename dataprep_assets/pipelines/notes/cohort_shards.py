@@ -3,7 +3,7 @@
 The rows of each cohort as shards that trainers read. `sharded_cohort` makes them.
 
 Its checks read every record once: checksums are verified, the payload is decoded without TensorFlow, and the columns
-are compared with the invariants of packed rows and with the columnar file that the shards were made from. A few rows
+are compared with the columnar file that the shards were made from. A few rows
 are in memory at a time. Messages name files, records, columns and positions, never a token.
 """
 
@@ -16,25 +16,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import DataprepError, FormatError
+from dataprep_assets.errors import FormatError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.formats.packed_rows import open_packed
-from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.check import FILES_INTACT, Check
+from dataprep_assets.graph.check_groups import CheckWorkers, PartitionChecks
+from dataprep_assets.graph.finding import Finding, name_of, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
-from dataprep_assets.graph.verdicts import find_in_workers, of_all_partitions
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, RowFacts, packed_paths
-from dataprep_assets.pipelines.notes.packed_rows_proofs import token_defects
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.row_shape import RowShape
 from dataprep_assets.pipelines.notes.sharded_cohort import (
     COHORT_SHARDS,
     VERSION,
@@ -46,23 +43,6 @@ from dataprep_assets.pipelines.notes.sharded_cohort import (
     shard_names,
 )
 from dataprep_assets.plural import count_of
-from dataprep_assets.stream.tokenizer import load_bundle
-
-SHARD_PROOFS = (
-    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof("names_complete", "The files are shards 1 to N of each split, named as their cohort, and nothing else."),
-    Proof(
-        "records_intact",
-        "The checksums of every record are right, and it has the declared columns and lengths.",
-    ),
-    Proof("lengths_counted", "The rows and payload bytes of each shard, counted, are those of the receipt."),
-    Proof("only_the_last_is_shorter", "Every shard has the declared rows; only the last of a cohort has fewer."),
-    Proof(
-        "rows_valid",
-        "Every stored row holds the invariants: segments, positions, labels, padding, ids in the vocabulary.",
-    ),
-    Proof("equals_packed_rows", "Record for record, the shards are the rows of packed_cohorts as it is now."),
-)
 
 _REBUILD = "Materialize this partition of the shards again"
 _POSITIONS = 1 << 17
@@ -71,18 +51,17 @@ _POSITIONS = 1 << 17
 
 @dataclass(kw_only=True)
 class _Counted:
-    """The result of reading the shards of one split: records and payload bytes of each, and defects by proof."""
+    """The result of reading the shards of one split: records and payload bytes of each, and defects by check."""
 
     records: list[int] = field(default_factory=list)
     payload_bytes: list[int] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    invalid: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CohortShards:
-    """The shards of one cohort to prove, and the directory and receipt of the packed rows that they were made from."""
+    """The shards of one cohort to check, and the directory and receipt of the packed rows that they were made from."""
 
     directory: Path
     receipt: Receipt
@@ -90,7 +69,6 @@ class CohortShards:
     packed_receipt: Receipt
     notes: NotesDeclaration
     month: str
-    vocab_size: int
 
     @cached_property
     def facts(self) -> CohortShardsFacts:
@@ -129,7 +107,6 @@ class CohortShards:
                     size += sum(map(len, payloads))
                     stored = shape.values(rows.block(at, at + len(payloads)))
                     where = f"{name}, of the records from {records - len(payloads)} on"
-                    found.invalid += [f"{where}: {d}" for d in self._invalid(batch, shape)]
                     found.different += [f"{where}: {d}" for d in _differences(batch, stored)]
             except FormatError as error:
                 found.broken.append(str(error).replace(f"{self.directory}/", "", 1))
@@ -144,19 +121,6 @@ class CohortShards:
         if self.facts.format == "array_record":
             return array_record.records(path)
         return (record.payload for record in tfrecord.records(path))
-
-    def _invalid(self, columns: Mapping[str, NDArray[Any]], shape: RowShape) -> Iterator[str]:
-        if self.notes.layout == "unpacked":
-            yield from token_defects(columns, shape, self.vocab_size)
-            return
-        for defect in find_row_defects(
-            columns,
-            row_length=shape.row_length,
-            pad_id=shape.pad_id,
-            vocab_size=self.vocab_size,
-            pad_is_reserved=not self.notes.pad_may_occur,
-        ):
-            yield str(defect)
 
 
 def _batches(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
@@ -193,128 +157,92 @@ def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray
             yield f"row {int(wrong.argmax())}, column {name}: not that of {PACKED_COHORTS}"
 
 
-def prove_cohort_shards(cohort: ShardedCohort) -> dict[str, Finding]:
-    """Every proof of the shards of one cohort, by name; shards or rows that are missing fail them all."""
-    try:
-        with unquoting(cohort.month):
-            receipt, packed_receipt = cohort.store.require(cohort.artifact), cohort.store.require(cohort.packed)
-            shards = CohortShards(
-                directory=cohort.store.local(cohort.artifact),
-                receipt=receipt,
-                packed=cohort.store.local(cohort.packed),
-                packed_receipt=packed_receipt,
-                notes=cohort.notes,
-                month=cohort.month,
-                vocab_size=load_bundle(cohort.notes.tokenizer).vocab_size,
-            )
-    except DataprepError as error:  # an unreadable receipt is the finding
-        return {proof.name: Finding(passed=False, summary=str(error)) for proof in SHARD_PROOFS}
-    with unquoting(cohort.month):
-        return {
-            "files_intact": files_intact(shards.directory, shards.receipt, _REBUILD),
-            "names_complete": names_complete(shards),
-            "records_intact": records_intact(shards),
-            "lengths_counted": lengths_counted(shards),
-            "only_the_last_is_shorter": only_the_last_is_shorter(shards),
-            "rows_valid": rows_valid(shards),
-            "equals_packed_rows": equals_packed_rows(shards),
-        }
+def open_shards(cohort: ShardedCohort) -> CohortShards:
+    """Open the shards of a cohort in a worker; raises MissingArtifactError or IntegrityError without them or rows."""
+    return CohortShards(
+        directory=cohort.store.local(cohort.artifact),
+        receipt=cohort.store.require(cohort.artifact),
+        packed=cohort.store.local(cohort.packed),
+        packed_receipt=cohort.store.require(cohort.packed),
+        notes=cohort.notes,
+        month=cohort.month,
+    )
 
 
-@judged
-def names_complete(shards: CohortShards) -> Finding:
-    """The receipt lists shards 1 to N of each split and nothing else, and they are there."""
+def records_intact(shards: CohortShards) -> Finding:
+    """The files are shards 1 to N of each split; both checksums of every record are right, and its columns and lengths;
+    each shard has the records and bytes of the receipt, and the declared rows, of which only the last has fewer.
+    """
+    counted = shards.counted.values()
+    records = sum(sum(of.records) for of in counted)
+    defects = [*_misnamed(shards), *(defect for of in counted for defect in of.broken), *_miscounted(shards)]
+    return verdict(
+        (f"{name_of(shards.receipt)}: {defect}" for defect in defects),
+        f"{records} records in {count_of(sum(len(of.records) for of in counted), 'shard')}, every checksum right.",
+        f"rows_per_shard may have changed since. {_REBUILD}",
+        facts={"records": records, "rows_per_shard": str(shards.notes.rows_per_shard)},
+    )
+
+
+def _misnamed(shards: CohortShards) -> Iterator[str]:
     wanted = {name for split in shards.splits for name in shards.names(split)}
     listed = {record.path for record in shards.receipt.files}
-    there = {name for name in wanted if (shards.directory / name).is_file()}
-    where = name_of(shards.receipt)
-    defects = [f"{where}: {name} is not in the receipt" for name in sorted(wanted - listed)]
-    defects += [f"{where}: {name} is not a shard of this cohort" for name in sorted(listed - wanted)]
-    defects += [f"{where}: {name} is not there" for name in sorted(wanted - there)]
-    return verdict(defects, f"{count_of(len(wanted), 'shard')}, all named.", _REBUILD, facts={"shards": len(wanted)})
+    yield from (f"{name} is not in the receipt" for name in sorted(wanted - listed))
+    yield from (f"{name} is not a shard of this cohort" for name in sorted(listed - wanted))
 
 
-def _all(shards: CohortShards, kind: str) -> list[str]:
-    where = name_of(shards.receipt)
-    return [f"{where}: {d}" for of in shards.counted.values() for d in getattr(of, kind)]
-
-
-def _unread(shards: CohortShards) -> list[str]:
-    """Shards that could not be read and so were not examined: no proof passes on half of the records."""
-    broken = sum(len(of.broken) for of in shards.counted.values())
-    return [f"{name_of(shards.receipt)}: {broken} shards cannot be read to their end"] if broken else []
-
-
-@judged
-def records_intact(shards: CohortShards) -> Finding:
-    """Both checksums of every record, and its columns and their lengths."""
-    records = sum(sum(of.records) for of in shards.counted.values())
-    return verdict(
-        _all(shards, "broken"), f"{records} records, every checksum right.", _REBUILD, facts={"records": records}
-    )
-
-
-@judged
-def lengths_counted(shards: CohortShards) -> Finding:
-    """Each shard's records and payload bytes: a wrong length that another shard makes up for is found."""
-    defects = []
-    for split, of in shards.counted.items():
-        recorded, names = shards.splits[split], shards.names(split)
-        for name, counted, length in zip(names, of.records, recorded.shard_lengths, strict=True):
-            if counted != length:
-                defects.append(f"{name}: {counted} records, the receipt says {length}")
-        for name, counted, size in zip(names, of.payload_bytes, recorded.payload_bytes, strict=True):
-            if counted != size:
-                defects.append(f"{name}: {counted} payload bytes, the receipt says {size}")
-    records = sum(sum(of.records) for of in shards.counted.values())
-    shards_there = sum(len(of.records) for of in shards.counted.values())
-    return verdict(
-        (f"{name_of(shards.receipt)}: {d}" for d in defects),
-        f"{records} records in {count_of(shards_there, 'shard')}, each as many as the receipt says.",
-        _REBUILD,
-        facts={"records": records, "shards": shards_there},
-    )
-
-
-@judged
-def only_the_last_is_shorter(shards: CohortShards) -> Finding:
-    """Counted rows of each shard, against the declared number."""
+def _miscounted(shards: CohortShards) -> Iterator[str]:
     most = shards.notes.rows_per_shard
-    defects = []
     for split, of in shards.counted.items():
-        for number, (name, rows) in enumerate(zip(shards.names(split), of.records, strict=True), 1):
-            if rows > most or not rows or (rows < most and number < len(of.records)):
-                defects.append(f"{name}: {rows} rows, {most} are declared and only the last shard has fewer")
-    return verdict(
-        (f"{name_of(shards.receipt)}: {d}" for d in defects),
-        f"All shards but the last are full: `rows_per_shard` is {most}.",
-        f"rows_per_shard may have changed since. {_REBUILD}",
-        facts={"rows_per_shard": str(most)},
-    )
+        told, last = shards.splits[split], len(of.records)
+        found = zip(of.records, told.shard_lengths, of.payload_bytes, told.payload_bytes, strict=True)
+        for number, (name, (rows, length, size, told_size)) in enumerate(
+            zip(shards.names(split), found, strict=True), 1
+        ):
+            # compared shard by shard: a wrong length that another shard makes up for is found
+            if (rows, size) != (length, told_size):
+                yield f"{name}: {rows} records of {size} bytes, the receipt says {length} of {told_size}"
+            if rows > most or not rows or (rows < most and number < last):
+                yield f"{name}: {rows} rows, {most} are declared and only the last shard has fewer"
 
 
-@judged
-def rows_valid(shards: CohortShards) -> Finding:
-    """Every stored row holds the invariants of its layout."""
-    rows = sum(sum(of.records) for of in shards.counted.values())
-    defects = [*_all(shards, "invalid"), *_unread(shards)]
-    return verdict(defects, f"{rows} rows hold every invariant.", _REBUILD, facts={"rows": rows})
-
-
-@judged
 def equals_packed_rows(shards: CohortShards) -> Finding:
     """Every stored value equals that of the packed rows, in order, and the receipt names these rows as its input."""
-    defects = [*_all(shards, "different"), *_unread(shards)]
+    counted = shards.counted.values()
+    defects = [defect for of in counted for defect in of.different]
+    # no check passes on half of the records
+    if broken := sum(len(of.broken) for of in counted):
+        defects.append(f"{broken} shards cannot be read to their end")
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
-        defects.append(f"{name_of(shards.receipt)}: made of other rows than {PACKED_COHORTS} has now")
-    rows = sum(sum(of.records) for of in shards.counted.values())
+        defects.append(f"made of other rows than {PACKED_COHORTS} has now")
+    rows = sum(sum(of.records) for of in counted)
     if shards.receipt.ledger != row_ledger(rows, [shards.packed_receipt.ledger]):
-        defects.append(f"{name_of(shards.receipt)}: its ledger is not that of these rows")
+        defects.append("its ledger is not that of these rows")
     if not RowFacts.of(shards.receipt).alike(RowFacts.of(shards.packed_receipt)):
-        defects.append(f"{name_of(shards.receipt)}: its receipt tells of other rows than that of {PACKED_COHORTS}")
-    return verdict(defects, f"{rows} rows, all equal.", _REBUILD, facts={"rows": rows})
+        defects.append(f"its receipt tells of other rows than that of {PACKED_COHORTS}")
+    return verdict(
+        (f"{name_of(shards.receipt)}: {defect}" for defect in defects),
+        f"{rows} rows, all equal.",
+        _REBUILD,
+        facts={"rows": rows},
+    )
 
 
+SHARD_CHECKS: tuple[Check[CohortShards], ...] = (
+    FILES_INTACT,
+    Check(
+        "records_intact",
+        "The files are shards 1 to N of each split, named as their cohort; the checksums of every record are right, "
+        "and it has the declared columns; each shard has as many as the receipt says, and as declared except the last.",
+        records_intact,
+        version=2,
+    ),
+    Check(
+        "equals_packed_rows",
+        "Record for record, the shards are the rows of packed_cohorts as it is now.",
+        equals_packed_rows,
+    ),
+)
 _KINDS: dict[FileFormat, set[str]] = {"tfrecord": {"tensorflow", "file"}, "array_record": {"file"}}
 
 
@@ -339,7 +267,15 @@ def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, packed: A
         build=partial(_build, notes, format),
         metadata=_metadata,
         columns=dict.fromkeys(notes.columns, _column_type(notes)),
-        proofs=Proofs(proofs=SHARD_PROOFS, examine=partial(_examine, notes, format)),
+        check_groups=(
+            PartitionChecks(
+                checks=SHARD_CHECKS,
+                planned=lambda store, months: sharded_cohorts(notes, store, months, format),
+                open=open_shards,
+                workers=lambda *_: CheckWorkers(engine=notes.engine, declared=notes.workers),
+                guard=unquoting,
+            ),
+        ),
     )
 
 
@@ -386,24 +322,6 @@ def _recipes(
 ) -> Iterator[Recipe]:
     for cohort in sharded_cohorts(notes, store, [month or "" for month in months], format):
         yield cohort.recipe(store.require(cohort.packed))
-
-
-def _examine(
-    notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, examined: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    workers = worker_count(notes.workers)
-    cohorts = {cohort.month: cohort for cohort in sharded_cohorts(notes, store, examined, format)}
-    return of_all_partitions(
-        store,
-        SHARD_PROOFS,
-        notes.months.expected,
-        examined,
-        artifact=partial(notes.artifact, COHORT_SHARDS[format]),
-        prove=lambda months: find_in_workers(
-            [cohorts[month] for month in months], prove_cohort_shards, workers, engine=notes.engine
-        ),
-        noun="cohort",
-    )
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:

@@ -19,7 +19,7 @@ from dataprep_assets.packing.splitting import SplitRule, split, without_room
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
 from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledNote
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
-from dataprep_assets.stream.round_trip_proofs import Encode
+from dataprep_assets.stream.reencoding import Encode
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 

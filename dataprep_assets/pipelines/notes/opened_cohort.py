@@ -43,7 +43,7 @@ from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Dropped, Note,
 from dataprep_assets.pipelines.notes.row_shape import RowShape
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.sources.cohorts import CohortReader
-from dataprep_assets.stream.round_trip_proofs import Encode
+from dataprep_assets.stream.reencoding import Encode
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 
 SAMPLED_ROWS = 64

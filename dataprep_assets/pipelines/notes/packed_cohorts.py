@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.graph.finding import Finding, first_of
+from dataprep_assets.graph.check_groups import CheckWorkers, PartitionChecks
+from dataprep_assets.graph.finding import first_of
 from dataprep_assets.graph.losses import BAD_RECORD, FILTER, Loss, dropped_rows
 from dataprep_assets.graph.proof_level import documents_in
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
-from dataprep_assets.graph.verdicts import find_in_workers, of_all_partitions
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
@@ -34,7 +34,7 @@ from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
 from dataprep_assets.pipelines.notes.packed_cohort import VERSION, PackedCohort, ensure_packed_cohort
-from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_PROOFS, prove_cohort
+from dataprep_assets.pipelines.notes.packed_cohorts_checks import COHORT_CHECKS, open_cohort
 from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import (
@@ -49,7 +49,7 @@ from dataprep_assets.pipelines.notes.reading import (
 from dataprep_assets.pipelines.notes.retractions import cohort_patients, retracted_here
 from dataprep_assets.pipelines.notes.source_watch import notes_watch
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.losses_proof import as_declared
+from dataprep_assets.stream.losses_check import as_declared
 from dataprep_assets.stream.source import upstream_of
 from dataprep_assets.stream.stream_losses import tokenizer_losses
 from dataprep_assets.stream.token_stream import load_encoder
@@ -161,10 +161,15 @@ def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certific
         metadata=_metadata,
         losses=lambda _, receipts: _losses(notes, receipts),
         rows=_rows,
-        proofs=Proofs(
-            proofs=as_declared(COHORT_PROOFS, notes.prove.level, notes.tokenizer),
-            examine=partial(_examine, notes),
-            documents=documents_in,
+        check_groups=(
+            PartitionChecks(
+                checks=as_declared(COHORT_CHECKS, notes.prove.level, notes.tokenizer),
+                planned=partial(packed_cohorts, notes),
+                open=open_cohort,
+                workers=lambda *_: CheckWorkers(engine=notes.engine, declared=notes.workers),
+                guard=unquoting,
+                documents=documents_in,
+            ),
         ),
     )
 
@@ -241,21 +246,6 @@ def _recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[str
         recipe = cohort.recipe_now
         is_known = not cohort.plan.retracted or store.receipt(cohort.artifact) is not None
         yield recipe if is_known else replace(recipe, key="")
-
-
-def _examine(notes: NotesDeclaration, store: ArtifactStore, examined: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    cohorts = {cohort.month: cohort for cohort in packed_cohorts(notes, store, examined)}
-    return of_all_partitions(
-        store,
-        as_declared(COHORT_PROOFS, notes.prove.level, notes.tokenizer),
-        notes.months.expected,
-        examined,
-        artifact=partial(notes.artifact, PACKED_COHORTS),
-        prove=lambda months: find_in_workers(
-            [cohorts[month] for month in months], prove_cohort, worker_count(notes.workers), engine=notes.engine
-        ),
-        noun="cohort",
-    )
 
 
 def _rows(receipt: Receipt) -> int:

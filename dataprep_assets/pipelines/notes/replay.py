@@ -16,21 +16,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.declaration import ATTRIBUTION
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.finding import Finding, Row, verdict
+from dataprep_assets.graph.made_again import rebuilt_otherwise
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Markdown, Shown
 from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.directory_checks import (
+    FILES_INTACT,
+    REBUILD,
+    REBUILD_SOURCES,
+    TFDS_READS,
+    OpenedDirectory,
+)
 from dataprep_assets.pipelines.notes.linked_directory import (
     DIRECTORIES,
     CombinedFacts,
@@ -42,13 +54,22 @@ from dataprep_assets.pipelines.notes.linked_directory import (
     stored_length,
 )
 from dataprep_assets.pipelines.notes.maxtext import combined_line
-from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts, RowFacts, packed_lines
+from dataprep_assets.pipelines.notes.packed_files import (
+    PACKED_COHORTS,
+    PATIENTS,
+    PackedCohortFacts,
+    RowFacts,
+    in_split,
+    packed_lines,
+    read_patients,
+)
+from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance, write_provenance
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration, ReplaySource
 from dataprep_assets.pipelines.notes.replay_losses import replay_losses
-from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTUAL_PROOFS, prove_combined
 from dataprep_assets.pipelines.notes.shard_mixing import Shards, ordered, rows_of
 from dataprep_assets.pipelines.notes.virtual_mixture import for_hf, write_hf_card, write_mixture
+from dataprep_assets.plural import count_of
 
 VERSION = 2
 # what one loader with one set of options supposes of all rows; the tokenizer is compared by its digest
@@ -78,14 +99,14 @@ def combined_directory_spec(
         build=lambda request: [Outcome.of(*build_replay(replay, request.store))],
         metadata=partial(_metadata, replay, tokenizer),
         losses=lambda store, receipts: replay_losses(replay, store, receipts),
-        proofs=Proofs(
-            proofs=VIRTUAL_PROOFS if replay.mode == "virtual" else COMBINED_PROOFS, examine=partial(_examine, replay)
+        check_groups=(
+            WholeChecks(
+                checks=VIRTUAL_CHECKS if replay.mode == "virtual" else COMBINED_CHECKS,
+                open=partial(_opened, replay),
+                guard=partial(unquoting, replay.dataset),
+            ),
         ),
     )
-
-
-def _examine(replay: ReplayDeclaration, store: ArtifactStore, _: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-    return prove_combined(replay, store)
 
 
 def _metadata(
@@ -309,3 +330,118 @@ def _write_virtual(
         facts=CombinedFacts(**_shared(replay, sources), splits=counts),
         ledger=Ledger(rows_in=rows, documents=rows),
     )
+
+
+# --- the checks
+
+
+@dataclass(frozen=True)
+class OpenedReplay(OpenedDirectory):
+    """A combination to check."""
+
+    replay: ReplayDeclaration
+
+
+def _opened(replay: ReplayDeclaration, store: ArtifactStore, _: Sequence[str] = ()) -> OpenedReplay:
+    return OpenedReplay(replay.artifact(DIRECTORIES[replay.format]), store, replay, replay).opened()
+
+
+def provenance_complete(opened: OpenedReplay) -> Finding:
+    """The combination is what is made again of its sources as they are now: the same shards in the same order, and the
+    same files for the loader, which name the sources where they are.
+    """
+    facts = CombinedFacts.of(opened.receipt)
+    shards = sum(split.shards for split in facts.splits.values())
+    return verdict(
+        (
+            f"{opened.name}: {defect}"
+            for defect in rebuilt_otherwise(opened.artifact, opened.store, partial(build_replay, opened.replay))
+        ),
+        f"{count_of(shards, 'shard')} of {count_of(len(facts.sources), 'source')}, as they are made again.",
+        REBUILD_SOURCES,
+        facts={"shards": shards, "sources": len(facts.sources)},
+    )
+
+
+def shares_achieved(opened: OpenedReplay) -> Finding:
+    """Each source's share of the rows of a split is the wanted one, within the tolerance.
+
+    `provenance_complete` checks that these are the rows of the shards.
+    """
+    replay, shares = opened.replay, CombinedFacts.of(opened.receipt).shares
+    table: list[Row] = [
+        {"split": split, "source": name, "rows": of.rows, "share": of.share, "wanted": of.wanted}
+        for split, of_split in shares.items()
+        for name, of in of_split.items()
+    ]
+    defects = [
+        f"{opened.name}: {split}: {name} has a share of {of.share:.4f}, wanted {of.wanted:.4f}"
+        for split, of_split in shares.items()
+        for name, of in of_split.items()
+        if abs(of.share - of.wanted) > replay.tolerance
+    ]
+    return verdict(
+        defects,
+        "; ".join(f"{row['source']} {row['share']:.4f} of {row['split']}" for row in table) + ".",
+        REBUILD,
+        facts={"tolerance": str(replay.tolerance)},
+        table=table,
+    )
+
+
+def splits_disjoint(directory: OpenedDirectory) -> Finding:
+    """No patient of one split, of whichever source, is in another split.
+
+    Digests under several patient keys cannot be compared: that is a warning.
+    """
+    store = directory.store
+    splits = list(directory.provenance)
+    digests, keys = [], set()
+    for split in splits:
+        found = [np.zeros(0, "V16")]
+        for dataset, month in sorted({(origin.dataset, origin.partition) for _, origin in directory.provenance[split]}):
+            cohort = Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month)
+            receipt = store.require(cohort)
+            keys.add(receipt.recipe.get("sources", {}).get("patient_key"))
+            found.append(_patients(store, cohort, receipt, split))
+        digests.append(np.unique(np.concatenate(found)))
+    _, counts = np.unique(np.concatenate(digests), return_counts=True)
+    leaked = int(np.count_nonzero(counts > 1))
+    where = directory.name
+    todo = "Use one `patient_key` and the same `splits` for all sources, and build them again"
+    if not leaked and len(keys) > 1 and len(splits) > 1:
+        unknown = "its sources have different patient keys, so whether a patient is in several splits cannot be told"
+        return verdict([f"{where}: {unknown}"], "", todo, warning=True)
+    defects = [f"{where}: {leaked} patients are in several of the splits {', '.join(splits)}"] if leaked else []
+    return verdict(
+        defects,
+        f"{int(counts.size)} patients, none in several of {len(splits)} splits.",
+        todo,
+        facts={"patients": int(counts.size), "in_several_splits": leaked},
+    )
+
+
+def _patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt, split: str) -> Any:
+    path = in_split(list(PackedCohortFacts.of(receipt).splits), split, PATIENTS)
+    return read_patients(store.local(cohort, [path]) / path)
+
+
+_SOURCE_CHECKS: tuple[Check[OpenedReplay], ...] = (
+    Check(
+        "provenance_complete",
+        "Made again of its sources as they are now, the combination has the same shards in the same order, and the "
+        "same files for the loader.",
+        provenance_complete,
+        version=2,
+    ),
+    Check(
+        "shares_achieved",
+        "Each source's share of the rows is the declared one within the tolerance.",
+        shares_achieved,
+        version=2,
+    ),
+    Check("splits_disjoint", "No patient of any source is in two splits of the combination.", splits_disjoint),
+)
+VIRTUAL_CHECKS: tuple[Check[OpenedReplay], ...] = (FILES_INTACT, *_SOURCE_CHECKS)
+"""The checks of a virtual combination, which has no shards of its own."""
+COMBINED_CHECKS: tuple[Check[OpenedReplay], ...] = (*VIRTUAL_CHECKS, TFDS_READS)

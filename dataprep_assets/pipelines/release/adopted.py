@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.pipelines.release.published import published_release
-from dataprep_assets.pipelines.release.published_proofs import unreadable
+from dataprep_assets.pipelines.release.published_shards import unreadable
 from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard
 from dataprep_assets.state_file import read_state
 from dataprep_assets.stores.local import LocalStore

@@ -261,7 +261,7 @@ class _ShardWriter:
                 file.write(data.data)
                 digest.update(data.data)
                 ids.append(sample_ids.sample_ids(data, self.sequence_length, threads=self.threads))
-                before, self.ledger = self.ledger, self.ledger + self._counted(data)
+                before, self.ledger = self.ledger, self.ledger + count_tokens(data, self.separator_id)
                 cpu_ms = _cpu_ms()
                 report(
                     tokens=len(data),
@@ -289,9 +289,11 @@ class _ShardWriter:
             # the beginning of a sample, whose id needs all of its tokens: it goes before the next block
             rest = joined[whole:] if whole < len(joined) else None
 
-    def _counted(self, block: NDArray[Any]) -> Ledger:
-        separators = int(np.count_nonzero(block == self.separator_id))
-        return Ledger(tokens=len(block), separators=separators, min_id=int(block.min()), max_id=int(block.max()))
+
+def count_tokens(block: NDArray[Any], separator_id: int) -> Ledger:
+    """The ledger of some tokens; at least one."""
+    separators = int(np.count_nonzero(block == separator_id))
+    return Ledger(tokens=len(block), separators=separators, min_id=int(block.min()), max_id=int(block.max()))
 
 
 def _cpu_ms() -> int:

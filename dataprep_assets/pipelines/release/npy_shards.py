@@ -1,50 +1,69 @@
 """The artifact `<dataset>/npy_shards`, one partition per shard: `<split>_<iiiiii>.npy` and its sample ids.
 
-Each shard is written from the token bins, in parallel over shards: no text is tokenized again.
+Each shard is written from the token bins, in parallel over shards: no text is tokenized again. Its checks compare it
+with the token bins, read in blocks, so memory does not grow with the shard.
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dataprep_assets.documents.retractions import retracted_ids
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.formats.document_index import IDS
+from dataprep_assets.formats import npy_shards, sample_ids
+from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.formats.npy_shards import ids_key
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedPartition
+from dataprep_assets.graph.check_groups import CheckGroup, CheckWorkers, PartitionChecks, WholeChecks
+from dataprep_assets.graph.finding import (
+    REBUILD,
+    SHOWN,
+    Finding,
+    Row,
+    judged,
+    ledger_of,
+    name_of,
+    verdict,
+)
 from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proofs
-from dataprep_assets.graph.verdicts import find_in_workers, of_all_partitions, summarized
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.graph.verdicts import summarized
+from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, SplitLayout, partition_key, release_layout
 from dataprep_assets.pipelines.release.npy_shard import (
     NPY_SHARDS,
     VERSION,
     NpyShard,
     NpyShardFacts,
     build_planned,
+    count_tokens,
     shard_artifact,
     shard_recipe,
 )
-from dataprep_assets.pipelines.release.npy_shards_proofs import (
-    SHARD_PROOFS,
-    SPLIT_PROOFS,
-    no_retracted_document,
-    order_shuffled,
-    prove_shard,
-    sample_ids_repeat,
-    tokens_accounted,
-)
 from dataprep_assets.pipelines.release.npy_trace import npy_places
+from dataprep_assets.plural import count_of
+from dataprep_assets.stream.retracted_documents import none_listed
+
+BLOCK = 1 << 20
+"""Tokens processed at a time."""
+IDS_AT_ONCE = 1 << 26
+"""Sample ids sorted at a time, half a gigabyte; more are compared in parts by their leading bits."""
 
 
 def shard_partitions(release: ReleaseDeclaration) -> Partitions:
@@ -76,7 +95,7 @@ def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan
         build=partial(_build, release),
         places=partial(npy_places, release),
         losses=lambda _, receipts: map(_tail, receipts),
-        proofs=Proofs(proofs=SHARD_PROOFS + SPLIT_PROOFS, examine=partial(_examine, release)),
+        check_groups=check_groups(release),
     )
 
 
@@ -160,49 +179,293 @@ def _build(release: ReleaseDeclaration, request: BuildRequest) -> Iterator[Outco
     yield from build_npy_shards(planned, workers=request.workers, engine=release.engine, progress=request.progress)
 
 
-def _examine(
-    release: ReleaseDeclaration, store: ArtifactStore, examined: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    layout, workers = release_layout(release, store), worker_count(release.workers)
-    yield from of_all_partitions(
-        store,
-        SHARD_PROOFS,
-        layout.partitions,
-        examined,
-        artifact=partial(shard_artifact, release),
-        prove=lambda partitions: find_in_workers(
-            planned_shards(release, store, layout, partitions, workers=workers),
-            prove_shard,
-            workers,
-            engine=release.engine,
-        ),
+def _planned(release: ReleaseDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[NpyShard]:
+    workers = worker_count(release.workers)
+    return planned_shards(release, store, release_layout(release, store), partitions, workers=workers)
+
+
+# --- the checks of a shard
+
+
+class OpenedNpyShard(OpenedPartition[NpyShard]):
+    """A shard to check, and the place in the stream that is planned for it."""
+
+    @cached_property
+    def facts(self) -> NpyShardFacts:
+        """The receipt's facts; raises IntegrityError when one is missing."""
+        return NpyShardFacts.of(self.receipt)
+
+    @property
+    def token_path(self) -> Path:
+        """The file of its tokens."""
+        return self.directory / Path(npy_shards.token_key(self.facts.prefix, self.facts.index)).name
+
+    @property
+    def ids_path(self) -> Path:
+        """The file of its sample ids."""
+        return self.directory / Path(npy_shards.ids_key(self.facts.prefix, self.facts.index)).name
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """The expected facts; further facts are about the whole split, and may be those of an earlier one."""
+        layout, (split, cut) = self.planned.layout, self.planned.layout.find(self.planned.partition)
+        length = self.planned.release.release.sequence_length
+        return {
+            **layout.meta,
+            "separator_id": layout.separator_id,
+            "prefix": split.split,
+            "index": cut.index,
+            "sequence_length": length,
+            "tokens": cut.tokens,
+            "samples": cut.tokens // length,
+            "stream_start": cut.start,
+            "stream_stop": cut.stop,
+            "padding_tokens": cut.padding,
+            "tail_dropped_tokens": cut.dropped,
+        }
+
+
+def format_valid(shard: OpenedNpyShard) -> Finding:
+    """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many."""
+    for name, wanted in shard.declared.items():
+        if (said := shard.receipt.facts.get(name)) != wanted:
+            raise IntegrityError(f"{shard.name}: {name}: the receipt says {said}, it should be {wanted}. {REBUILD}")
+    dtype, tokens, length = shard.facts.dtype, shard.facts.tokens, shard.facts.sequence_length
+    npy_shards.validate(shard.token_path, dtype=dtype, tokens=tokens, sequence_length=length)
+    ids = sample_ids.open_sample_ids(shard.ids_path, tokens // length)
+    return Finding(
+        passed=True,
+        summary=f"{tokens} {dtype} tokens are {len(ids)} samples of {length}, and there are as many ids.",
+        facts={"tokens": tokens, "samples": len(ids), "bytes": shard.token_path.stat().st_size},
     )
-    yield from _of_splits(release, store, layout)
 
 
-def _of_splits(
-    release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout
-) -> Iterator[tuple[str, Finding]]:
-    """The proofs that need all shards of a split; a split with missing shards has no verdict."""
-    manifest = load_manifest(release, store)
-    listed = retracted_ids(release.retractions, release.document.ids(sensitive=release.sensitive))
-    found: dict[str, dict[str, Finding]] = {proof.name: {} for proof in SPLIT_PROOFS}
-    for name, split in layout.splits.items():
-        artifacts = [shard_artifact(release, partition_key(name, cut.index)) for cut in split.cuts]
+def equals_stream(shard: OpenedNpyShard) -> Finding:
+    """The shard is its range of the token bins, token for token in the seeded order, then padding; every sample id is
+    the hash of its sample, and the ledger counts these tokens.
+    """
+    length, cut = shard.facts.sequence_length, shard.planned.layout.find(shard.planned.partition)[1]
+    tokens = npy_shards.open_shard(shard.token_path, sequence_length=length)
+    ids = sample_ids.open_sample_ids(shard.ids_path, len(tokens) // length)
+    defects = list(_differences(shard, tokens))
+    wrong = sample_ids.differing(tokens, ids, length, threads=shard.planned.threads)
+    defects += [f"the id of sample {k} is not the hash of its {length} tokens" for k in wrong]
+    if (counted := _counted(tokens, shard.facts.separator_id)) != ledger_of(shard.receipt):
+        defects.append(f"its ledger is not that of its tokens, which are {counted.tokens}")
+    return verdict(
+        (f"{shard.name}: {defect}" for defect in defects),
+        f"{cut.tokens} tokens are tokens {cut.start} to {cut.stop} of the stream, and {cut.padding} of padding.",
+        REBUILD,
+        facts={"tokens": len(tokens), "padding": cut.padding, "samples": len(ids)},
+    )
+
+
+def _counted(tokens: NDArray[Any], separator: int) -> Ledger:
+    """The ledger of a shard, which cuts documents and so counts neither rows nor documents."""
+    found = Ledger()
+    for start in range(0, len(tokens), BLOCK):
+        found = found + count_tokens(tokens[start : start + BLOCK], separator)
+    return found
+
+
+def _differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[str]:
+    split, cut = shard.planned.layout.find(shard.planned.partition)
+    if len(tokens) != cut.tokens:
+        yield f"it has {len(tokens)} tokens, its stretch {cut.tokens}"
+        return
+    at = 0
+    for block in split.order.read(shard.planned.store, cut.start, cut.stop):
+        held = tokens[at : at + len(block)]
+        if not np.array_equal(held, block):
+            apart = at + int(np.flatnonzero(held != block)[0])
+            yield (
+                f"token {apart} (byte {npy_shards.HEADER_BYTES + apart * tokens.itemsize}) is not that of the stream"
+            )
+            return
+        at += len(block)
+    if (tokens[at:] != shard.facts.separator_id).any():
+        yield f"its padding, from token {at} on, is not only separators"
+
+
+SHARD_CHECKS: tuple[Check[OpenedNpyShard], ...] = (
+    FILES_INTACT,
+    Check(
+        "format_valid",
+        "A NumPy 1.0 header, one dimension, the declared dtype, whole sequences; as many headerless ids.",
+        format_valid,
+    ),
+    Check(
+        "equals_stream",
+        "The shard is its stretch of the token bins in the seeded order, token for token; every sample id is the "
+        "BLAKE2b of its sample's tokens.",
+        equals_stream,
+        version=2,
+    ),
+)
+"""The checks of one shard."""
+
+
+# --- the checks of a split
+
+
+@dataclass(frozen=True)
+class OpenedSplit:
+    """All shards of a split: their artifacts in order, their receipts, and the token bins that they are cut from."""
+
+    release: ReleaseDeclaration
+    store: ArtifactStore
+    layout: SplitLayout
+    artifacts: Sequence[Artifact]
+    receipts: Sequence[Receipt]
+
+    @cached_property
+    def bins(self) -> Sequence[tuple[Artifact, Receipt]]:
+        """The token bins of the split."""
+        return shard_receipts(self.release, self.store, load_manifest(self.release, self.store), self.layout.split)
+
+
+@dataclass(frozen=True)
+class _OpenedSplits:
+    """The splits of a release of which all shards are there, and the number of the others, which have no verdict."""
+
+    complete: Sequence[OpenedSplit]
+    others: int
+
+
+def _opened_splits(release: ReleaseDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedSplits:
+    splits = release_layout(release, store).splits
+    complete = []
+    for name, layout in splits.items():
+        artifacts = [shard_artifact(release, partition_key(name, cut.index)) for cut in layout.cuts]
         receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
-        if len(receipts) < len(artifacts):
-            continue
-        bins = shard_receipts(release, store, manifest, name)
-        source_tokens = sum(r.ledger.tokens for _, r in bins if r.ledger)
-        # of a bucket, the index of ids is fetched only if there is a list to look for
-        indexes = [(store.local(a, [IDS]) if len(listed) else Path(), r) for a, r in bins]
-        found["no_retracted_document"][name] = no_retracted_document(receipts, indexes, listed)
-        found["tokens_accounted"][name] = tokens_accounted(receipts, source_tokens=source_tokens)
-        ids = [Path(ids_key(name, cut.index)).name for cut in split.cuts]
-        folders = [store.local(artifact, [file]) for artifact, file in zip(artifacts, ids, strict=True)]
-        found["sample_ids_repeat"][name] = sample_ids_repeat(
-            list(zip(folders, receipts, strict=True)), expected_share=release.release.expected_repeats
+        if len(receipts) == len(artifacts):
+            complete.append(OpenedSplit(release, store, layout, artifacts, receipts))
+    return _OpenedSplits(complete, len(splits) - len(complete))
+
+
+def _of_each(find: Callable[[OpenedSplit], Finding], splits: _OpenedSplits) -> Finding:
+    found = {split.layout.split: judged(find)(split) for split in splits.complete}
+    return summarized(found, list(found), splits.others, noun="split")
+
+
+def tokens_accounted(split: OpenedSplit) -> Finding:
+    """The shards of a split follow one another without gap, and with the declared tail they are the whole stream."""
+    receipts, source_tokens = split.receipts, sum(r.ledger.tokens for _, r in split.bins if r.ledger)
+    defects = []
+    position = dropped = padding = 0
+    for number, receipt in enumerate(receipts):
+        facts = NpyShardFacts.of(receipt)
+        start, stop = facts.stream_start, facts.stream_stop
+        if facts.index != number or start != position:
+            defects.append(
+                f"{name_of(receipt)}: expected shard {number}, which begins at token {position}, found "
+                f"shard {facts.index} at token "
+                f"{start}"
+            )
+        if facts.tokens != stop - start + facts.padding_tokens:
+            defects.append(f"{name_of(receipt)}: its length is not that of its stretch and its padding")
+        position = stop
+        dropped += facts.tail_dropped_tokens
+        padding += facts.padding_tokens
+    if position + dropped != source_tokens:
+        defects.append(
+            f"{len(receipts)} shards hold {position} tokens of the stream and dropped {dropped}; the token "
+            f"bins have {source_tokens}"
         )
-        found["order_shuffled"][name] = order_shuffled(store, split)
-    for check, of_split in found.items():
-        yield check, summarized(of_split, list(of_split), len(layout.splits) - len(of_split), noun="split")
+    return verdict(
+        defects,
+        f"{position} tokens in {count_of(len(receipts), 'shard')}, {dropped} dropped at the end, {padding} of "
+        f"padding: all of {source_tokens}.",
+        "Materialize npy_shards of this split again",
+        facts={"tokens": position, "dropped": dropped, "padding": padding, "source_tokens": source_tokens},
+    )
+
+
+def no_retracted_document(split: OpenedSplit) -> Finding:
+    """Npy shards are cut from the present token bins, and these hold no document on the retraction list.
+
+    `equals_stream` verifies that a shard is its range of these token bins, token for token.
+    """
+    listed = retracted_ids(split.release.retractions, split.release.document.ids(sensitive=split.release.sensitive))
+    now = {str(receipt.partition): receipt.content for _, receipt in split.bins}
+
+    def defects() -> Iterator[str]:
+        for receipt in split.receipts:
+            if other := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
+                yield f"{name_of(receipt)}: cut from another content of {other[0]} than is there now"
+        # of a bucket, the index of ids is fetched only if there is a list to look for
+        for artifact, receipt in split.bins if len(listed) else ():
+            ids = open_ids(split.store.local(artifact, [IDS]) / IDS, ledger_of(receipt).documents)
+            if held := int(np.isin(ids, listed).sum()):
+                yield f"{name_of(receipt)}: {held} of its documents are retracted"
+
+    searched = f"{count_of(len(split.bins), 'shard')} of token bins"
+    return none_listed(defects(), searched, len(listed), "Materialize token_bins, then npy_shards")
+
+
+def sample_ids_repeat(split: OpenedSplit) -> Finding:
+    """How many samples of a split are copies of another: equal ids are equal tokens, so repeated text.
+
+    Warns when more than the declared share are. The table lists the most frequent ones. Only the ids are read.
+    """
+    expected_share = split.release.release.expected_repeats
+    ids = []
+    for cut, artifact, receipt in zip(split.layout.cuts, split.artifacts, split.receipts, strict=True):
+        name = Path(ids_key(split.layout.split, cut.index)).name
+        path = split.store.local(artifact, [name]) / name
+        ids.append(sample_ids.open_sample_ids(path, NpyShardFacts.of(receipt).samples))
+    total = sum(len(part) for part in ids)
+    parts = 1 << max(0, (total // IDS_AT_ONCE).bit_length())
+    repeated, rows = 0, []
+    for number in range(parts):
+        # Ids are hashes: their leading bits cut them into even parts.
+        bits = parts.bit_length() - 1
+        chosen = [part[part >> np.uint64(64 - bits) == number] if bits else np.asarray(part) for part in ids]
+        values, counts = np.unique(np.concatenate(chosen), return_counts=True)
+        repeated += int((counts - 1).sum())
+        rows += [(int(n), int(value)) for value, n in zip(values[counts > 1], counts[counts > 1], strict=True)]
+        # an id is in one part alone, so the most frequent of each part are enough
+        rows = sorted(rows, reverse=True)[:SHOWN]
+    share = repeated / total if total else 0.0
+    table: list[Row] = [{"sample_id": f"{value:016x}", "samples": n} for n, value in rows]
+    defects = [] if share <= expected_share else [f"{repeated} of {total} samples ({share:.2%}) repeat another one"]
+    return verdict(
+        defects,
+        f"{repeated} of {total} samples repeat another one ({share:.3%}).",
+        "Deduplicate the source, or expect the model to see this text more often",
+        facts={"samples": total, "repeated": repeated, "share": share},
+        table=table,
+        warning=True,
+    )
+
+
+SPLIT_CHECKS = (
+    Check(
+        "tokens_accounted",
+        "The shards follow one another and are the whole stream but for the counted tail.",
+        partial(_of_each, tokens_accounted),
+    ),
+    Check(
+        "no_retracted_document",
+        "The token bins that the shards are cut from are those of now, and hold none.",
+        partial(_of_each, no_retracted_document),
+    ),
+    Check(
+        "sample_ids_repeat",
+        "Few samples are copies of another: equal ids are repeated text.",
+        partial(_of_each, sample_ids_repeat),
+        blocking=False,
+    ),
+)
+"""The checks that need all shards of a split."""
+
+
+def check_groups(release: ReleaseDeclaration) -> tuple[CheckGroup, ...]:
+    """The checks of the shards, and of the splits."""
+    each = PartitionChecks(
+        checks=SHARD_CHECKS,
+        planned=partial(_planned, release),
+        open=OpenedNpyShard.open,
+        workers=lambda *_: CheckWorkers(engine=release.engine, declared=release.workers),
+    )
+    return each, WholeChecks(checks=SPLIT_CHECKS, open=partial(_opened_splits, release))

@@ -6,18 +6,25 @@ The artifact itself has a copy of the manifest, with a receipt that names the pl
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.formats import npy_shards
+from dataprep_assets.formats import npy_shards, sample_ids
+from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.finding import Finding, first_of, name_of, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Location, Markdown, Shown
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -25,6 +32,7 @@ from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
 from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, release_settings, shard_artifact, shard_recipe
 from dataprep_assets.pipelines.release.published import (
+    Inventory,
     consumer_code,
     consumer_environment,
     inventory,
@@ -32,19 +40,14 @@ from dataprep_assets.pipelines.release.published import (
     require_own,
     send_release,
 )
-from dataprep_assets.pipelines.release.published_proofs import (
-    manifest_published,
-    no_orphans,
-    other_claims,
-    remote_equals_local,
-    remote_readable,
-)
-from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard, locate
+from dataprep_assets.plural import count_of
+from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard, locate, read_release
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import Progress
 
 VERSION = 2
 PUBLISHED_SHARDS = "published_shards"
+_PUBLISH = "Materialize published_shards again: only what differs is sent"
 
 
 class PublishedShardsFacts(Facts):
@@ -64,20 +67,6 @@ class PublishedShardsFacts(Facts):
     tokenizer: str
     tokenizer_sha256: str
     orphans: tuple[str, ...]
-
-
-PUBLISHED_SHARDS_PROOFS = (
-    Proof(
-        "manifest_published",
-        "The manifests at the public location and here are those of the shards built here.",
-    ),
-    Proof("remote_equals_local", "Every file is there with its size and SHA-256."),
-    Proof(
-        "remote_readable",
-        "Headers, first and last samples and their ids read as a trainer far away would read them.",
-    ),
-    Proof("no_orphans", "No shard lies there that the manifest does not list.", blocking=False),
-)
 
 
 def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: ArtifactSpec) -> ArtifactSpec:
@@ -101,7 +90,7 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
         build=partial(_build, release, target),
         metadata=partial(_metadata, target),
         published_to=lambda receipt: PublishedShardsFacts.of(receipt).place,
-        proofs=Proofs(proofs=PUBLISHED_SHARDS_PROOFS, examine=partial(_examine, release, target)),
+        check_groups=(WholeChecks(checks=CHECKS, open=partial(_opened, release, target)),),
     )
 
 
@@ -197,22 +186,26 @@ def publish_release(
         (staged / MANIFEST).write_bytes(manifest.to_bytes())
         return Written(
             inputs={"release": manifest.digest},
-            facts=PublishedShardsFacts(
-                place=str(place),
-                digest=manifest.digest,
-                shards={prefix: len(shards) for prefix, shards in manifest.shards.items()},
-                files=len(manifest.files),
-                bytes=sum(file.bytes for file in manifest.files),
-                sequence_length=manifest.sequence_length,
-                dtype=manifest.dtype,
-                tokenizer=manifest.tokenizer,
-                tokenizer_sha256=manifest.tokenizer_sha256,
-                orphans=tuple(extra),
-            ),
+            facts=PublishedShardsFacts(**_claims(manifest, place), orphans=tuple(extra)),
         )
 
     receipt, current = ensure(_recipe(release, store, manifest, place, extra), store, write, release.verify)
     return receipt, current and not changed
+
+
+def _claims(release: Release, place: Place) -> dict[str, Any]:
+    """The facts of a publication, except the shards that others have put there."""
+    return {
+        "place": str(place),
+        "digest": release.digest,
+        "shards": {prefix: len(shards) for prefix, shards in release.shards.items()},
+        "files": len(release.files),
+        "bytes": sum(file.bytes for file in release.files),
+        "sequence_length": release.sequence_length,
+        "dtype": release.dtype,
+        "tokenizer": release.tokenizer,
+        "tokenizer_sha256": release.tokenizer_sha256,
+    }
 
 
 def _recipe(
@@ -299,13 +292,146 @@ def _metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[str, S
     return shown
 
 
-def _examine(
-    release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    place, manifest = locate(target), release_manifest(release, store, release_layout(release, store))
+@dataclass(frozen=True, kw_only=True)
+class OpenedPublication:
+    """A published release to check.
+
+    Attributes:
+        place: Where it is published.
+        release: The manifest of the present shards.
+        kept: The local copy of the published manifest.
+        receipt: The receipt of the publication; None: it was published elsewhere.
+    """
+
+    place: Place
+    release: Release
+    kept: Path = Path()
+    receipt: Receipt | None = None
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """The files at the place, compared with the release."""
+        return inventory(self.place, self.release)
+
+
+def _opened(release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str]) -> OpenedPublication:
     artifact = release.artifact(PUBLISHED_SHARDS)
-    others = other_claims(store.local(artifact) / MANIFEST, store.require(artifact), manifest, str(place))
-    yield "manifest_published", manifest_published(place, manifest, others)
-    yield "remote_equals_local", remote_equals_local(place, manifest)
-    yield "remote_readable", remote_readable(place, manifest)
-    yield "no_orphans", no_orphans(place, manifest)
+    return OpenedPublication(
+        place=locate(target),
+        release=release_manifest(release, store, release_layout(release, store)),
+        kept=store.local(artifact) / MANIFEST,
+        receipt=store.require(artifact),
+    )
+
+
+def manifest_published(publication: OpenedPublication) -> Finding:
+    """The store's manifest is that of the shards built here, and so is the local copy with its receipt."""
+    place, release = publication.place, publication.release
+    found = read_release(place)
+    defects = list(_other_claims(publication))
+    if found.digest != release.digest:
+        defects.append(f"{place}/{MANIFEST}: it is release {found.digest[:12]}, here is {release.digest[:12]}")
+    shards = sum(len(shards) for shards in found.shards.values())
+    return verdict(
+        defects,
+        f"{place} has release {found.digest[:12]}: {count_of(shards, 'shard')} of sequences of "
+        f"{found.sequence_length} ids.",
+        _PUBLISH,
+        facts={"shards": shards, "sequence_length": str(found.sequence_length), "digest": found.digest},
+    )
+
+
+def _other_claims(publication: OpenedPublication) -> Iterator[str]:
+    """Claims of the local copy and receipt of a publication that the release contradicts."""
+    release, receipt = publication.release, publication.receipt
+    if receipt is None:
+        return
+    if publication.kept.read_bytes() != release.to_bytes():
+        yield f"{publication.kept}: is not the manifest of the shards that are here"
+    wanted = _claims(release, publication.place)
+    for name, value in wanted.items():
+        if receipt.facts.get(name) != value:
+            yield f"{name_of(receipt)}: {name}: the receipt says {receipt.facts.get(name)!r}, the release {value!r}"
+    if dict(receipt.inputs) != {"release": release.digest}:
+        yield f"{name_of(receipt)}: its receipt names another release than {release.digest[:12]}"
+
+
+def remote_equals_local(publication: OpenedPublication) -> Finding:
+    """Every file is in the store with its size and SHA-256 (as recorded at the upload, else the bytes are read)."""
+    place, found = publication.place, publication.inventory
+    missing = [f"{place}/{file.key}: missing" for file in found.missing]
+    size = sum(file.bytes for file in publication.release.files)
+    return verdict(
+        [*missing, *found.different.values()],
+        f"{count_of(len(found.same), 'file')}, {size} bytes, in {place} as built.",
+        _PUBLISH,
+        facts={"files": len(found.same), "bytes": size},
+    )
+
+
+def no_orphans(publication: OpenedPublication) -> Finding:
+    """The store has no shard that the release does not list. A warning: such shards only cost money and confuse."""
+    place, extra = publication.place, publication.inventory.extra
+    return verdict(
+        [f"{place}: {len(extra)} objects of shards that the release does not list: {first_of(extra)}"] if extra else [],
+        "No other shards lie beside the release.",
+        "Delete them when nobody reads them any more",
+        facts={"orphans": len(extra)},
+        table=[{"key": key} for key in extra[:20]],
+        warning=True,
+    )
+
+
+def remote_readable(publication: OpenedPublication) -> Finding:
+    """Read as a remote trainer would: the header of every shard, its first and its last sample, and their ids."""
+    place, release = publication.place, publication.release
+    defects = [
+        defect
+        for prefix in release.shards
+        for shard in release.of(prefix)
+        for defect in unreadable(place, release, shard)
+    ]
+    shards = sum(len(shards) for shards in release.shards.values())
+    return verdict(
+        defects,
+        f"{count_of(shards, 'shard')} with the header, and the right ids of first and last sample.",
+        _PUBLISH,
+        facts={"shards": shards},
+    )
+
+
+def unreadable(place: Place, release: Release, shard: ReleaseShard) -> Iterator[str]:
+    """What a trainer would find wrong with a shard at a place by its header, and by its first and last sample."""
+    where = f"{place}/{shard.token_file.key}"
+    header = npy_shards.parse_header(_read(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), where)
+    if (header.dtype, header.tokens) != (release.dtype, shard.tokens):
+        yield f"{where}: {header.tokens} {header.dtype} tokens, the release says {shard.tokens} {release.dtype}"
+        return
+    dtype, length = token_dtype(release.dtype), release.sequence_length
+    # a set, because the first sample of a shard may be its last
+    for k in sorted({0, shard.tokens // length - 1}):
+        start = npy_shards.HEADER_BYTES + k * length * dtype.itemsize
+        data = _read(place, shard.token_file.key, start, start + length * dtype.itemsize)
+        said = _read(place, shard.ids_file.key, k * sample_ids.ID_BYTES, (k + 1) * sample_ids.ID_BYTES)
+        if sample_ids.sample_id(np.frombuffer(data, dtype)) != int.from_bytes(said, "little"):
+            yield f"{place}/{shard.ids_file.key}: the id of sample {k} is not that of its tokens"
+
+
+def _read(place: Place, key: str, start: int, stop: int) -> bytes:
+    return b"".join(place.store.read(place.key(key), start, stop))
+
+
+CHECKS = (
+    Check(
+        "manifest_published",
+        "The manifests at the public location and here are those of the shards built here.",
+        manifest_published,
+    ),
+    Check("remote_equals_local", "Every file is there with its size and SHA-256.", remote_equals_local),
+    Check(
+        "remote_readable",
+        "Headers, first and last samples and their ids read as a trainer far away would read them.",
+        remote_readable,
+    ),
+    Check("no_orphans", "No shard lies there that the manifest does not list.", no_orphans, blocking=False),
+)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend_checks import OpenedRun
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.plan import BlendPlan
@@ -26,6 +27,11 @@ class FinishedBlend:
     def shards(self) -> Sequence[ShardToBuild]:
         """All shards of the plan."""
         return shards(self.blend, self.store, self.plan)
+
+    @property
+    def run(self) -> OpenedRun:
+        """The run, opened for its checks."""
+        return OpenedRun.open(self.blend, self.store)
 
 
 def finish(blend: BlendDeclaration, root: Path) -> FinishedBlend:

@@ -1,4 +1,4 @@
-"""Every proof on a shard of bin and idx passes on a good one, and fails on each defect that it is there for."""
+"""Every check of a shard of bin and idx passes on a good one, and fails on each defect that it is there for."""
 
 import json
 import os
@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from dataprep_assets.formats import document_ends, megatron
+from dataprep_assets.graph.check_groups import find_all
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend import indexed_bins as proofs
-from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
-from dataprep_assets.stream.separator_proofs import boundaries_match
+from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_CHECKS, indexed_bins_shards
+from dataprep_assets.stream.separators import boundaries_match
+from dataprep_assets.stream.token_bins_checks import OpenedTokens, ledger_balances
 from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.pipelines.blend.pipeline import SEPARATOR, finished, pretraining, texts, write_rows
@@ -52,7 +53,7 @@ def _own(path: Path) -> Path:
 
 
 def _findings(work: TokenShard) -> dict[str, Finding]:
-    return proofs.prove_indexed_bins(work)
+    return find_all(INDEXED_BINS_CHECKS, OpenedTokens.open, None, work)
 
 
 def _receipt(work: TokenShard) -> Receipt:
@@ -68,7 +69,7 @@ def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(work: T
 @pytest.mark.parametrize("options", [{}, {"add_eos": False}, {"max_doc_tokens": None}, {"dtype": "int32"}])
 def test_a_good_shard_passes_every_proof(tmp_path: Path, options: dict[str, Any]) -> None:
     found = _findings(_work(tmp_path, **options))
-    assert set(found) == {proof.name for proof in proofs.INDEXED_BINS_PROOFS}
+    assert set(found) == {check.name for check in INDEXED_BINS_CHECKS}
     assert {name: f.summary for name, f in found.items() if not f.passed} == {}
     assert found["round_trip"].facts["documents_compared"] == 20  # every one: a sample takes all of a small shard
 
@@ -211,9 +212,9 @@ def test_an_id_beyond_the_vocabulary_is_found(work: TokenShard) -> None:
 def test_books_that_do_not_balance_are_found(work: TokenShard, change: dict[str, Any]) -> None:
     receipt = _receipt(work)
     assert receipt.ledger is not None
-    assert proofs.ledger_balances(work.directory, receipt).passed
+    assert ledger_balances(work.directory, receipt).passed
     broken = replace(receipt, ledger=replace(receipt.ledger, **change))
-    assert not proofs.ledger_balances(work.directory, broken).passed
+    assert not ledger_balances(work.directory, broken).passed
 
 
 def test_a_source_that_changed_does_not_round_trip(work: TokenShard, tmp_path: Path) -> None:

@@ -10,11 +10,15 @@ from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend import run_lines
 from dataprep_assets.pipelines.blend.dataset import blend_specs
-from dataprep_assets.pipelines.blend.rl_manifest import names_the_latest_run
+from dataprep_assets.pipelines.blend.rl_manifest import OpenedRlManifest, names_the_latest_run
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend, rl_rows, weighted_records
 from dataprep_assets_tests.tools.drill.box import reseal, write
+
+
+def _opened(good: FinishedBlend) -> OpenedRlManifest:
+    return OpenedRlManifest(good.blend.artifact("rl_manifest"), good.store, good.blend)
 
 
 def resolved(folder: Path, key: str) -> str:
@@ -75,8 +79,7 @@ def test_a_manifest_names_files_where_the_trainer_finds_them(tmp_path: Path) -> 
     run = f"/mnt/data/small_blend/runs/{good.plan.run_hash}"
     assert resolved(_home(good), "train") == f"{run}/splits/train.jsonl"
     assert run_lines(good.receipt) == ["/mnt/data/small_blend/rl_manifest/manifest.json"]
-    receipt = good.store.require(good.blend.artifact("rl_manifest"))
-    assert names_the_latest_run(good.blend, good.store, _home(good), receipt).passed
+    assert names_the_latest_run(_opened(good)).passed
 
 
 @pytest.mark.parametrize(
@@ -89,13 +92,12 @@ def test_a_manifest_names_files_where_the_trainer_finds_them(tmp_path: Path) -> 
 )
 def test_a_manifest_of_another_run_fails_its_check(tmp_path: Path, change: dict[str, Any], told: str) -> None:
     good = finish(rl_blend(tmp_path / "s"), tmp_path / "out")
-    receipt = good.store.require(good.blend.artifact("rl_manifest"))
-    assert names_the_latest_run(good.blend, good.store, _home(good), receipt).passed
+    assert names_the_latest_run(_opened(good)).passed
     path = _home(good) / "manifest.json"
     value = json.loads(path.read_bytes())
     path.unlink()  # it is a link to the run's
     path.write_text(json.dumps(value | change))
-    finding = names_the_latest_run(good.blend, good.store, _home(good), receipt)
+    finding = names_the_latest_run(_opened(good))
     assert not finding.passed
     assert told in finding.summary
 
@@ -108,6 +110,5 @@ def test_a_manifest_is_the_run_s_own_byte_for_byte(tmp_path: Path) -> None:
     assert path.read_bytes() != text
     assert json.loads(path.read_bytes()) == json.loads(text), "no reader sees it"
     reseal(_home(good))
-    receipt = good.store.require(good.blend.artifact("rl_manifest"))
-    finding = names_the_latest_run(good.blend, good.store, _home(good), receipt)
+    finding = names_the_latest_run(_opened(good))
     assert "shards.json has other bytes than that of" in finding.summary

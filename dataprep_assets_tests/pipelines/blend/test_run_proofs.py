@@ -1,5 +1,6 @@
-"""Every proof on a run passes on a good one; those on its shards, files and splits fail on each defect."""
+"""Every check of a run passes on a good one; those on its shards, files and splits fail on each defect."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,13 +10,18 @@ from typing import Any
 import pytest
 
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend import _examine, rows_read_once, run_intact, shards_complete, splits_disjoint
+from dataprep_assets.pipelines.blend.blend_checks import (
+    CHECKS,
+    realised_as_requested,
+    rows_read_once,
+    run_intact,
+    shards_complete,
+    splits_disjoint,
+)
 from dataprep_assets.pipelines.blend.blend_plan import plan_covers_sources, plan_is_current
 from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
 from dataprep_assets.pipelines.blend.component import TrainingBlend
-from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
 from dataprep_assets.pipelines.blend.runs import other_claims
-from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.samples import SAMPLE
@@ -27,34 +33,28 @@ def test_a_good_run_passes_every_proof(good: FinishedBlend) -> None:
     found = [
         plan_covers_sources(good.plan),
         plan_is_current(good.blend, good.store),
-        rows_read_once(good.blend, good.store, good.plan, good.shards),
         nothing_rounds_to_zero(good.store.require(good.blend.artifact("blend_preview"))),
-        shards_complete(good.store, good.plan, good.shards),
-        run_intact(good.directory, good.receipt, good.plan),
-        entry_lists_every_shard(good.blend, good.directory, good.receipt),
-        realised_as_requested(good.blend, good.directory, good.receipt, good.plan),
-        splits_disjoint(good.receipt, good.plan),
+        *(check.find(good.run) for check in CHECKS),
     ]
     assert [finding.summary for finding in found if not finding.passed] == []
-    assert found[7].facts["largest_difference"] < 1e-9
+    assert realised_as_requested(good.run).facts["largest_difference"] < 1e-9
 
 
 def test_a_file_that_grew_has_rows_that_nobody_read(good: FinishedBlend, tmp_path: Path) -> None:
     write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 61))
-    finding = rows_read_once(good.blend, good.store, good.plan, good.shards)
+    finding = rows_read_once(good.run)
     assert not finding.passed
     assert "read 60 rows of 61" in finding.summary
 
 
 def test_missing_and_stale_shards_are_named(good: FinishedBlend) -> None:
-    shards = good.shards
     shutil.rmtree(good.store.directory(good.blend.artifact("indexed_bins", "web-00001")))
-    finding = shards_complete(good.store, good.plan, shards)
+    finding = shards_complete(good.run)
     assert not finding.passed
     assert "missing or failed: web-00001" in finding.summary
     assert (finding.facts["missing"], finding.facts["stale"]) == (1, 0)
-    other: Any = [replace(shard, salt="x") for shard in shards]
-    assert shards_complete(good.store, good.plan, other).facts["stale"] == 5
+    other: Any = [replace(shard, salt="x") for shard in good.shards]
+    assert shards_complete(replace(good.run, shards=other)).facts["stale"] == 5
 
 
 def _cut_bin(good: FinishedBlend) -> None:
@@ -73,15 +73,28 @@ def _second_plan(good: FinishedBlend) -> None:
     shutil.copytree(folder, folder.with_name("0123456789abcdef"))
 
 
-@pytest.mark.parametrize("damage", [_cut_bin, _leftover, _second_plan])
+def _shorter_list(good: FinishedBlend) -> None:
+    value = json.loads((good.directory / "blend.json").read_bytes())
+    (good.directory / "blend.json").write_text(json.dumps(value | {"train": value["train"][2:]}))
+    reseal(good.directory)
+
+
+def _other_weight(good: FinishedBlend) -> None:
+    value = json.loads((good.directory / "blend.json").read_bytes())
+    value["train"][0] = str(float(value["train"][0]) * 1.5)
+    (good.directory / "blend.json").write_text(json.dumps(value))
+    reseal(good.directory)
+
+
+@pytest.mark.parametrize("damage", [_cut_bin, _leftover, _second_plan, _shorter_list, _other_weight])
 def test_a_damaged_run_is_not_intact(good: FinishedBlend, damage: Callable[[FinishedBlend], None]) -> None:
     damage(good)
-    assert not run_intact(good.directory, good.receipt, good.plan).passed
+    assert not run_intact(good.run).passed
 
 
 def test_files_of_a_run_are_its_shards_own_also_where_its_receipt_agrees_with_them(good: FinishedBlend) -> None:
     def said(receipt: Receipt) -> list[str]:
-        return list(other_claims(good.blend, good.store, good.plan, good.shards, good.directory, receipt))
+        return list(other_claims(good.blend, good.store, good.plan, good.run.finished, good.directory, receipt))
 
     assert said(good.receipt) == []
     name = next(f.path for f in good.receipt.files if f.path.startswith("datasets/web/") and f.path.endswith(".bin"))
@@ -105,7 +118,8 @@ def test_a_run_stays_true_where_its_sources_move_or_its_shards_are_made_again(tm
     assert str(tmp_path / "s") in place.read_text()
 
     def said() -> list[str]:
-        return list(other_claims(moved.blend, moved.store, moved.plan, moved.shards, moved.directory, moved.receipt))
+        finished = moved.run.finished
+        return list(other_claims(moved.blend, moved.store, moved.plan, finished, moved.directory, moved.receipt))
 
     assert said() == []
     place.chmod(0o644)
@@ -151,9 +165,9 @@ def test_a_snapshot_of_unchanged_files_stays_good_where_settings_make_another_pl
 
 
 def test_a_run_of_another_plan_is_not_this_one(good: FinishedBlend) -> None:
-    finding = run_intact(good.directory, good.receipt, replace(good.plan, run_hash="0" * 16))
+    finding = run_intact(replace(good.run, plan=replace(good.plan, run_hash="0" * 16)))
     assert not finding.passed
-    assert "it is the run of" in finding.summary
+    assert any("it is the run of" in str(row) for row in finding.table)
 
 
 def test_splits_that_share_rows_are_found_whatever_their_files_are_called(tmp_path: Path) -> None:
@@ -164,7 +178,7 @@ def test_splits_that_share_rows_are_found_whatever_their_files_are_called(tmp_pa
         "valid": [{"name": "b", "path": str(tmp_path / "b")}],
     }
     good = finish(pretraining(tmp_path, blend=blend), tmp_path / "out")
-    finding = splits_disjoint(good.receipt, good.plan)
+    finding = splits_disjoint(good.run)
     assert not finding.passed
     assert "two.jsonl are in valid, and as one.jsonl in train" in finding.summary
 
@@ -179,8 +193,7 @@ def test_content_that_two_splits_hold_in_different_files_is_a_warning(tmp_path: 
     }
     own = {"tokenizer": None, "pretrain": None} if stage == "rl" else {}
     good = finish(pretraining(tmp_path, blend=blend, stage=stage, **own), tmp_path / "out")
-    findings = dict(_examine(good.blend, good.store, []))
-    finding = findings["splits_disjoint"]
+    finding = splits_disjoint(good.run)
     assert (finding.passed, finding.warning, finding.facts["defects"]) == (False, True, 1)
     assert "2 " in finding.summary
     assert "(40.0%" in finding.summary
@@ -196,13 +209,14 @@ def test_empty_files_in_two_splits_share_no_row(tmp_path: Path) -> None:
     }
     good = finish(pretraining(tmp_path, blend=blend), tmp_path / "out")
     assert [entry.size_bytes for unit in good.plan.units for entry in unit.entries].count(0) == 2
-    assert splits_disjoint(good.receipt, good.plan).passed
+    assert splits_disjoint(good.run).passed
 
 
 def test_a_shard_in_two_splits_is_found(good: FinishedBlend) -> None:
     used = good.receipt.facts["used"]
     both = {**used, "valid": [*used["valid"], used["train"][0]]}
-    receipt = replace(good.receipt, facts={**good.receipt.facts, "used": both})
-    finding = splits_disjoint(receipt, good.plan)
+    run = good.run
+    run.__dict__["receipt"] = replace(good.receipt, facts={**good.receipt.facts, "used": both})
+    finding = splits_disjoint(run)
     assert not finding.passed
     assert used["train"][0] in finding.summary

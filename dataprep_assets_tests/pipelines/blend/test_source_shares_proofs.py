@@ -9,10 +9,9 @@ from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.sharing import retracted_of, still_held
 from dataprep_assets.graph.trace import trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend import blend_sources_unchanged
+from dataprep_assets.pipelines.blend.blend_checks import blend_sources_unchanged
 from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
 from dataprep_assets.pipelines.blend.dataset import blend_specs
-from dataprep_assets.pipelines.blend.runs import RunFacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.retract import retract
@@ -33,7 +32,7 @@ from dataprep_assets_tests.samples import SAMPLE
 
 
 def judge(good: FinishedBlend) -> Finding:
-    return blend_sources_unchanged(good.blend, RunFacts.of(good.receipt), good.plan)
+    return blend_sources_unchanged(good.run)
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_a_source_that_grew_is_told_with_its_shares_before_and_now(grown: Finish
     assert (code["files_added"], code["files_removed"], code["files_changed"]) == (1, 0, 0)
     assert web["changed_files"] == 0
     before, now = float(code["planned_share_of_data"]), float(code["share_of_data_now"])
-    tokens = {row.name: row.tokens for row in RunFacts.of(grown.receipt).realised}
+    tokens = {row.name: row.tokens for row in grown.run.facts.realised}
     assert before == pytest.approx(tokens["code"] / sum(tokens.values()), abs=1e-6)
     assert now > before + 0.03
     assert float(web["share_of_data_now"]) == pytest.approx(1 - now, abs=1e-5)

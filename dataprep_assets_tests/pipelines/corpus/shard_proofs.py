@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from dataprep_assets.graph.finding import Finding, files_intact
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.eye_test import eye_test
-from dataprep_assets.stream.round_trip_proofs import certificate_valid, round_trip
-from dataprep_assets.stream.separator_proofs import separators_match_documents
-from dataprep_assets.stream.token_bins_proofs import ids_in_vocabulary, ledger_balances, size_matches
+from dataprep_assets.stream.reencoding import certificate_valid, round_trip
+from dataprep_assets.stream.separators import separators_match_documents
+from dataprep_assets.stream.token_bins_checks import ids_in_vocabulary, ledger_balances, size_matches
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Shard

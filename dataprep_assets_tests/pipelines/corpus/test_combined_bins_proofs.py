@@ -1,4 +1,4 @@
-"""Combined-bins proofs: all pass on the train split, and each fails on its own planted faults, naming the place."""
+"""Checks of combined bins: all pass on the train split, and each fails on its own planted faults, naming the place."""
 
 import pickle
 import tracemalloc
@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.formats import meta
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.finding import Finding, judged
 from dataprep_assets.integrity.receipt import Receipt, record_files
-from dataprep_assets.pipelines.corpus import combined_bins_proofs as proofs
+from dataprep_assets.pipelines.corpus import combined_bins
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined, Sample
 
 SEPARATOR = 4094
+equals_shards, totals_match = judged(combined_bins.equals_shards), judged(combined_bins.totals_match)
+sources_complete, meta_matches = judged(combined_bins.sources_complete), judged(combined_bins.meta_matches)
 
 
 def poke(path: Path, byte: int, value: int) -> None:
@@ -25,7 +27,7 @@ def poke(path: Path, byte: int, value: int) -> None:
 
 
 def equal(artifact: Combined, sample: Sample, shards: list[tuple[Path, Receipt]] | None = None) -> Finding:
-    return proofs.equals_shards(artifact.directory, artifact.receipt, shards or sample.train, split="train")
+    return equals_shards(artifact.directory, artifact.receipt, shards or sample.train, split="train")
 
 
 # --- equals_shards
@@ -87,7 +89,7 @@ def test_document_ends_that_differ_name_the_document(copy: Combined, sample: Sam
 
 
 def test_the_ledger_is_the_sum_of_the_shards(combined: Combined, sample: Sample) -> None:
-    found = proofs.wrong_totals(combined.receipt, sample.train)
+    found = totals_match(combined.receipt, sample.train)
     assert found.passed
     assert combined.receipt.ledger is not None
     assert found.facts["tokens"] == combined.receipt.ledger.tokens
@@ -96,38 +98,38 @@ def test_the_ledger_is_the_sum_of_the_shards(combined: Combined, sample: Sample)
 def test_a_total_that_is_off_by_one_is_named(combined: Combined, sample: Sample) -> None:
     assert combined.receipt.ledger is not None
     ledger = combined.receipt.ledger
-    found = proofs.wrong_totals(
+    found = totals_match(
         replace(combined.receipt, ledger=replace(ledger, documents=ledger.documents + 1)), sample.train
     )
     assert f"documents: the ledger says {ledger.documents + 1}, its 2 shards sum to {ledger.documents}" in found.summary
-    assert not proofs.wrong_totals(combined.receipt, sample.train[:1]).passed
-    assert "has no ledger" in proofs.wrong_totals(replace(combined.receipt, ledger=None), sample.train).summary
+    assert not totals_match(combined.receipt, sample.train[:1]).passed
+    assert "has no ledger" in totals_match(replace(combined.receipt, ledger=None), sample.train).summary
 
 
 # --- sources_complete
 def test_each_split_holds_its_files_once(sample: Sample) -> None:
     for split in ("train", "val", "test"):
-        assert proofs.sources_complete(sample.receipts(split), sample.entries, split).passed
+        assert sources_complete(sample.receipts(split), sample.entries, split).passed
 
 
 def test_a_missing_a_doubled_and_a_reordered_shard_name_their_files(sample: Sample) -> None:
     first, second = sample.receipts()
-    lost = proofs.sources_complete([first], sample.entries, "train")
+    lost = sources_complete([first], sample.entries, "train")
     assert f"files are missing: {second.sources[0]['file']}" in lost.summary
-    twice = proofs.sources_complete([first, second, second], sample.entries, "train")
+    twice = sources_complete([first, second, second], sample.entries, "train")
     line = second.sources[0]
     assert f"{line['file']}: is in the split twice" in twice.summary
-    swapped = proofs.sources_complete([second, first], sample.entries, "train")
+    swapped = sources_complete([second, first], sample.entries, "train")
     assert "the order is not the manifest's" in swapped.summary
 
 
 def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
     [val] = sample.receipts("val")
     stolen = sample.receipts()[0].sources[0]
-    leaked = proofs.sources_complete([replace(val, sources=(stolen, *val.sources))], sample.entries, "val")
+    leaked = sources_complete([replace(val, sources=(stolen, *val.sources))], sample.entries, "val")
     assert f"{stolen['file']}: belongs to split train, not val" in leaked.summary
     renamed = replace(val, sources=({**val.sources[0], "file": stolen["file"]},))
-    found = proofs.sources_complete([renamed], sample.entries, "val")
+    found = sources_complete([renamed], sample.entries, "val")
     assert f"files are missing: {val.sources[0]['file']}" in found.summary
     assert any(f"{stolen['file']}: belongs to split train, not val" in str(row["defect"]) for row in found.table)
     [entry] = [e for e in sample.entries if e.split == "val"]
@@ -135,32 +137,32 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
     same_bytes = replace(val, sources=({**val.sources[0], "sha256": stolen["sha256"]},))
     assert (
         f"has the very bytes of {stolen['file']} of split train"
-        in proofs.sources_complete([same_bytes], copied, "val").summary
+        in sources_complete([same_bytes], copied, "val").summary
     )
     nothing_in_it = replace(same_bytes, sources=({**same_bytes.sources[0], "documents": 0},))
-    assert proofs.sources_complete([nothing_in_it], copied, "val").passed
+    assert sources_complete([nothing_in_it], copied, "val").passed
 
 
 def test_a_file_of_other_bytes_or_of_no_manifest_is_named(sample: Sample) -> None:
     [val] = sample.receipts("val")
     changed = replace(val, sources=({**val.sources[0], "sha256": "0" * 64},))
-    assert "the manifest says" in proofs.sources_complete([changed], sample.entries, "val").summary
+    assert "the manifest says" in sources_complete([changed], sample.entries, "val").summary
     unknown = replace(val, sources=(*val.sources, {**val.sources[0], "file": "validation/new.jsonl.zst"}))
-    assert "new.jsonl.zst: is not in the manifest" in proofs.sources_complete([unknown], sample.entries, "val").summary
+    assert "new.jsonl.zst: is not in the manifest" in sources_complete([unknown], sample.entries, "val").summary
 
 
 def test_a_file_that_came_since_moves_no_file_of_a_shard_that_stayed(sample: Sample) -> None:
     """A receipt keeps the ordinal of its own time; the manifest's are those of now."""
     later = [e._replace(ordinal=e.ordinal + 1) for e in sample.entries]
     for split in ("train", "val", "test"):
-        assert proofs.sources_complete(sample.receipts(split), later, split).passed
+        assert sources_complete(sample.receipts(split), later, split).passed
 
 
 # --- meta_matches
 
 
 def test_meta_says_what_tokenizer_and_bins_say(combined: Combined, sample: Sample) -> None:
-    assert proofs.meta_matches(combined.directory, sample.bundle, SEPARATOR, "uint16").passed
+    assert meta_matches(combined.directory, sample.bundle, SEPARATOR, "uint16").passed
 
 
 def test_a_pickle_with_other_bytes_fails_and_is_not_loaded(copy: Combined, sample: Sample) -> None:
@@ -175,7 +177,7 @@ def test_a_pickle_with_other_bytes_fails_and_is_not_loaded(copy: Combined, sampl
     for content in (other, pickle.dumps(Bomb()), takes_gigabytes, b"no pickle", b"", bytes(2 << 20)):
         (copy.directory / "meta.pkl").write_bytes(content)
         tracemalloc.start()
-        found = proofs.meta_matches(copy.directory, sample.bundle, SEPARATOR, "uint16")
+        found = meta_matches(copy.directory, sample.bundle, SEPARATOR, "uint16")
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
         tracemalloc.stop()
         assert not found.passed
@@ -184,7 +186,7 @@ def test_a_pickle_with_other_bytes_fails_and_is_not_loaded(copy: Combined, sampl
 
 
 def test_wrong_vocabulary_separator_and_dtype_are_named(copy: Combined, sample: Sample) -> None:
-    found = proofs.meta_matches(copy.directory, sample.bundle, 4095, "uint32")
+    found = meta_matches(copy.directory, sample.bundle, 4095, "uint32")
     assert [str(row["defect"]).split(": ")[1] for row in found.table] == [
         "eos_token_id is 4094, the bins have 4095",
         "dtype is 'uint16', the bins have 'uint32'",
@@ -193,11 +195,11 @@ def test_wrong_vocabulary_separator_and_dtype_are_named(copy: Combined, sample: 
     for name in ("meta.pkl", "meta.json"):
         (copy.directory / name).unlink()
     meta.write_meta(copy.directory, values)
-    found = proofs.meta_matches(copy.directory, sample.bundle, SEPARATOR, "uint16")
+    found = meta_matches(copy.directory, sample.bundle, SEPARATOR, "uint16")
     assert "vocab_size is 4095, len() of sample is 4096" in found.summary
 
 
 def test_a_missing_file_is_a_failed_finding(tmp_path: Path, sample: Sample) -> None:
     receipt = Receipt(dataset="d", artifact="a", partition=None, key="0", inputs={}, files=record_files(tmp_path))
-    assert not proofs.equals_shards(tmp_path, receipt, sample.train, split="train").passed
-    assert "meta.json" in proofs.meta_matches(tmp_path, sample.bundle, SEPARATOR, "uint16").summary
+    assert not equals_shards(tmp_path, receipt, sample.train, split="train").passed
+    assert "meta.json" in meta_matches(tmp_path, sample.bundle, SEPARATOR, "uint16").summary

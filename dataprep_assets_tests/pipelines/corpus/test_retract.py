@@ -11,6 +11,7 @@ import zstandard
 
 from dataprep_assets.documents.retractions import Retraction, add_retractions, id_of
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.graph.check_groups import find_all
 from dataprep_assets.graph.drift import drift_of_recipes
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.lock import lock_dataset
@@ -26,7 +27,7 @@ from dataprep_assets.pipelines.corpus.retract import document_ids_of, locate, re
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins import token_shards
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.token_bins_proofs import prove_shard
+from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import ReferenceEngine
@@ -100,7 +101,7 @@ class Retracting:
         manifest = load_manifest(corpus, self.store)
         plan = stream_plan(corpus, load_certificate(corpus, self.store))
         (shard,) = token_shards(corpus, self.store, manifest, plan, [partition])
-        return prove_shard(shard, sensitive=False)
+        return find_all(TOKEN_BINS_CHECKS, OpenedTokens.open, None, shard)
 
     def failed_proofs(self, partition: str) -> set[str]:
         return {name for name, finding in self.findings(partition).items() if not finding.passed}

@@ -20,7 +20,7 @@ from dataprep_assets.formats.document_index import IDS, ROWS, open_ids
 from dataprep_assets.graph.secret_key import EnvironmentKey
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, CorpusDocumentPolicy
 from dataprep_assets.sources.row_files import RowRange
-from dataprep_assets.stream.round_trip_proofs import round_trip
+from dataprep_assets.stream.reencoding import round_trip
 from dataprep_assets.stream.stream_index import index_metadata
 from dataprep_assets.stream.token_shard import document_rows
 from dataprep_assets.stream.token_stream import SourcePart

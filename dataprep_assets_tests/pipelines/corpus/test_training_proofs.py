@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dataprep_assets.formats import document_ends
-from dataprep_assets.graph.finding import Finding
-from dataprep_assets.pipelines.corpus.training_proofs import alignment, sampler_dry_run
+from dataprep_assets.graph.finding import Finding, judged
+from dataprep_assets.pipelines.corpus.training_checks import alignment, sampler_dry_run
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined
 
 SEPARATOR, VOCABULARY = 4094, 4096
@@ -160,4 +160,4 @@ def test_too_few_tokens_are_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_a_failed_finding(tmp_path: Path) -> None:
-    assert "No such file" in sampled(tmp_path / "gone.bin").summary
+    assert "No such file" in judged(sampled)(tmp_path / "gone.bin").summary

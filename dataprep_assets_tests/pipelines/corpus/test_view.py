@@ -1,4 +1,4 @@
-"""Proofs about the copied views: each defect planted under a receipt that agrees with it, as a bug would leave it."""
+"""Checks of the copied views: each defect planted under a receipt that agrees with it, as a bug would leave it."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus.corpus_view import Copied, artifact_name, combined_splits, view_named
 from dataprep_assets.pipelines.corpus.declaration import View
-from dataprep_assets.pipelines.corpus.view import layout_valid, same_stream
+from dataprep_assets.pipelines.corpus.view import CHECKS, OpenedView
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 CORPUS = sample_declaration(
@@ -46,10 +46,9 @@ def prove(store: LocalArtifacts, view: View, *, sign: bool = False, **facts: obj
     if sign:
         receipt = replace(receipt, files=record_files(directory))
     receipt = replace(receipt, facts={**receipt.facts, **facts})
-    return {
-        "same_stream": same_stream(directory, receipt, view_named(view), splits, store),
-        "layout_valid": layout_valid(directory, receipt, view_named(view), splits),
-    }
+    opened = OpenedView(artifact, store, CORPUS, view_named(view), splits)
+    opened.__dict__.update(directory=directory, receipt=receipt)
+    return {check.name: check.find(opened) for check in CHECKS[:2]}
 
 
 def failed(found: dict[str, Finding]) -> set[str]:
@@ -164,7 +163,7 @@ def test_a_copy_that_the_reader_of_another_package_cannot_read_is_a_verdict(
 
     artifact, splits = CORPUS.artifact("mds_bins"), combined_splits(CORPUS, store)
     view = replace(view_named("mds"), copied=read)
-    found = same_stream(store.local(artifact), store.require(artifact), view, splits, store)
+    found = CHECKS[0].find(OpenedView(artifact, store, CORPUS, view, splits))
     assert not found.passed
     assert f"val: cannot be read back ({type(error).__name__}: {error})" in found.summary
 

@@ -1,7 +1,8 @@
 """Directories of two datasets of notes, and what proofs find in them. Holds no test."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.receipt import read_receipt, record_files
 from dataprep_assets.pipelines.notes import tfds_reader
+from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.tfds_directory import prove_directory
+from dataprep_assets_tests.graph.found import findings_of
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 
 SPLITS: dict[str, float] = {"train": 0.7, "val": 0.3}
@@ -29,18 +32,15 @@ def leave_tfds_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tfds_reader, "_NEEDED", ("tensorflow_of_another_world",))
 
 
-def proven(found: Iterator[tuple[str, Finding]]) -> dict[str, Finding]:
-    return dict(found)
-
-
 def failed(found: dict[str, Finding]) -> set[str]:
     """Names of what failed, but the reader that is not there."""
     return {name for name, finding in found.items() if not finding.passed} - {"tfds_reads"}
 
 
-def prove(root: Path) -> dict[str, Finding]:
-    """Every finding on the TFRecord directory of `NOTES` below a root."""
-    return proven(prove_directory(NOTES, LocalArtifacts(root), "tfrecord"))
+def prove(root: Path, notes: NotesDeclaration = NOTES) -> dict[str, Finding]:
+    """Every finding on the TFRecord directory of a dataset below a root."""
+    spec = next(spec for spec in notes_specs(notes) if spec.name == "tfds_directory")
+    return findings_of(spec, LocalArtifacts(root))
 
 
 def edit(path: Path, change: Callable[[Any], None]) -> None:
@@ -48,3 +48,11 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
     change(value)
     path.unlink()
     path.write_text(json.dumps(value))
+
+
+def sealed(artifact: Path) -> None:
+    """Write the receipt of an artifact anew for the files that are there, as a bug would leave it."""
+    receipt = read_receipt(artifact)
+    assert receipt is not None
+    (artifact / "receipt.json").unlink()
+    replace(receipt, files=record_files(artifact)).write(artifact)

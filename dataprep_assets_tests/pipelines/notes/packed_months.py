@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, write_rows
+from dataprep_assets.graph.check_groups import find_all
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.packed_cohorts_checks import COHORT_CHECKS, open_cohort
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
@@ -25,6 +27,11 @@ def packed(root: Path, notes: NotesDeclaration, month: str = MONTH) -> PackedCoh
     assert not run_notes(notes, root).failed
     (cohort,) = packed_cohorts(notes, LocalArtifacts(root), [month])
     return cohort
+
+
+def prove_cohort(cohort: PackedCohort) -> dict[str, Finding]:
+    """The finding of every check of a cohort."""
+    return find_all(COHORT_CHECKS, open_cohort, None, cohort)
 
 
 def failed(found: dict[str, Finding]) -> dict[str, str]:

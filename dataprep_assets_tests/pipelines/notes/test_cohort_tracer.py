@@ -18,7 +18,6 @@ from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_t
 from dataprep_assets.pipelines.notes.component import PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
-from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.row_origins import RECORD
@@ -26,6 +25,7 @@ from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.pipelines.corpus.shards import bundle, reference_ids
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.directories import SPLITS
+from dataprep_assets_tests.pipelines.notes.packed_months import prove_cohort
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
 END = bundle().token("<|endoftext|>", key="separator").id

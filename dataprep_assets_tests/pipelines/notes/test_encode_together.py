@@ -13,9 +13,8 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.note_tokens import header_and_body
-from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written
-from dataprep_assets_tests.pipelines.notes.packed_months import BOS, failed, packed
+from dataprep_assets_tests.pipelines.notes.packed_months import BOS, failed, packed, prove_cohort
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES
 
 MONTH = "2010-01"

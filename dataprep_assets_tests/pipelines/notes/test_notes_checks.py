@@ -18,10 +18,8 @@ from dataprep_assets_tests.pipelines.notes.planted_faults import (
     edit_json,
     edit_receipt,
     edit_source,
-    info,
     no_tfds,
     packed,
-    shift_lengths,
     unbalanced,
 )
 
@@ -106,13 +104,6 @@ def test_a_changed_source_is_told(copied: NotesProject, monkeypatch: pytest.Monk
     found = copied.check(copied.key("packed_cohorts"))["notes_recounted"]
     assert not found.passed
     assert f"{MONTH}: the source has digest" in str(found.description)
-
-
-def test_a_wrong_length_that_another_makes_up_for_is_named_though_the_sum_is_right(copied: NotesProject) -> None:
-    info("tfds_directory", shift_lengths)(copied, pytest.MonkeyPatch())
-    found = copied.check(copied.key("tfds_directory"))["shard_lengths_counted"]
-    assert "00000-of-" in str(found.description)
-    assert found.metadata["defects"].value == 2
 
 
 def test_without_tensorflow_nothing_is_claimed(copied: NotesProject, monkeypatch: pytest.MonkeyPatch) -> None:

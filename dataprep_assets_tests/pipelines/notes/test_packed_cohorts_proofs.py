@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.pipelines.notes.packed_cohorts_proofs import COHORT_PROOFS, prove_cohort
+from dataprep_assets.pipelines.notes.packed_cohorts_checks import COHORT_CHECKS
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
-from dataprep_assets_tests.pipelines.notes.packed_months import BOS, failed, packed
+from dataprep_assets_tests.pipelines.notes.packed_months import BOS, failed, packed, prove_cohort
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -30,7 +30,7 @@ def test_every_proof_passes_on_what_was_packed(layout: str, tmp_path: Path) -> N
     if changes.get("tokenizer", "") is None:
         changes["tokenizer"] = {"path": declaration().tokenizer.path, "engine": "tokenizers"}
     found = prove_cohort(packed(tmp_path, declaration(**changes)))
-    assert list(found) == [proof.name for proof in COHORT_PROOFS]
+    assert list(found) == [proof.name for proof in COHORT_CHECKS]
     assert failed(found) == {}
     assert found["round_trip"].facts["documents_compared"] == found["round_trip"].facts["documents"]
     assert int(found["tokens_conserved"].facts["tokens"]) > 1000
@@ -40,7 +40,7 @@ def test_a_cohort_that_is_not_there_fails_every_proof(tmp_path: Path) -> None:
     notes = declaration()
     cohort = packed(tmp_path, notes)
     (cohort.store.directory(cohort.artifact) / "receipt.json").unlink()
-    assert len(failed(prove_cohort(cohort))) == len(COHORT_PROOFS)
+    assert len(failed(prove_cohort(cohort))) == len(COHORT_CHECKS)
 
 
 def test_nothing_of_a_note_is_in_any_finding(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import orjson
 import pytest
 
 from dataprep_assets.formats.packed_rows import PackedRowBlock
-from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
-from dataprep_assets_tests.pipelines.notes.packed_months import BOS, MONTH, packed, rewritten
+from dataprep_assets_tests.pipelines.notes.packed_months import BOS, MONTH, packed, prove_cohort, rewritten
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 
 

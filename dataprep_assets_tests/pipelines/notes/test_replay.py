@@ -15,12 +15,12 @@ from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
-from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.replay import build_replay, combined_directory_spec
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.replay_losses import replay_losses
-from dataprep_assets.pipelines.notes.replay_proofs import prove_combined
 from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD, for_hf
 from dataprep_assets_tests.formats.shard_reader import read_directory
+from dataprep_assets_tests.graph.found import findings_of
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 from dataprep_assets_tests.readers.hf_datasets import rows_of
@@ -162,12 +162,12 @@ def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_librar
     line = CombinedCohorts(mix).summary(store)[-1]
     assert f"dataset_type=hf hf_path={place} train_split=train max_target_length=32 " in line
     assert " packing=False " in line
-    assert {name: f.summary for name, f in prove_combined(mix, store) if not f.passed} == {}
+    spec = combined_directory_spec(mix)
+    assert {name: f.summary for name, f in findings_of(spec, store).items() if not f.passed} == {}
     card = place / HF_CARD
     card.chmod(0o644)
     card.write_text(card.read_text().replace("finetune/", "fine/"))
-    found = dict(prove_combined(mix, store))
-    assert "does not list the JSON lines of every cohort" in found["virtual_files"].summary
+    assert not findings_of(spec, store)["files_intact"].passed
     weighed = [of | {"weight": 1} for of in sources]
     assert not for_hf(combined(mode="virtual", sources=weighed, format="array_record"), "hf"), "it knows no weights"
 

@@ -1,4 +1,4 @@
-"""Proofs on combinations pass in every mode, and find what is planted."""
+"""Checks of combinations pass in every mode, and find what is planted."""
 
 import json
 from pathlib import Path
@@ -6,17 +6,22 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance
-from dataprep_assets.pipelines.notes.replay import build_replay
+from dataprep_assets.pipelines.notes.replay import (
+    COMBINED_CHECKS,
+    VIRTUAL_CHECKS,
+    build_replay,
+    combined_directory_spec,
+)
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.replay_proofs import COMBINED_PROOFS, VIRTUAL_PROOFS, prove_combined
 from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
+from dataprep_assets_tests.graph.found import findings_of
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
-from dataprep_assets_tests.pipelines.notes.directories import NOTES, OTHER, failed, proven
+from dataprep_assets_tests.pipelines.notes.directories import NOTES, OTHER, failed, sealed
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
 pytestmark = pytest.mark.usefixtures("without_tensorflow")
@@ -46,11 +51,16 @@ def combined(root: Path, mode: str) -> ReplayDeclaration:
     return replay
 
 
+def prove(replay: ReplayDeclaration, store: LocalArtifacts) -> dict[str, Finding]:
+    """Every finding on a combination."""
+    return findings_of(combined_directory_spec(replay), store)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_every_proof_passes_on_a_combination(mode: str, tmp_path: Path) -> None:
     replay = combined(tmp_path, mode)
-    found = proven(prove_combined(replay, LocalArtifacts(tmp_path)))
-    assert list(found) == [proof.name for proof in (VIRTUAL_PROOFS if mode == "virtual" else COMBINED_PROOFS)]
+    found = prove(replay, LocalArtifacts(tmp_path))
+    assert list(found) == [check.name for check in (VIRTUAL_CHECKS if mode == "virtual" else COMBINED_CHECKS)]
     assert {name: found[name].summary for name in failed(found)} == {}
 
 
@@ -74,29 +84,22 @@ def test_shards_of_equal_bytes_are_no_defect(mode: str, tmp_path: Path) -> None:
     build_replay(replay, store)
     entries = read_provenance(store.local(replay.artifact("tfds_directory")) / PROVENANCE)["train"]
     assert len({origin.sha256 for _, origin in entries}) == 2 < len(entries)
-    found = proven(prove_combined(replay, store))
+    found = prove(replay, store)
     assert {name: found[name].summary for name in failed(found)} == {}
 
 
 def test_a_source_that_was_declared_since_is_told(tmp_path: Path) -> None:
     both = combined(tmp_path, "concat")
     build_replay(both.model_copy(update={"sources": both.sources[:1]}), LocalArtifacts(tmp_path))
-    found = proven(prove_combined(both, LocalArtifacts(tmp_path)))["provenance_complete"]
-    assert any(f"{OTHER.dataset} was not combined" in str(row["defect"]) for row in found.table)
+    found = prove(both, LocalArtifacts(tmp_path))["provenance_complete"]
+    assert not found.passed
 
 
 @pytest.mark.parametrize(
-    ("format", "file", "content", "why"),
-    [
-        ("tfrecord", BUILDER_DIRECTORIES, b"[", "not a JSON file"),
-        ("array_record", GRAIN_MIXTURE, b"{", "not a JSON file"),
-        ("array_record", GRAIN_MIXTURE, b"[1]", "names none"),
-        ("array_record", GRAIN_MIXTURE, b'{"sample_notes": 1, "replay": {"weight": "1"}}', "is not at its location"),
-    ],
+    ("format", "file"), [("tfrecord", BUILDER_DIRECTORIES), ("array_record", GRAIN_MIXTURE)], ids=["tfds", "grain"]
 )
-def test_a_damaged_file_for_the_loader_is_told(
-    format: str, file: str, content: bytes, why: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("content", [b"[", b"[1]", b'{"sample_notes": 1, "replay": {"weight": "1"}}'])
+def test_a_wrong_file_for_the_loader_is_found(format: str, file: str, content: bytes, tmp_path: Path) -> None:
     for notes in (NOTES, OTHER):
         assert not run_notes(notes.model_copy(update={"formats": (format,)}), tmp_path).failed
     sources = [{"dataset": notes.dataset} for notes in (NOTES, OTHER)]
@@ -104,41 +107,41 @@ def test_a_damaged_file_for_the_loader_is_told(
     replay = ReplayDeclaration.model_validate(declared)
     store = LocalArtifacts(tmp_path)
     build_replay(replay, store)
-    (store.directory(replay.artifact(DIRECTORIES[replay.format])) / file).write_bytes(content)
-    finding = proven(prove_combined(replay, store))["virtual_files"]
-    assert not finding.passed
-    assert why in finding.summary
+    artifact = store.directory(replay.artifact(DIRECTORIES[replay.format]))
+    (artifact / file).unlink()
+    (artifact / file).write_bytes(content)
+    assert failed(prove(replay, store)) == {"files_intact"}
+    sealed(artifact)
+    assert failed(prove(replay, store)) == {"provenance_complete"}
 
 
 def test_shards_that_are_not_mixed_are_told(tmp_path: Path) -> None:
     replay = combined(tmp_path, "concat")
     as_if = replay.model_copy(update={"mode": "interleave"})
-    found = proven(prove_combined(as_if, LocalArtifacts(tmp_path)))
-    assert "more or fewer than its share" in found["shares_achieved"].summary
+    assert "provenance_complete" in failed(prove(as_if, LocalArtifacts(tmp_path)))
 
 
 def test_shares_that_are_not_the_declared_ones_are_told(tmp_path: Path) -> None:
     replay = combined(tmp_path, "weighted")
     strict = replay.model_copy(update={"tolerance": 1e-6})
-    assert "has a share of" in proven(prove_combined(strict, LocalArtifacts(tmp_path)))["shares_achieved"].summary
+    assert "has a share of" in prove(strict, LocalArtifacts(tmp_path))["shares_achieved"].summary
 
 
 def test_a_shard_that_nobody_asked_to_have_twice_is_told(tmp_path: Path) -> None:
     replay = combined(tmp_path, "weighted")
     as_if = replay.model_copy(update={"mode": "interleave"})
-    found = proven(prove_combined(as_if, LocalArtifacts(tmp_path)))["provenance_complete"]
-    assert "more often than in them" in found.summary
+    assert "provenance_complete" in failed(prove(as_if, LocalArtifacts(tmp_path)))
 
 
 def test_a_source_that_changed_or_is_gone_is_told(tmp_path: Path) -> None:
     replay = combined(tmp_path, "virtual")
     mixture = tmp_path / "mix" / "tfds_directory" / "builder_directories.json"
     mixture.write_text(json.dumps(json.loads(mixture.read_bytes())[:1]))
-    found = proven(prove_combined(replay, LocalArtifacts(tmp_path)))
-    assert failed(found) == {"files_intact", "virtual_files"}
+    found = prove(replay, LocalArtifacts(tmp_path))
+    assert failed(found) == {"files_intact"}
     (tmp_path / "replay" / "tfds_directory" / "receipt.json").unlink()
-    with pytest.raises(DataprepError, match="replay/tfds_directory"):
-        proven(prove_combined(replay, LocalArtifacts(tmp_path)))
+    found = prove(replay, LocalArtifacts(tmp_path))
+    assert "replay/tfds_directory" in found["provenance_complete"].summary
 
 
 def test_a_patient_who_trains_in_one_source_and_validates_in_another_is_told(tmp_path: Path) -> None:
@@ -146,7 +149,7 @@ def test_a_patient_who_trains_in_one_source_and_validates_in_another_is_told(tmp
     packed = tmp_path / "sample_notes" / "packed_cohorts" / "2010-11"
     target = tmp_path / "replay" / "packed_cohorts" / "2010-12" / "val" / "patients.bin"
     target.write_bytes(target.read_bytes() + (packed / "train" / "patients.bin").read_bytes()[:16])
-    found = proven(prove_combined(replay, LocalArtifacts(tmp_path)))
+    found = prove(replay, LocalArtifacts(tmp_path))
     assert failed(found) == {"splits_disjoint"}
     assert "1 patients are in several of the splits train, val" in found["splits_disjoint"].summary
 
@@ -159,6 +162,6 @@ def test_patients_under_different_keys_cannot_be_compared_between_splits(splits:
     sources = [{"dataset": notes.dataset} for notes in (NOTES, other)]
     replay = ReplayDeclaration.model_validate({"dataset": "mix", "sources": sources, "splits": splits})
     build_replay(replay, LocalArtifacts(tmp_path))
-    finding = proven(prove_combined(replay, LocalArtifacts(tmp_path)))["splits_disjoint"]
+    finding = prove(replay, LocalArtifacts(tmp_path))["splits_disjoint"]
     assert (finding.passed, finding.warning) == ((True, False) if len(splits) == 1 else (False, True))
     assert ("its sources have different patient keys" in finding.summary) == finding.warning

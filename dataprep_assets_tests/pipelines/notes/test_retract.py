@@ -23,21 +23,19 @@ from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
-from dataprep_assets.pipelines.notes.packed_cohorts_proofs import prove_cohort
 from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
-from dataprep_assets.pipelines.notes.tfds_directory import months_complete
-from dataprep_assets.pipelines.notes.tfds_metadata_proofs import TfdsDirectory
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets.tokenization.certificate import CLASSES
 from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.graph.found import findings_of
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, products, receipts
 from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
-from dataprep_assets_tests.pipelines.notes.packed_months import failed
+from dataprep_assets_tests.pipelines.notes.packed_months import failed, prove_cohort
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, SAMPLE, run_notes
 from dataprep_assets_tests.project import cloned_project
 from dataprep_assets_tests.samples import SAMPLE as CORPUS
@@ -239,8 +237,8 @@ def test_a_month_of_which_all_go_is_empty_and_valid(ward: Ward) -> None:
     assert ward.failed("2010-02") == {}
     facts = ward.receipt("2010-02").facts
     assert [split["rows"] for split in facts["splits"].values()] == [0, 0]
-    months = months_complete(TfdsDirectory.open(ward.notes, ward.store, "tfrecord"), ward.notes, ward.store)
-    assert (months.passed, months.facts["months_without_rows"]) == (True, 1)
+    spec = next(spec for spec in notes_specs(ward.notes) if spec.name == "tfds_directory")
+    assert findings_of(spec, ward.store)["equals_cohort_shards"].passed
     assert traces(ward.root, [one for at in range(8) for one in ward.texts("2010-02", at)]) == []
     ward.equals_a_build_from_scratch()
 

@@ -1,4 +1,4 @@
-"""Every defect of a directory's shards that `test_tfds` lists fails the proof that is there for it."""
+"""Every defect of a directory's shards that `test_tfds` lists is found, also under a receipt that was made of it."""
 
 import json
 import shutil
@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from dataprep_assets.formats import example, tfds, tfrecord
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.check_groups import find_all
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_shards import prove_cohort_shards, sharded_cohorts
-from dataprep_assets.pipelines.notes.tfds_directory import prove_directory
-from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
+from dataprep_assets.pipelines.notes.cohort_shards import SHARD_CHECKS, open_shards, sharded_cohorts
+from dataprep_assets_tests.pipelines.notes.directories import failed, leave_tfds_out, prove, sealed
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 
 NOTES = declaration()
-READER = "tfds_reads"
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +38,6 @@ def directory(root: Path) -> Path:
 def shards(where: Path) -> list[Path]:
     (train,) = tfds.read_metadata(where).splits
     return [where / name for name in tfds.read_metadata(where).shard_names(train)]
-
-
-def prove(root: Path) -> dict[str, Finding]:
-    found = dict(prove_directory(NOTES, LocalArtifacts(root), "tfrecord"))
-    return {name: finding for name, finding in found.items() if name != READER and not finding.passed}
 
 
 def _metadata(name: str, change: Callable[[Any], object]) -> Callable[[Path], object]:
@@ -128,60 +121,44 @@ def _folder_for_a_shard(where: Path) -> None:
     shard.mkdir()
 
 
-DEFECTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "wrong lengths, right sum": (_lengths(_shift), "shard_lengths_counted", "records, dataset_info.json says"),
-    "wrong sum": (
-        _lengths(_grow),
-        "shard_lengths_counted",
-        "records, dataset_info.json says",
-    ),
-    "a length less": (_lengths(_less), "names_complete", "shards are not there"),
-    "a length more": (_lengths(_more), "names_complete", "shards are not there"),
-    "wrong numBytes": (_split(lambda split: split.update(numBytes="7")), "num_bytes_counted", "numBytes 7, counted"),
-    "no numBytes": (_split(lambda split: split.pop("numBytes")), "num_bytes_counted", "numBytes 0, counted"),
-    "another name inside": (
-        _metadata(tfds.DATASET_INFO, lambda info: info.update(name="replay")),
-        "names_complete",
-        "says name replay",
-    ),
-    "a shard missing": (lambda where: shards(where)[1].unlink(), "names_complete", "1 of "),
-    "names from 1": (_rename("sample_notes-train.tfrecord-00099-of-00099"), "names_complete", "1 of "),
-    "three digits": (_rename("sample_notes-train.tfrecord-000-of-003"), "names_complete", "-000-of-003"),
-    "shards of two totals": (_copy("sample_notes-train.tfrecord-00000-of-00002"), "names_complete", "-of-00002"),
-    "a shard of another split": (_copy("sample_notes-test.tfrecord-00000-of-00001"), "names_complete", "notes-test"),
-    "a leftover": (_copy("notes.tmp"), "names_complete", "notes.tmp"),
-    "a folder": (lambda where: (where / "1.0.0").mkdir(), "names_complete", "1.0.0"),
-    "a folder for a shard": (_folder_for_a_shard, "shard_lengths_counted", "cannot be counted"),
-    "cut between records": (_last(_without_last_record), "shard_lengths_counted", "records, dataset_info.json says"),
-    "cut within a record": (_last(lambda raw: raw[:-1]), "shard_lengths_counted", "cannot be counted"),
-    "cut within a header": (
-        _last(lambda raw: _without_last_record(raw) + b"\0" * 11),
-        "shard_lengths_counted",
-        "within the header of record",
-    ),
-    "an empty shard": (_last(lambda raw: b""), "shard_lengths_counted", "0 records, dataset_info.json says"),
-    "two shards exchanged": (_exchange, "shard_lengths_counted", "records, dataset_info.json says"),
-    "a flipped bit": (_last(lambda raw: raw[:-40] + bytes([raw[-40] ^ 4]) + raw[-39:]), "files_intact", "sha256"),
-    "a column not declared": (_features(lambda f: f.pop("inputs")), "features_match", "inputs is not in"),
-    "a column too many": (_features(lambda f: f.update(more=f["inputs"])), "features_match", "more is not stored"),
-    "another row length": (
-        _features(lambda f: f["inputs"]["tensor"]["shape"].update(dimensions=["41"])),
-        "features_match",
-        "inputs is int32 of 41",
-    ),
+DEFECTS: dict[str, Callable[[Path], object]] = {
+    "wrong lengths, right sum": _lengths(_shift),
+    "wrong sum": _lengths(_grow),
+    "a length less": _lengths(_less),
+    "a length more": _lengths(_more),
+    "wrong numBytes": _split(lambda split: split.update(numBytes="7")),
+    "no numBytes": _split(lambda split: split.pop("numBytes")),
+    "another name inside": _metadata(tfds.DATASET_INFO, lambda info: info.update(name="replay")),
+    "a shard missing": lambda where: shards(where)[1].unlink(),
+    "names from 1": _rename("sample_notes-train.tfrecord-00099-of-00099"),
+    "three digits": _rename("sample_notes-train.tfrecord-000-of-003"),
+    "shards of two totals": _copy("sample_notes-train.tfrecord-00000-of-00002"),
+    "a shard of another split": _copy("sample_notes-test.tfrecord-00000-of-00001"),
+    "a leftover": _copy("notes.tmp"),
+    "a folder for a shard": _folder_for_a_shard,
+    "cut between records": _last(_without_last_record),
+    "cut within a record": _last(lambda raw: raw[:-1]),
+    "cut within a header": _last(lambda raw: _without_last_record(raw) + b"\0" * 11),
+    "an empty shard": _last(lambda raw: b""),
+    "two shards exchanged": _exchange,
+    "a flipped bit": _last(lambda raw: raw[:-40] + bytes([raw[-40] ^ 4]) + raw[-39:]),
+    "a column not declared": _features(lambda f: f.pop("inputs")),
+    "a column too many": _features(lambda f: f.update(more=f["inputs"])),
+    "another row length": _features(lambda f: f["inputs"]["tensor"]["shape"].update(dimensions=["41"])),
 }
 
 
 def test_nothing_fails_before_it_is_damaged(root: Path) -> None:
-    assert prove(root) == {}
+    assert failed(prove(root, NOTES)) == set()
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_a_defect_fails_its_proof(root: Path, defect: str) -> None:
-    damage, proof, said = DEFECTS[defect]
-    damage(directory(root))
-    finding = prove(root)[proof]
-    assert said in f"{finding.summary} {finding.table}"
+def test_a_defect_is_found_with_its_receipt_and_with_one_that_was_made_of_it(root: Path, defect: str) -> None:
+    where = directory(root)
+    DEFECTS[defect](where)
+    assert "files_intact" in failed(prove(root, NOTES))
+    sealed(where.parents[1])
+    assert "equals_cohort_shards" in failed(prove(root, NOTES))
 
 
 def test_a_cohorts_shards_are_full_but_for_the_last(root: Path) -> None:
@@ -204,5 +181,9 @@ def test_a_row_behind_the_first_that_is_no_such_row_is_told_by_the_cohorts_proof
     payloads[1] = next(example.encode_rows({name: values[1:2, :-1] for name, values in columns.items()}))
     path.unlink()
     tfrecord.write(path, payloads)
-    failed = {name: finding for name, finding in prove_cohort_shards(cohort).items() if not finding.passed}
-    assert any("has 255 values, expected 256" in f"{f.summary} {f.table}" for f in failed.values())
+    wrong = {
+        name: finding
+        for name, finding in find_all(SHARD_CHECKS, open_shards, None, cohort).items()
+        if not finding.passed
+    }
+    assert any("has 255 values, expected 256" in f"{f.summary} {f.table}" for f in wrong.values())

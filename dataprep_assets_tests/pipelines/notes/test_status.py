@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.graph.decide import Decision
+from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes import packed_cohort, packed_cohorts
+from dataprep_assets.pipelines.notes import packed_cohort
 from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
@@ -221,21 +222,17 @@ def test_what_is_upstream_of_an_artifact_is_named_in_its_receipt(copied: Path) -
     assert len(directory.recipe["upstream"]) == 4
 
 
-def test_a_proof_with_a_raised_version_is_examined_again(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_with_a_raised_version_is_examined_again(copied: Path) -> None:
     notes, store = plain(copied / "in", MONTHS, workers=1), LocalArtifacts(copied / "out")
-    proofs = notes_specs(notes)[1].proofs
-    assert proofs is not None
+    spec = notes_specs(notes)[1]
 
-    def unexamined() -> object:
+    def unexamined(spec: ArtifactSpec) -> object:
         """Cohorts without a verdict when a run examines the first month alone."""
-        return dict(proofs.examine(store, MONTHS[:1]))["rows_valid"].facts["cohorts_not_examined_yet"]
+        return dict(spec.examine(store, MONTHS[:1]))["rows_valid"].facts["cohorts_not_examined_yet"]
 
-    assert unexamined() == 1
-    assert all(finding.passed for _, finding in proofs.examine(store, MONTHS))
-    assert unexamined() == 0
-    stricter = tuple(
-        replace(proof, version=proof.version + 1) if proof.name == "rows_valid" else proof
-        for proof in packed_cohorts.COHORT_PROOFS
-    )
-    monkeypatch.setattr(packed_cohorts, "COHORT_PROOFS", stricter)
-    assert unexamined() == 1
+    assert unexamined(spec) == 1
+    assert all(finding.passed for _, finding in spec.examine(store, MONTHS))
+    assert unexamined(spec) == 0
+    (group,) = spec.check_groups
+    stricter = tuple(replace(one, version=one.version + (one.name == "rows_valid")) for one in group.checks)
+    assert unexamined(replace(spec, check_groups=(replace(group, checks=stricter),))) == 1

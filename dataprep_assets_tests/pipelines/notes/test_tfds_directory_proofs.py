@@ -1,4 +1,4 @@
-"""Proofs on the directory of one dataset pass on what was made, and find what is planted."""
+"""Checks of the directory of one dataset pass on what was made, and find what is planted."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.tfds_directory import DIRECTORY_PROOFS, patients_disjoint
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.tfds_directory import DIRECTORY_CHECKS, OpenedNotes, patients_disjoint
 from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
-from dataprep_assets_tests.pipelines.notes.directories import directory, edit, failed, prove
+from dataprep_assets_tests.pipelines.notes.directories import directory, edit, failed, prove, sealed
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
 pytestmark = pytest.mark.usefixtures("without_tensorflow")
@@ -18,47 +19,42 @@ pytestmark = pytest.mark.usefixtures("without_tensorflow")
 
 def test_every_proof_passes_on_what_was_made(notes_root: Path) -> None:
     found = prove(notes_root)
-    assert list(found) == [proof.name for proof in DIRECTORY_PROOFS]
+    assert list(found) == [check.name for check in DIRECTORY_CHECKS]
     assert failed(found) == set()
-    assert found["months_complete"].facts["months"] == 4
+    assert found["equals_cohort_shards"].facts["months"] == 4
     assert found["patients_disjoint"].facts["patients"] == 22
-    assert found["equals_cohort_shards"].facts["rows"] == found["shard_lengths_counted"].facts["rows"]
 
 
-MONTH_FAULTS: dict[str, Callable[[list[Any]], Any]] = {
-    "its months are not in order": lambda entries: entries.reverse(),
-    "occurs twice": lambda entries: entries.append(entries[0]),
-    "or not in their order": lambda entries: entries.pop(1),
-    "of 0 shards": lambda entries: entries[0].update(source_shard="train"),
-    "months are missing: 2010-11": lambda entries: [entries.pop(0) for e in [*entries] if e["partition"] == "2010-11"],
-    "months are not declared: 1999-01": lambda entries: entries[0].update(partition="1999-01"),
+FAULTS: dict[str, Callable[[list[Any]], Any]] = {
+    "out of order": lambda entries: entries.reverse(),
+    "twice": lambda entries: entries.append(entries[0]),
+    "a shard less": lambda entries: entries.pop(1),
+    "another shard": lambda entries: entries[0].update(source_shard="train"),
+    "a month less": lambda entries: [entries.pop(0) for e in [*entries] if e["partition"] == "2010-11"],
+    "another month": lambda entries: entries[0].update(partition="1999-01"),
 }
 
 
-@pytest.mark.parametrize("said", MONTH_FAULTS)
-def test_a_month_out_of_order_twice_missing_or_without_a_shard_is_told(said: str, notes_root: Path) -> None:
-    def change(value: Any) -> None:
-        MONTH_FAULTS[said](value["splits"]["train"])
-        value["splits"]["val"] = [e for e in value["splits"]["val"] if e["partition"] != "2010-11"]
-
-    edit(directory(notes_root).parents[1] / "provenance.json", change)
-    finding = prove(notes_root)["months_complete"]
-    assert not finding.passed
-    assert any(said in str(row["defect"]) for row in finding.table)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_month_out_of_order_twice_missing_or_without_a_shard_is_found(fault: str, notes_root: Path) -> None:
+    artifact = directory(notes_root).parents[1]
+    edit(artifact / "provenance.json", lambda value: FAULTS[fault](value["splits"]["train"]))
+    assert failed(prove(notes_root)) == {"files_intact"}
+    sealed(artifact)
+    assert failed(prove(notes_root)) == {"equals_cohort_shards"}
 
 
-def test_shards_made_of_other_rows_than_there_are_now_are_told(notes_root: Path) -> None:
+def test_rows_that_are_not_there_are_told(notes_root: Path) -> None:
     receipt = notes_root / "sample_notes" / "packed_cohorts" / "2010-12" / "receipt.json"
     receipt.unlink()
-    assert "2010-12: its shards or its packed rows are not there" in prove(notes_root)["equals_cohort_shards"].summary
+    assert "not there: 2010-12" in prove(notes_root)["equals_cohort_shards"].summary
 
 
 @pytest.mark.parametrize("what", ["rows", "shards"])
 def test_a_receipt_that_counts_otherwise_is_told(what: str, notes_root: Path) -> None:
     path = directory(notes_root).parents[1] / "receipt.json"
     edit_receipt(path, lambda value: value["facts"]["splits"]["val"].update({what: 99}))
-    finding = prove(notes_root)["equals_cohort_shards"]
-    assert "its receipt counts other rows or shards than dataset_info.json" in finding.summary
+    assert "its receipt has other facts" in prove(notes_root)["equals_cohort_shards"].summary
 
 
 def test_patients_in_two_cohorts_are_a_fact_where_that_is_declared(tmp_path: Path) -> None:
@@ -67,9 +63,13 @@ def test_patients_in_two_cohorts_are_a_fact_where_that_is_declared(tmp_path: Pat
     notes = plain(source, ("2010-01", "2010-02"), duplicate_patients="allow")
     assert not run_notes(notes, tmp_path / "out").failed
     store = LocalArtifacts(tmp_path / "out")
-    finding = patients_disjoint(notes, store)
+
+    def opened(notes: NotesDeclaration) -> OpenedNotes:
+        return OpenedNotes(notes.artifact("tfds_directory"), store, notes, notes, "tfrecord")
+
+    finding = patients_disjoint(opened(notes))
     assert finding.passed
     assert finding.facts["in_several_cohorts"] == 1
     strict = notes.model_copy(update={"duplicate_patients": "fail"})
-    finding = patients_disjoint(strict, store)
+    finding = patients_disjoint(opened(strict))
     assert "1 patients are in several cohorts, of 2010-01, 2010-02" in finding.summary

@@ -1,20 +1,17 @@
-"""Proofs on a published release: all pass on a whole one, and each fails on its own planted faults."""
+"""Checks of a published release: all pass on a whole one, and each fails on its own planted faults."""
 
 from pathlib import Path
 
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.pipelines.release import published_proofs
+from dataprep_assets.pipelines.release.published_shards import CHECKS, OpenedPublication, manifest_published
 from dataprep_assets.serving.release import Place, read_release
 from dataprep_assets_tests.pipelines.release.planted_faults import poke
 from dataprep_assets_tests.serving.releases import make_release, publish, published
 
 
 def release_findings(place: Place) -> dict[str, Finding]:
-    release = read_release(place)
-    return {
-        name: getattr(published_proofs, name)(place, release)
-        for name in ("manifest_published", "no_orphans", "remote_readable", "remote_equals_local")
-    }
+    publication = OpenedPublication(place=place, release=read_release(place))
+    return {check.name: check.find(publication) for check in CHECKS}
 
 
 def test_every_proof_passes_on_a_published_release(tmp_path: Path) -> None:
@@ -42,6 +39,7 @@ def test_another_manifest_and_none_fail(tmp_path: Path) -> None:
     place = published(tmp_path)
     release = read_release(place)
     publish(make_release(tmp_path / "b", (8, 4)), tmp_path / "b", place)
-    assert "it is release" in published_proofs.manifest_published(place, release).summary
+    publication = OpenedPublication(place=place, release=release)
+    assert "it is release" in manifest_published(publication).summary
     place.store.delete("release.json")
-    assert not published_proofs.manifest_published(place, release).passed
+    assert not CHECKS[0].find(publication).passed

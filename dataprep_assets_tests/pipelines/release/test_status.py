@@ -12,10 +12,9 @@ from dataprep_assets.graph.card import DATA_CARD
 from dataprep_assets.graph.decide import Decision
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import stale
-from dataprep_assets.pipelines.release import npy_shards
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact
-from dataprep_assets.pipelines.release.npy_shards_proofs import SHARD_PROOFS
+from dataprep_assets.pipelines.release.npy_shards import SHARD_CHECKS
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, publish_release
 from dataprep_assets.serving.release import MANIFEST, Release, locate
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
@@ -184,18 +183,18 @@ def test_other_shards_at_the_place_do_not_make_a_publication_stale(own: Publishe
     assert own.stale() == {}
 
 
-def test_a_proof_of_a_raised_version_is_examined_again(own: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_of_a_raised_version_is_examined_again(own: Published) -> None:
     spec: ArtifactSpec = own.declare().spec(NPY_SHARDS)
     store = own.bins.store
     partitions = spec.slots(store)
     fresh = dict(spec.examine(store, [str(p) for p in partitions]))
-    assert all(fresh[proof.name].passed for proof in SHARD_PROOFS)
+    assert all(fresh[proof.name].passed for proof in SHARD_CHECKS)
 
     def unexamined() -> dict[str, object]:
         found = dict(spec.examine(store, []))
-        return {proof.name: found[proof.name].facts["shards_not_examined_yet"] for proof in SHARD_PROOFS}
+        return {proof.name: found[proof.name].facts["shards_not_examined_yet"] for proof in SHARD_CHECKS}
 
     assert set(unexamined().values()) == {0}
-    raised = tuple(replace(p, version=p.version + 1) if p.name == "format_valid" else p for p in SHARD_PROOFS)
-    monkeypatch.setattr(npy_shards, "SHARD_PROOFS", raised)
+    raised = tuple(replace(c, version=c.version + 1) if c.name == "format_valid" else c for c in SHARD_CHECKS)
+    spec = replace(spec, check_groups=(replace(spec.check_groups[0], checks=raised), *spec.check_groups[1:]))
     assert set(unexamined().values()) == {len(partitions)}

@@ -21,7 +21,7 @@ import numpy as np
 from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes import cohort_shards, packed_cohorts_proofs
+from dataprep_assets.pipelines.notes import cohort_shards, packed_cohorts_checks
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
@@ -31,7 +31,7 @@ from dataprep_assets.pipelines.notes.packed_files import PackedCohortFacts
 from dataprep_assets.pipelines.notes.sharded_cohort import ensure_sharded_cohort
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY
-from dataprep_assets_tests.tools.bench.proof_costs import ProofCosts, report_together
+from dataprep_assets_tests.tools.bench.proof_costs import CheckCosts, report_together
 from dataprep_assets_tests.tools.bench.sft import SHARED_TOKENIZER, WORDS
 
 _MONTH = "1961-03"
@@ -89,10 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="also write all measurements here")
     given = parser.parse_args(argv)
     os.environ.update(ONE_THREAD)
-    packed = ProofCosts("packed_cohorts", packed_cohorts_proofs.COHORT_PROOFS, packed_cohorts_proofs)
+    packed = CheckCosts("packed_cohorts", packed_cohorts_checks.COHORT_CHECKS)
     sharded = {
-        format: ProofCosts(f"{format}_shards", cohort_shards.SHARD_PROOFS, cohort_shards)
-        for format in ("tfrecord", "array_record")
+        format: CheckCosts(f"{format}_shards", cohort_shards.SHARD_CHECKS) for format in ("tfrecord", "array_record")
     }
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as name:
         folder = Path(name)
@@ -107,11 +106,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             store = LocalArtifacts(root)
             (cohort,) = packed_cohorts(notes, store, [_MONTH])
             receipt, _ = packed.build(lambda cohort=cohort: ensure_packed_cohort(cohort))
-            packed.prove(lambda cohort=cohort: packed_cohorts_proofs.prove_cohort(cohort))
+            packed.check(lambda cohort=cohort: packed_cohorts_checks.open_cohort(cohort))
             for format, costs in sharded.items():
                 (shards,) = sharded_cohorts(notes, store, [_MONTH], format)
                 costs.build(lambda shards=shards: ensure_sharded_cohort(shards))
-                costs.prove(lambda shards=shards: cohort_shards.prove_cohort_shards(shards))
+                costs.check(lambda shards=shards: cohort_shards.open_shards(shards))
             for artifact in ("packed_cohorts", "tfrecord_shards", "array_record_shards"):
                 shutil.rmtree(root / notes.dataset / artifact)
             root.rename(folder / "certificate")

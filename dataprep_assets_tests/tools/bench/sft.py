@@ -28,7 +28,7 @@ from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.pipelines.blend.sft import packed_sft_proofs
+from dataprep_assets.pipelines.blend.sft import packed_sft_checks
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.packing import pack_shard
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackPlan, SftShard
@@ -38,7 +38,7 @@ from dataprep_assets.tokenization.certificate import certify
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets.tokenization.engines import FastokensEngine
 from dataprep_assets_tests.tools.bench.comparison import REPOSITORY
-from dataprep_assets_tests.tools.bench.proof_costs import ProofCosts
+from dataprep_assets_tests.tools.bench.proof_costs import CheckCosts
 
 TARGET = 8
 SHARED_TOKENIZER = REPOSITORY.parent / "shared" / "tokenizers" / "qwen3"
@@ -207,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     loop, packed = "apply_chat_template loop", "packed_sft"
     seconds: dict[str, list[float]] = {loop: [], packed: []}
     cpu: dict[str, list[float]] = {loop: [], packed: []}
-    proofs = ProofCosts(packed, packed_sft_proofs.PACKED_SFT_PROOFS, packed_sft_proofs)
+    proofs = CheckCosts(packed, packed_sft_checks.PACKED_SFT_CHECKS)
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder:
         warm, source = Path(folder, "warm.jsonl"), Path(folder, "rows.jsonl")
         for path, count in ((warm, 20), (source, arguments.count)):
@@ -226,7 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         base.run(warm, Path(folder, "warm-loop.parquet"))
         shard = ours.run(warm, Path(folder, "warm-packed.parquet"))
-        proofs.prove(lambda: packed_sft_proofs.prove_packed_sft(shard, sensitive=False))
+        proofs.check(lambda: packed_sft_checks.open_shard(shard))
         proofs.forget()
         gc.freeze()  # neither is to pay for collections among the objects of the other one's libraries
         for number in range(arguments.runs):
@@ -234,7 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             target = Path(folder, f"{number}-packed.parquet")
             made = timed(packed, ours, target)
             proofs.built(cpu[packed][-1])
-            proofs.prove(lambda made=made: packed_sft_proofs.prove_packed_sft(made, sensitive=False))
+            proofs.check(lambda made=made: packed_sft_checks.open_shard(made))
     first, second = outputs.values()
     if first != second:
         raise SystemExit("the two have not the same sequences of ids")

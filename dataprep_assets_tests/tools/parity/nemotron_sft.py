@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from dataprep_assets.graph.check_groups import find_all
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, chat_plan
-from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import prove_packed_sft
+from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS, open_shard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, PRESETS, ChatChoices
@@ -195,7 +196,7 @@ def _checks(called: str, path: Path, given: Mapping[str, list[dict[str, Any]]], 
         for shape, some in given.items():
             at = scratch / "checked"
             shard = packed_shard(plan, some, at)
-            for name, finding in prove_packed_sft(shard, sensitive=False).items():
+            for name, finding in find_all(PACKED_SFT_CHECKS, open_shard, None, shard).items():
                 count += 1
                 if not finding.passed:
                     red.append(f"{name} of {shape}")

@@ -1,29 +1,47 @@
 """The artifact `<dataset>/rl_jsonl`, one partition per shard: RL records, one JSON line each."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.bounds import alive
+from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
+from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedPartition
+from dataprep_assets.graph.finding import SHOWN, Finding, ledger_of, verdict
+from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_quarantine, wrong_sums
+from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
+from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.receipt import Verification
+from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
-from dataprep_assets.pipelines.blend.rl.rl_jsonl_proofs import RL_JSONL_PROOFS, prove_rl_jsonl
-from dataprep_assets.pipelines.blend.rl.shard import VERSION, RlShard, build_rl_shard
+from dataprep_assets.pipelines.blend.rl.shard import (
+    QUARANTINE,
+    VERSION,
+    RlJsonlFacts,
+    RlShard,
+    build_rl_shard,
+    compact_line,
+)
+from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY, Refused, SkippedRecord, through
 from dataprep_assets.pipelines.blend.rl.transforms import (
     Declared,
     DeclaredTransform,
+    compose,
     declared_sources,
     fingerprint,
     parse,
 )
+from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.stream.shard_job import whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 
@@ -63,6 +81,7 @@ def _after(transform: DeclaredTransform, before: Mapping[str, str]) -> dict[str,
 
 
 RL_JSONL = "rl_jsonl"
+_REBUILD = "Materialize this partition of rl_jsonl again"
 
 
 def rl_shards(
@@ -124,14 +143,114 @@ def build_rl_shards(
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
+# --- the checks of a shard
+
+
+class OpenedRecords(OpenedPartition[RlShard]):
+    """A shard to check: its records, and how they were made."""
+
+
+def ledger_balances(shard: OpenedRecords) -> Finding:
+    """Every row is a record or a drop with a reason; the source files add up; bad rows are in the quarantine."""
+    ledger = ledger_of(shard.receipt)
+    return verdict(
+        _unbalanced(shard.directory, shard.receipt),
+        f"{ledger.rows_in} rows are {ledger.documents} records and {sum(ledger.dropped.values())} drops.",
+        _REBUILD,
+        facts={"rows_in": ledger.rows_in, "records": ledger.documents, **ledger.dropped},
+    )
+
+
+def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
+    # a file of which nothing was dropped says nothing of it
+    lines = [{"dropped": {}, **source.to_json()} for source in RlJsonlFacts.of(receipt).sources]
+    yield from unbalanced(receipt)
+    yield from wrong_sums(receipt, lines, ("rows_in", "documents"))
+    yield from unbalanced_lines(receipt, lines)
+    yield from wrong_drops(replace(receipt, sources=tuple(lines)))
+    dropped = ledger_of(receipt).dropped
+    bad = sum(count for reason, count in dropped.items() if not reason.startswith(LEFT_OUT_BY))
+    yield from wrong_quarantine(receipt, directory / QUARANTINE, bad)
+
+
+def lines_of(directory: Path, receipt: Receipt) -> Iterator[bytes]:
+    """Each line of the data file with its end; raises FormatError for a last line without one."""
+    path = directory / RlJsonlFacts.of(receipt).file
+    compression = "zstd" if path.suffix == ".zst" else None
+    tail = b""
+    for data in BlockReader(path, compression):
+        # the last piece may go on in the next block; behind a whole last line it is empty
+        *lines, tail = (tail + data).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+    if tail:
+        raise FormatError(f"{path}: the last line has no line end; the file was cut. {_REBUILD}")
+
+
+def round_trip(shard: OpenedRecords) -> Finding:
+    """The rows of the source, transformed again, are the lines of the file, byte for byte and in their order.
+
+    So every line is a record of the declared form. With every document, the quarantine is made again, too.
+    """
+    planned, receipt = shard.planned, shard.receipt
+    made = stored = 0
+    defects: list[str] = []
+    for wanted, line in zip_longest(_made(planned), lines_of(shard.directory, receipt)):
+        made, stored = made + (wanted is not None), stored + (line is not None)
+        if wanted is not None and line is not None and line != wanted[1] and len(defects) < SHOWN:
+            defects.append(f"line {made}, from {wanted[0]}: is not what the transforms make of it")
+    counted = ledger_of(receipt).documents
+    if len({made, stored, counted}) > 1:
+        defects.append(f"{stored} lines, the source gives {made}, the receipt says {counted}")
+    if planned.level == EVERY_DOCUMENT and not defects:  # what was left out, too
+
+        def build(store: ArtifactStore) -> None:
+            build_rl_shard(replace(planned, store=store))
+
+        with made_again(planned.artifact, planned.store, build) as folder:
+            left_out = by_content(receipt, {RlJsonlFacts.of(receipt).file})
+            defects += other_bytes(shard.directory, folder, left_out=left_out)
+    return verdict(
+        (f"{shard.name}: {defect}" for defect in defects),
+        f"{made} records, made again, are the stored lines.",
+        f"Source or transforms changed since it was built. {_REBUILD}",
+        facts={"documents": made, "documents_compared": made, "level": planned.level},
+    )
+
+
+def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
+    steps = compose(shard.transforms, shard.placeholders, shard.rules)
+    for part in shard.files:
+        for block in part.read_rows():
+            alive()
+            for record, row in zip(block.rows, block.numbers, strict=True):
+                where = f"{part.label} row {row}"
+                made = through(record, steps, shard.rules, where)
+                if not isinstance(made, SkippedRecord | Refused):
+                    try:
+                        yield where, compact_line(made)
+                    # it was refused when the shard was built, and has no line
+                    except (TypeError, ValueError):
+                        continue
+
+
+RL_JSONL_CHECKS: tuple[Check[OpenedRecords], ...] = (
+    FILES_INTACT,
+    Check(
+        "ledger_balances",
+        "Rows in = records + rows dropped by reason, in total and over the source files.",
+        ledger_balances,
+    ),
+    Check("round_trip", "All rows, read and transformed again, are the lines.", round_trip, version=2, samples=True),
+)
 RL_JSONL_SHARDS = BlendShards(
     name=RL_JSONL,
     description="Records of each shard, through the declared transforms.",
     kinds={"json"},
     shards=rl_shards,
     build=build_rl_shards,
-    proofs=RL_JSONL_PROOFS,
-    prove=lambda _: prove_rl_jsonl,
+    checks=RL_JSONL_CHECKS,
+    open=OpenedRecords.open,
     version=VERSION,
     columns=lambda blend: columns_after(blend.rl_options.transforms),
 )

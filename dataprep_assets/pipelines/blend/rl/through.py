@@ -1,6 +1,6 @@
 """Applies the transforms to a record: gives the result, or why there is none.
 
-Entry points: `through`; `lacks_prompt` for a finished record.
+Entry point: `through`.
 """
 
 from collections.abc import Sequence
@@ -120,12 +120,6 @@ def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) 
         return Refused(NO_PROMPT)
     # the original skips what is absent, and keeps what is empty
     return None if "empty" in states else SkippedRecord("prompt")
-
-
-def lacks_prompt(record: Record, steps: Sequence[TransformStep], rules: RlRules) -> bool:
-    """Whether a finished record lacks a prompt that the rules require; False if no place is known."""
-    places = steps[-1].gives if rules.prompt_keys is None else (rules.prompt_keys,)
-    return bool(places) and isinstance(_lacking(record, places, rules), Refused)
 
 
 def _state(record: Any, place: Sequence[str]) -> Literal["there", "empty", "absent"]:

@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.blend.fields import conversation_fields
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
-from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import PACKED_SFT_PROOFS, prove_packed_sft
+from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS, open_shard
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard, current_sft_shard, discard_spools, pack_shard
 from dataprep_assets.pipelines.blend.sft.shard import VERSION, PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import load_tools, spool_source
@@ -188,8 +188,8 @@ PACKED_SFT_SHARDS = BlendShards(
     kinds={"parquet", "huggingface"},
     shards=sft_shards,
     build=build_packed_sft,
-    proofs=PACKED_SFT_PROOFS,
-    prove=lambda blend: partial(prove_packed_sft, sensitive=blend.sensitive),
+    checks=PACKED_SFT_CHECKS,
+    open=open_shard,
     version=VERSION,
     metadata=_metadata,
     rows=lambda receipt: PackedSftFacts.of(receipt).bins,

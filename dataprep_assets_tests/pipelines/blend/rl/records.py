@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.graph.check_groups import find_all
+from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import rl_shards
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_CHECKS, OpenedRecords, rl_shards
 from dataprep_assets.pipelines.blend.rl.shard import RlShard
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, write_rows
 
@@ -47,3 +49,8 @@ def finished_rl_shards(blend: BlendDeclaration, root: Path) -> list[RlShard]:
     store = LocalArtifacts(root)
     plan = load_blend_plan(blend, store)
     return rl_shards(blend, store, plan, plan.partitions)
+
+
+def prove_rl_jsonl(work: RlShard) -> dict[str, Finding]:
+    """The finding of every check of a shard."""
+    return find_all(RL_JSONL_CHECKS, OpenedRecords.open, None, work)

@@ -14,9 +14,8 @@ import zstandard
 from dataprep_assets.errors import BadRecordError, CorruptSourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards
-from dataprep_assets.pipelines.blend.rl.rl_jsonl_proofs import prove_rl_jsonl
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, run, write_rows
-from dataprep_assets_tests.pipelines.blend.rl.records import finished_rl_shards, rl_blend, rl_rows
+from dataprep_assets_tests.pipelines.blend.rl.records import finished_rl_shards, prove_rl_jsonl, rl_blend, rl_rows
 
 
 def test_every_row_is_a_line_of_its_split_in_order(tmp_path: Path) -> None:
@@ -237,8 +236,8 @@ def test_a_record_without_a_prompt_is_counted_under_its_own_reason(tmp_path: Pat
     (other,) = finished_rl_shards(theirs, tmp_path / "theirs")
     assert {name: found.summary for name, found in prove_rl_jsonl(other).items() if not found.passed} == {}
     assert other.recipe.settings["rl.without_prompt"] == "left_out"
-    finding = prove_rl_jsonl(replace(other, rules=work.rules))["lines_are_records"]
-    assert "line 4: no prompt" in finding.summary
+    finding = prove_rl_jsonl(replace(other, rules=work.rules))["round_trip"]
+    assert "4 lines, the source gives 3" in f"{finding.summary} {finding.table}"
 
 
 def test_a_changed_function_makes_the_data_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlOptions
-from dataprep_assets.pipelines.blend.rl.through import Refused, SkippedRecord, lacks_prompt, through
+from dataprep_assets.pipelines.blend.rl.through import Refused, SkippedRecord, through
 from dataprep_assets.pipelines.blend.rl.transforms import compose
 
 ASKED = [{"role": "user", "content": "hi"}]
@@ -95,13 +95,6 @@ def test_the_page_of_the_format_says_of_every_rule_what_both_presets_take() -> N
     page = (Path(__file__).parents[4] / "docs" / "formats" / "rl-jsonl.md").read_text(encoding="utf-8")
     for name, theirs in RlOptions(like="nemotron").rules.changes.items():
         assert f"| `{name}` | `{getattr(OURS, name)}` | `{theirs}` |" in page
-
-
-def test_a_finished_record_is_asked_for_its_prompt_where_its_place_is_known() -> None:
-    steps = compose(["nemotron_rl"])
-    assert lacks_prompt({"messages": []}, steps, OURS)
-    assert not lacks_prompt({"messages": []}, steps, RlOptions(like="nemotron").rules)
-    assert not lacks_prompt({"conversation": []}, compose(["nemotron_rl", {"rename": {"a": "messages"}}]), OURS)
 
 
 def test_a_key_is_what_it_was() -> None:

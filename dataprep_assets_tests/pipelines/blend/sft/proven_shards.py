@@ -11,7 +11,7 @@ from dataprep_assets.formats.packed_rows import schema
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard
-from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import findings
+from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS
 from dataprep_assets.pipelines.blend.sft.shard import PACKED
 from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, conversation
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
@@ -30,6 +30,11 @@ def opened(shard: Shard, **numbers: int) -> OpenedShard:
         bundle=chat_bundle(),
         **{"compared": 1000, **numbers},
     )
+
+
+def findings(packed: OpenedShard) -> dict[str, Finding]:
+    """Every check of a shard that is open."""
+    return {check.name: check.find(packed) for check in PACKED_SFT_CHECKS}
 
 
 def prove_all(shard: Shard) -> dict[str, Finding]:

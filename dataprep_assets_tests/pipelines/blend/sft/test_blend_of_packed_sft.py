@@ -15,7 +15,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets.pipelines.blend.blend import run_intact, shards_complete, splits_disjoint
+from dataprep_assets.pipelines.blend.blend_checks import CHECKS, OpenedRun, realised_as_requested, run_intact
 from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
@@ -23,13 +23,12 @@ from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.realised_proofs import realised_as_requested
 from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
 from dataprep_assets.pipelines.blend.sft.spool import spool_artifact
-from dataprep_assets.pipelines.blend.trainer_entry_proofs import entry_lists_every_shard
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, text_of, write_rows
+from dataprep_assets_tests.tools.drill.box import reseal
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role + ': ' + m.content + '<|endoftext|>' }}{% endfor %}"
@@ -94,34 +93,29 @@ def test_split_directories_hold_rows_in_proportion_to_the_weights(tmp_path: Path
 def test_its_blend_json_lists_the_shards_that_the_split_directories_hold(tmp_path: Path) -> None:
     """Nemotron's `stage1_sft/data_prep.py` writes one beside the split directories, which its trainer reads."""
     blend = _blend(tmp_path / "s", held_out={"valid": 1})
-    receipt, directory = _run(blend, tmp_path / "out")
+    _, directory = _run(blend, tmp_path / "out")
     splits = blend_json.read_blend(directory / "blend.json")
     assert set(splits) == {"train", "valid"}
     for split, entries in splits.items():
         stored = {sha256_file(Path(f"{entry.prefix}.parquet")) for entry in entries}
         assert stored == {sha256_file(path) for path in (directory / "splits" / split).iterdir()}
         assert sum(entry.weight for entry in entries) == pytest.approx(1)
-    assert entry_lists_every_shard(blend, directory, receipt).passed
+    store = LocalArtifacts(tmp_path / "out")
+    assert run_intact(OpenedRun.open(blend, store)).passed
     value = json.loads((directory / "blend.json").read_bytes())
     (directory / "blend.json").write_text(json.dumps(value | {"train": value["train"][2:]}))
-    finding = entry_lists_every_shard(blend, directory, receipt)
-    assert not finding.passed
-    assert "blend.json: train lists" in finding.summary
+    reseal(directory)
+    assert "blend.json: is not what plan and shards say" in run_intact(OpenedRun.open(blend, store)).summary
 
 
 def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
     blend = _blend(tmp_path / "s")
-    receipt, directory = _run(blend, tmp_path / "out")
+    _, directory = _run(blend, tmp_path / "out")
     store = LocalArtifacts(tmp_path / "out")
     plan = load_blend_plan(blend, store)
     shards = sft_shards(blend, store, plan, plan.partitions)
-    for finding in (
-        run_intact(directory, receipt, plan),
-        entry_lists_every_shard(blend, directory, receipt),
-        realised_as_requested(blend, directory, receipt, plan),
-        splits_disjoint(receipt, plan),
-        shards_complete(store, plan, shards),
-    ):
+    for check in CHECKS:
+        finding = check.find(OpenedRun.open(blend, store))
         assert finding.passed, finding.summary
     assert list(stale(blend_specs(blend), store)) == []
     # of a shard that there was, whose build was killed; another run is making one that there is
@@ -134,14 +128,13 @@ def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
     sweep(blend_specs(blend), store)
     assert spools.partitions(blend.dataset, "sft_spool") == [f"{shards[0].artifact.partition}.00000000"]
     next((directory / "splits" / "train").iterdir()).unlink()
-    assert not entry_lists_every_shard(blend, directory, receipt).passed
+    assert not run_intact(OpenedRun.open(blend, store)).passed
 
 
 def test_shards_too_coarse_for_the_weights_fail_the_proof(tmp_path: Path) -> None:
     blend = _blend(tmp_path / "s", num_shards=2)
-    receipt, directory = _run(blend, tmp_path / "out")
-    plan = load_blend_plan(blend, LocalArtifacts(tmp_path / "out"))
-    finding = realised_as_requested(blend, directory, receipt, plan)
+    _run(blend, tmp_path / "out")
+    finding = realised_as_requested(OpenedRun.open(blend, LocalArtifacts(tmp_path / "out")))
     assert not finding.passed
     assert "was to be 0.5000 of the blend" in finding.summary
 

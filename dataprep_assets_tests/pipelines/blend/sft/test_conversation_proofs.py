@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.formats.row_origins import ORIGINS
-from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import CLOSE, OPEN, answers_trained, decoded_mask
+from dataprep_assets.pipelines.blend.sft.packed_sft_checks import CLOSE, OPEN, answers_trained, decoded_mask
+from dataprep_assets.pipelines.blend.sft.shard import ORIGINS
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.sft.conversations import (
     TOOL,
@@ -37,12 +37,6 @@ def test_the_decoded_mask_shows_answers_between_brackets(built: Shard) -> None:
             if message["role"] == "assistant" and not message.get("tool_calls"):
                 assert f"{message['content']}{STOP}{CLOSE}" in joined
     assert all(f"{OPEN}<|im_start|>" not in text for text in texts)
-
-
-def test_the_decoded_mask_of_sensitive_data_shows_no_text(built: Shard) -> None:
-    finding = decoded_mask(opened(built), sensitive=True)
-    assert finding.passed
-    assert all(row.keys() == {"row", "sequence", "tokens", "trained"} for row in finding.table)
 
 
 def test_a_decoded_sequence_with_nothing_to_train_fails(shard: Shard) -> None:

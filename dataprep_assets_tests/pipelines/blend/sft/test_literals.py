@@ -10,12 +10,11 @@ import orjson
 import pytest
 
 from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
-from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import findings, specials_not_doubled
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.pipelines.blend.sft.conversations import build, source, work, write_rows
-from dataprep_assets_tests.pipelines.blend.sft.proven_shards import opened
+from dataprep_assets_tests.pipelines.blend.sft.proven_shards import findings, opened
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tokenization.chat.trap import CHATML, TRAP
 from dataprep_assets_tests.tokenization.families import save
@@ -114,4 +113,4 @@ def test_unknown_tokens_side_by_side_are_no_fault_of_a_template(tmp_path: Path) 
     shard = build(work(tmp_path / "out", [source(path)], given))
     ids = shard.rows[0]["input_ids"]
     assert words.definition.unknown_id in [one for one, following in pairwise(ids) if one == following]
-    assert specials_not_doubled(replace(opened(shard), bundle=words)).passed
+    assert findings(replace(opened(shard), bundle=words))["specials_not_doubled"].passed

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.formats.packed_rows import schema
-from dataprep_assets.pipelines.blend.sft.packed_sft_proofs import specials_not_doubled
+from dataprep_assets.pipelines.blend.sft.packed_sft_checks import specials_not_doubled
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE
 from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, build_rows
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import (

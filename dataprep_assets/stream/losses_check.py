@@ -1,33 +1,40 @@
-"""Proof that a tokenizer keeps what texts hold: few tokens are unknown, few characters have no token.
+"""The check that a tokenizer keeps what texts hold: few tokens are unknown, few characters have no token.
 
-Entry points: `losses_within_limit`; `as_declared` for all proofs of a stream.
+Entry points: `losses_within_limit`; `as_declared` for all checks of a stream.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.proof_level import Level, at_level
-from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.plural import count_of
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 
-LOSSES_PROOF = Proof(
-    "losses_within_limit",
-    "Unknown tokens, and characters that the tokenizer leaves out, are at most `tokenizer.max_loss` of the text.",
-    blocking=False,
-)
+_NAME = "losses_within_limit"
 _WORST = 3
+S = TypeVar("S")
 
 
-def as_declared(proofs: Iterable[Proof], level: Level, tokenizer: TokenizerDeclaration | None) -> tuple[Proof, ...]:
-    """The proofs as a dataset asks for them: at its level, with the limit of its tokenizer."""
-    limit = None if tokenizer is None else tokenizer.max_loss
-    return tuple(
-        replace(proof, limit=limit) if proof.name == LOSSES_PROOF.name else proof for proof in at_level(proofs, level)
+def losses_check(find: Callable[[S], Finding]) -> Check[S]:
+    """The check of an artifact whose text was tokenized; `find` is `losses_within_limit` of its subject."""
+    return Check(
+        _NAME,
+        "Unknown tokens, and characters that the tokenizer leaves out, are at most `tokenizer.max_loss` of the text.",
+        find,
+        blocking=False,
     )
+
+
+def as_declared(
+    checks: Iterable[Check[S]], level: Level, tokenizer: TokenizerDeclaration | None
+) -> tuple[Check[S], ...]:
+    """The checks as a dataset asks for them: at its level, with the limit of its tokenizer."""
+    limit = None if tokenizer is None else tokenizer.max_loss
+    return tuple(replace(one, limit=limit) if one.name == _NAME else one for one in at_level(checks, level))
 
 
 @judged

@@ -1,4 +1,4 @@
-"""The proof that no retracted document is left, by the document index and by the tokens of a sample.
+"""The check that no retracted document is left, by the document index and by the tokens of a sample.
 
 A sample of the documents that a shard had to drop is read again from the source and encoded by the reference engine,
 and their tokens are searched in the file. Downstream artifacts are proven to be the same stream: combined bins by

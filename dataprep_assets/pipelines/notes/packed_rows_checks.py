@@ -1,4 +1,4 @@
-"""Proofs on the rows of one packed cohort: the columnar file, the JSON lines beside it, and the counts in the receipt.
+"""Checks of the rows of one packed cohort: the columnar file, the JSON lines beside it, and the counts in the receipt.
 
 Messages name files, rows, lines, columns and positions, never a token.
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.example import ABSENT
-from dataprep_assets.graph.finding import Finding, Row, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.finding import Finding, Row, ledger_of, name_of, verdict
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.pipelines.notes.declaration import TOKENS
 from dataprep_assets.pipelines.notes.maxtext import stock_rule
@@ -45,7 +45,6 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
         yield f"row {int(lengths.argmin())} has no token"
 
 
-@judged
 def rows_valid(packed: OpenedCohort) -> Finding:
     """No row is empty or too long; sampled JSON lines hold the invariants of their layout.
 
@@ -92,7 +91,6 @@ def _invalid(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> Itera
         yield str(defect)
 
 
-@judged
 def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
     """As many JSON lines as columnar rows and as the receipt says, and the sampled ones are equal."""
     defects, total, compared = [], 0, 0
@@ -129,7 +127,6 @@ def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
     )
 
 
-@judged
 def labels_within_notes(packed: OpenedCohort) -> Finding:
     """Load sampled JSON lines as the trainer does: no label is trained on padding or across notes.
 
@@ -183,7 +180,6 @@ def _trained(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> tuple
     return batch_of_one.trained[0], int(np.count_nonzero(batch_of_one.masked))
 
 
-@judged
 def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
     """Every id is below len(tokenizer); no note holds the pad id unless declared; the ledger has the true range."""
     size, ledger = packed.bundle.vocab_size, ledger_of(packed.receipt)
@@ -210,7 +206,6 @@ def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
     )
 
 
-@judged
 def tokens_conserved(packed: OpenedCohort) -> Finding:
     """Tokens of notes − truncated + repeated headers + overlaps = tokens in rows, counted from the rows."""
     defects, table = [], list[Row]()
@@ -242,7 +237,6 @@ def _positions(packed: OpenedCohort, scan: CohortRowScan) -> int:
     return scan.tokens if packed.notes.layout == "unpacked" else len(scan.used) * packed.shape.row_length
 
 
-@judged
 def separators_match_notes(packed: OpenedCohort) -> Finding:
     """One separator ends each note and one BOS begins it, counted from the rows; none is doubled."""
     receipt, ledger = packed.receipt, ledger_of(packed.receipt)
@@ -276,7 +270,6 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
     )
 
 
-@judged
 def rows_filled(packed: OpenedCohort) -> Finding:
     """Rows are filled as the packing algorithm guarantees for any notes."""
     defects, table = [], list[Row]()

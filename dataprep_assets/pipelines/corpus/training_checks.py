@@ -1,4 +1,4 @@
-"""Proofs that read a token stream the way a trainer will: shifted labels, random batches, their loss."""
+"""Checks that read a token stream the way a trainer will: shifted labels, random batches, their loss."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.formats import flat_bins
-from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.graph.finding import Finding, verdict
 
 _REBUILD = "Materialize `combined_bins` of this split again"
 
 
-@judged
 def alignment(
     tokens_path: Path,
     dtype: str,
@@ -108,7 +107,6 @@ def _misaligned(
 _FEWEST_BLOCKS = 8
 
 
-@judged
 def sampler_dry_run(
     tokens_path: Path,
     dtype: str,

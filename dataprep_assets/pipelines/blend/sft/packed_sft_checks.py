@@ -1,4 +1,4 @@
-"""All proofs on a shard of packed chat data: those on its rows, and those that need its text.
+"""All checks of a shard of packed chat data: those on its rows, and those that need its text.
 
 The file is read once for all of them (`OpenedShard.scan`). A row is a row of the Parquet file, a sequence one of the
 conversations' sequences in it; both are counted from 0. A shard whose receipt says that it is empty has no Parquet file
@@ -13,14 +13,13 @@ trained with all that the template writes before it, whatever that is. An answer
 leave out (reasoning within it, no text beside a call, a template that rewrites its input) is not compared; the finding
 says how many are.
 
-Entry points: `PACKED_SFT_PROOFS`, `prove_packed_sft`; `findings` of a shard that is open.
+Entry points: `PACKED_SFT_CHECKS`, `open_shard`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,21 +29,19 @@ from dataprep_assets.bounds import alive
 from dataprep_assets.errors import CertificateError
 from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.formats.row_origins import ORIGINS
-from dataprep_assets.graph.finding import REBUILD, Finding, Row, files_intact, judged, ledger_of, verdict
+from dataprep_assets.graph.check import FILES_INTACT, Check
+from dataprep_assets.graph.finding import REBUILD, Finding, Row, ledger_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines
 from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
-from dataprep_assets.graph.spec import Proof
-from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, conversation_renderer
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import load_tools, read_quarantine
-from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
+from dataprep_assets.stream.losses_check import losses_check, losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
@@ -53,7 +50,6 @@ from dataprep_assets.tokenization.chat.rendering import Rendered
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 
-@judged
 def ledger_balances(packed: OpenedShard) -> Finding:
     """Every row is a conversation or a drop with a reason: in total, for each source, and in the quarantine."""
     ledger = ledger_of(packed.receipt)
@@ -87,7 +83,6 @@ def _unbalanced(packed: OpenedShard, ledger: Ledger) -> Iterator[str]:
             yield f"{name}: {field} of the sources sum to {found}, the ledger has {total}"
 
 
-@judged
 def counts_match(packed: OpenedShard) -> Finding:
     """Rows, sequences, tokens, trained tokens and fill are those of the receipt; an empty shard has no file."""
     name, facts, ledger = packed.name, packed.facts, ledger_of(packed.receipt)
@@ -117,7 +112,6 @@ def counts_match(packed: OpenedShard) -> Finding:
     )
 
 
-@judged
 def rows_valid(packed: OpenedShard) -> Finding:
     """Exact schema; in every row starts increase strictly from 0, the mask is 0 or 1 and 0 at each sequence's end,
     every sequence has a trained token unless the declaration keeps others, and no row is longer than the pack size. Row
@@ -139,7 +133,6 @@ def rows_valid(packed: OpenedShard) -> Finding:
     )
 
 
-@judged
 def ids_in_vocabulary(packed: OpenedShard) -> Finding:
     """Every id is 0 or more and below `len(tokenizer)`, and their range is the ledger's."""
     ledger, scan, size = ledger_of(packed.receipt), packed.scan, packed.bundle.vocab_size
@@ -156,7 +149,6 @@ def ids_in_vocabulary(packed: OpenedShard) -> Finding:
     )
 
 
-@judged
 def stop_tokens_trained(packed: OpenedShard) -> Finding:
     """Every run of trained labels ends with the stop token; only sequences that were cut may end inside an answer.
 
@@ -184,7 +176,6 @@ def stop_tokens_trained(packed: OpenedShard) -> Finding:
     )
 
 
-@judged
 def specials_not_doubled(packed: OpenedShard) -> Finding:
     """No special token is followed by itself in a sequence: a template and a tokenizer that both add BOS or EOS.
 
@@ -218,11 +209,9 @@ SHOWN_CHARACTERS = 4000
 """Most characters of a decoded sequence; of a longer one the end is shown, with the last answer."""
 
 
-@judged
-def decoded_mask(packed: OpenedShard, *, sensitive: bool = False) -> Finding:
-    """Show a few decoded sequences, spread over the shard, with the trained text between ⟦ and ⟧; `sensitive` shows
-    lengths alone. Fails when a decoded sequence has nothing to train, unless the declaration keeps such.
-    """
+def decoded_mask(packed: OpenedShard) -> Finding:
+    """Show a few decoded sequences, spread over the shard, with the trained text between ⟦ and ⟧. Fails when
+    a decoded sequence has nothing to train, unless the declaration keeps such."""
     if packed.facts.empty:
         return Finding(passed=True, summary="An empty shard, nothing to show.")
     table: list[Row] = []
@@ -234,9 +223,8 @@ def decoded_mask(packed: OpenedShard, *, sensitive: bool = False) -> Finding:
             "sequence": sample.number,
             "tokens": len(sample.tokens),
             "trained": trained,
+            "text": bracketed(sample.tokens, sample.mask, packed.bundle)[-SHOWN_CHARACTERS:],
         }
-        if not sensitive:
-            row["text"] = bracketed(sample.tokens, sample.mask, packed.bundle)[-SHOWN_CHARACTERS:]
         table.append(row)
         if not trained and not packed.untrained_allowed:
             defects.append(f"{packed.name}: row {sample.row}: sequence {sample.number} has nothing to train")
@@ -261,7 +249,6 @@ def bracketed(tokens: NDArray[np.int32], mask: NDArray[np.uint8], bundle: Tokeni
     return "".join(pieces)
 
 
-@judged
 def round_trip(packed: OpenedShard) -> Finding:
     """Sampled sequences are those of their source rows: rendered again, encoded again, masked again.
 
@@ -373,7 +360,6 @@ _BEGINNING = 40
 _TAGS = ("<think>", "</think>", "<tool_call>")
 
 
-@judged
 def answers_trained(packed: OpenedShard) -> Finding:
     """The trained parts of sampled sequences are answers of their source rows, found only by their text.
 
@@ -497,60 +483,53 @@ def _runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
     yield from list(pairwise(cuts.tolist()))[::2]  # beginnings and ends alternate
 
 
-PACKED_SFT_PROOFS = (
-    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof("ledger_balances", "Rows in = conversations + rows dropped by reason, in total and for each source file."),
-    Proof("counts_match", "Rows, sequences, tokens, trained tokens and fill are those of the receipt."),
-    Proof(
+def open_shard(shard: SftShard) -> OpenedShard:
+    """Open a shard in a worker; raises MissingArtifactError or IntegrityError if it cannot be read."""
+    return OpenedShard(
+        directory=shard.store.local(shard.artifact),
+        receipt=shard.store.require(shard.artifact),
+        sources=shard.sources,
+        plan=shard.plan,
+        shard=shard,
+        bundle=loaded_once(shard.plan.tokenizer),
+    )
+
+
+def _losses_within_limit(packed: OpenedShard) -> Finding:
+    return losses_within_limit(packed.receipt, packed.plan.max_loss)
+
+
+PACKED_SFT_CHECKS: tuple[Check[OpenedShard], ...] = (
+    FILES_INTACT,
+    Check(
+        "ledger_balances",
+        "Rows in = conversations + rows dropped by reason, in total and for each source file.",
+        ledger_balances,
+    ),
+    Check("counts_match", "Rows, sequences, tokens, trained tokens and fill are those of the receipt.", counts_match),
+    Check(
         "rows_valid",
         "Exact schema; starts increase from 0, the mask is 0 or 1, 0 at each end, something is trained unless chosen.",
+        rows_valid,
     ),
-    Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file."),
-    Proof("stop_tokens_trained", "Every trained answer ends with the stop token: the mask is shifted once."),
-    Proof("specials_not_doubled", "No special token is followed by itself."),
-    LOSSES_PROOF,
-    Proof("decoded_mask", "Sequences decoded, what is trained between ⟦ and ⟧, to look at."),
-    Proof(
+    Check("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file.", ids_in_vocabulary),
+    Check(
+        "stop_tokens_trained",
+        "Every trained answer ends with the stop token: the mask is shifted once.",
+        stop_tokens_trained,
+    ),
+    Check("specials_not_doubled", "No special token is followed by itself.", specials_not_doubled),
+    losses_check(_losses_within_limit),
+    Check("decoded_mask", "Sequences decoded, what is trained between ⟦ and ⟧, to look at.", decoded_mask),
+    Check(
         "round_trip",
         "Sampled sequences, or every one, rendered, encoded and masked again, are the stored ones.",
+        round_trip,
         samples=True,
     ),
-    Proof(
+    Check(
         "answers_trained",
         "What is trained of sampled sequences are their rows' answers, found by text alone.",
+        answers_trained,
     ),
 )
-
-
-def prove_packed_sft(shard: SftShard, *, sensitive: bool) -> dict[str, Finding]:
-    """Every proof of one shard; a missing shard fails them all. `sensitive`: lengths instead of decoded text."""
-
-    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        packed = OpenedShard(
-            directory=directory,
-            receipt=receipt,
-            sources=shard.sources,
-            plan=shard.plan,
-            shard=shard,
-            bundle=loaded_once(shard.plan.tokenizer),
-        )
-        return findings(packed, sensitive=sensitive)
-
-    return proven(shard.artifact, shard.store, PACKED_SFT_PROOFS, prove)
-
-
-def findings(packed: OpenedShard, *, sensitive: bool = False) -> dict[str, Finding]:
-    """Every proof of a shard that was opened, by name. `sensitive`: lengths instead of decoded text."""
-    return {
-        "files_intact": files_intact(packed.directory, packed.receipt),
-        "ledger_balances": ledger_balances(packed),
-        "counts_match": counts_match(packed),
-        "rows_valid": rows_valid(packed),
-        "ids_in_vocabulary": ids_in_vocabulary(packed),
-        "stop_tokens_trained": stop_tokens_trained(packed),
-        "specials_not_doubled": specials_not_doubled(packed),
-        LOSSES_PROOF.name: losses_within_limit(packed.receipt, packed.plan.max_loss),
-        "decoded_mask": decoded_mask(packed, sensitive=sensitive),
-        "round_trip": round_trip(packed),
-        "answers_trained": answers_trained(packed),
-    }

@@ -1,4 +1,4 @@
-"""Proofs on one packed cohort: its JSON lines, its columnar rows, the digests of its patients, and the receipt.
+"""The checks of one packed cohort: its JSON lines, its columnar rows, the digests of its patients, and the receipt.
 
 Each proof recomputes from the bytes what the receipt claims, or from the source what the bytes should be. Messages
 name records, notes, rows and positions: no token, no text, no identifier, no name of a source file.
@@ -9,7 +9,7 @@ The proofs that compare with the present source read, render and encode it again
 notes in the present source, and searches the rows for the tokens of a sample of these. Downstream artifacts are proven
 to have exactly these rows: shards by `equals_packed_rows`, directories by `equals_cohort_shards`.
 
-Entry points: `COHORT_PROOFS`, `prove_cohort`. The proofs on rows are in `packed_rows_proofs`.
+Entry points: `COHORT_CHECKS`, `open_cohort`. The proofs on rows are in `packed_rows_checks`.
 """
 
 from collections import Counter, defaultdict
@@ -22,13 +22,12 @@ import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.bounds import alive
-from dataprep_assets.errors import DataprepError
 from dataprep_assets.formats.packed_rows import PackedFile, open_packed
 from dataprep_assets.formats.row_origins import Origins, read_origins
-from dataprep_assets.graph.finding import Finding, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.check import FILES_INTACT, Check
+from dataprep_assets.graph.finding import Finding, ledger_of, name_of, verdict
 from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, drawn
-from dataprep_assets.graph.spec import Proof
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.notes.note_search import NoteChunk, NoteSearch
@@ -41,7 +40,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
     packed_paths,
     read_patients,
 )
-from dataprep_assets.pipelines.notes.packed_rows_proofs import (
+from dataprep_assets.pipelines.notes.packed_rows_checks import (
     ids_in_vocabulary,
     jsonl_equals_rows,
     labels_within_notes,
@@ -50,13 +49,12 @@ from dataprep_assets.pipelines.notes.packed_rows_proofs import (
     separators_match_notes,
     tokens_conserved,
 )
-from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DEFECTS
 from dataprep_assets.pipelines.notes.row_origins import CHUNK, COLUMNS, NOTE, PATIENT, RECORD
 from dataprep_assets.pipelines.notes.spool import split_of
-from dataprep_assets.stream import round_trip_proofs
-from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
-from dataprep_assets.stream.round_trip_proofs import encode_of
+from dataprep_assets.stream import reencoding
+from dataprep_assets.stream.losses_check import losses_check, losses_within_limit
+from dataprep_assets.stream.reencoding import encode_of
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
 SHORTEST = 8
@@ -65,7 +63,6 @@ _ENDS = 32
 """Characters by which a kept note is taken to be worth encoding, as it may hold the tokens of a retracted one."""
 
 
-@judged
 def no_retracted_document(packed: OpenedCohort) -> Finding:
     """No patient and no note on the retraction list is in the rows, and those left out are those of the list."""
     dropped = ledger_of(packed.receipt).dropped.get(RETRACTED, 0)
@@ -226,7 +223,6 @@ def _pieces(
     return pieces
 
 
-@judged
 def notes_recounted(packed: OpenedCohort) -> Finding:
     """The present source is the same file, with the notes, drops, headers and patients of the receipt."""
     receipt, ledger, source = packed.receipt, ledger_of(packed.receipt), packed.source
@@ -275,7 +271,6 @@ def _digests(packed: OpenedCohort) -> set[bytes]:
     return {digest.tobytes() for path in paths for digest in read_patients(packed.directory / path.patients)}
 
 
-@judged
 def round_trip(packed: OpenedCohort) -> Finding:
     """Sampled notes, read again from the source, rendered and encoded again, are in their split's rows, where
     `origins.npy` says; a few of them are encoded by the reference, and searched in all rows.
@@ -334,95 +329,6 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
         yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, of_rows))
 
 
-COHORT_PROOFS = (
-    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof(
-        "ledger_balances",
-        "Notes in = notes kept + notes dropped by reason; what was dropped for a defect has its place.",
-    ),
-    Proof(
-        "rows_valid",
-        "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
-    ),
-    Proof(
-        "labels_within_notes",
-        "In the batch that MaxText's loader makes of sampled rows no label is padding, and none leads into another "
-        "note.",
-    ),
-    Proof("ids_in_vocabulary", "Every id is below len(tokenizer), and none is the pad id, recomputed from the file."),
-    Proof(
-        "tokens_conserved",
-        "Tokens of the notes, less truncated, plus repeated headers and overlaps, are in the rows.",
-    ),
-    Proof("separators_match_notes", "One separator ends each note, and one BOS begins it; none is doubled or missing."),
-    Proof("jsonl_equals_rows", "The JSON lines are as many as the columnar rows, and sampled ones are equal."),
-    Proof("certificate_valid", "The engine that encoded the cohort was certified for it."),
-    Proof(
-        "notes_recounted", "Read again, the source has the notes, drops by reason, headers and patients of the receipt."
-    ),
-    Proof(
-        "round_trip",
-        "Sampled notes, or every one, rendered and encoded again, are in the rows of their split, where `origins.npy` "
-        "says.",
-        samples=True,
-    ),
-    Proof("patients_in_their_split", "Each patient is in the one split that the keyed digest of the id decides."),
-    Proof(
-        "no_retracted_document",
-        "No patient or note on the retraction list is in the rows, by digest, by the source, and by a sample's tokens.",
-    ),
-    LOSSES_PROOF,
-    # half-empty rows only cost time
-    Proof(
-        "rows_filled",
-        "No two rows would fit into one: padding is what the packing algorithm cannot avoid.",
-        blocking=False,
-    ),
-)
-"""All others block: rows would be lost or read wrongly, teach across documents, or leak patients to another split."""
-
-
-def prove_cohort(cohort: PackedCohort) -> dict[str, Finding]:
-    """Every proof of one packed cohort, by name; a missing or unreadable cohort fails them all."""
-    try:
-        with unquoting(cohort.month):
-            receipt, directory = cohort.store.require(cohort.artifact), cohort.store.local(cohort.artifact)
-            bundle = load_tokenizer(cohort.plan.stream.tokenizer, cohort.plan.stream.tokenizer_digest)
-    except DataprepError as error:  # an unreadable receipt is the finding
-        return {proof.name: Finding(passed=False, summary=str(error)) for proof in COHORT_PROOFS}
-    packed = OpenedCohort(
-        directory=directory,
-        receipt=receipt,
-        notes=cohort.plan.notes,
-        month=cohort.month,
-        bundle=bundle,
-        file=cohort.file,
-        key=cohort.plan.key,
-        retracted=cohort.plan.retracted,
-        encode=encode_of(cohort.plan.stream),
-        cohort=cohort,
-    )
-    with unquoting(cohort.month):
-        return {
-            "files_intact": files_intact(packed.directory, packed.receipt, REBUILD),
-            "ledger_balances": ledger_balances(packed),
-            "rows_valid": rows_valid(packed),
-            "labels_within_notes": labels_within_notes(packed),
-            "ids_in_vocabulary": ids_in_vocabulary(packed),
-            "tokens_conserved": tokens_conserved(packed),
-            "separators_match_notes": separators_match_notes(packed),
-            "jsonl_equals_rows": jsonl_equals_rows(packed),
-            "certificate_valid": certificate_valid(packed),
-            "notes_recounted": notes_recounted(packed),
-            "round_trip": round_trip(packed),
-            "patients_in_their_split": patients_in_their_split(packed),
-            "no_retracted_document": no_retracted_document(packed),
-            LOSSES_PROOF.name: losses_within_limit(packed.receipt, cohort.plan.stream.max_loss),
-            "rows_filled": rows_filled(packed),
-        }
-
-
-@judged
 def ledger_balances(packed: OpenedCohort) -> Finding:
     """Notes in = kept + dropped; the quarantine has a place for every note that was dropped for a defect."""
     receipt, ledger = packed.receipt, ledger_of(packed.receipt)
@@ -448,7 +354,6 @@ def ledger_balances(packed: OpenedCohort) -> Finding:
     )
 
 
-@judged
 def certificate_valid(packed: OpenedCohort) -> Finding:
     """The proof of token bins, for a cohort: header and text of a note are two documents for an engine."""
     ledger, special_tokens = ledger_of(packed.receipt), packed.notes.document.special_tokens
@@ -462,10 +367,9 @@ def certificate_valid(packed: OpenedCohort) -> Finding:
         certificate=packed.facts.certificate,
     )
     receipt = replace(packed.receipt, ledger=replace(ledger, documents=encoded), facts=facts.to_json())
-    return round_trip_proofs.certificate_valid(receipt, packed.bundle, special_tokens)
+    return reencoding.certificate_valid(receipt, packed.bundle, special_tokens)
 
 
-@judged
 def patients_in_their_split(packed: OpenedCohort) -> Finding:
     """Digests are sorted, distinct and counted; each is in the split that it decides, so in no other."""
     defects, total = [], 0
@@ -485,3 +389,97 @@ def patients_in_their_split(packed: OpenedCohort) -> Finding:
         REBUILD,
         facts={"patients": total, "splits": len(shares)},
     )
+
+
+def open_cohort(cohort: PackedCohort) -> OpenedCohort:
+    """Open a cohort in a worker; raises MissingArtifactError or IntegrityError if it cannot be read."""
+    return OpenedCohort(
+        directory=cohort.store.local(cohort.artifact),
+        receipt=cohort.store.require(cohort.artifact),
+        notes=cohort.plan.notes,
+        month=cohort.month,
+        bundle=load_tokenizer(cohort.plan.stream.tokenizer, cohort.plan.stream.tokenizer_digest),
+        file=cohort.file,
+        key=cohort.plan.key,
+        retracted=cohort.plan.retracted,
+        encode=encode_of(cohort.plan.stream),
+        cohort=cohort,
+    )
+
+
+def _losses_within_limit(packed: OpenedCohort) -> Finding:
+    assert packed.cohort is not None
+    return losses_within_limit(packed.receipt, packed.cohort.plan.stream.max_loss)
+
+
+# All but the last block: rows would be lost or read wrongly, teach across documents, or leak patients to another split.
+COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
+    FILES_INTACT,
+    Check(
+        "ledger_balances",
+        "Notes in = notes kept + notes dropped by reason; what was dropped for a defect has its place.",
+        ledger_balances,
+    ),
+    Check(
+        "rows_valid",
+        "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
+        rows_valid,
+    ),
+    Check(
+        "labels_within_notes",
+        "In the batch that MaxText's loader makes of sampled rows no label is padding, and none leads into another "
+        "note.",
+        labels_within_notes,
+    ),
+    Check(
+        "ids_in_vocabulary",
+        "Every id is below len(tokenizer), and none is the pad id, recomputed from the file.",
+        ids_in_vocabulary,
+    ),
+    Check(
+        "tokens_conserved",
+        "Tokens of the notes, less truncated, plus repeated headers and overlaps, are in the rows.",
+        tokens_conserved,
+    ),
+    Check(
+        "separators_match_notes",
+        "One separator ends each note, and one BOS begins it; none is doubled or missing.",
+        separators_match_notes,
+    ),
+    Check(
+        "jsonl_equals_rows",
+        "The JSON lines are as many as the columnar rows, and sampled ones are equal.",
+        jsonl_equals_rows,
+    ),
+    Check("certificate_valid", "The engine that encoded the cohort was certified for it.", certificate_valid),
+    Check(
+        "notes_recounted",
+        "Read again, the source has the notes, drops by reason, headers and patients of the receipt.",
+        notes_recounted,
+    ),
+    Check(
+        "round_trip",
+        "Sampled notes, or every one, rendered and encoded again, are in the rows of their split, where `origins.npy` "
+        "says.",
+        round_trip,
+        samples=True,
+    ),
+    Check(
+        "patients_in_their_split",
+        "Each patient is in the one split that the keyed digest of the id decides.",
+        patients_in_their_split,
+    ),
+    Check(
+        "no_retracted_document",
+        "No patient or note on the retraction list is in the rows, by digest, by the source, and by a sample's tokens.",
+        no_retracted_document,
+    ),
+    losses_check(_losses_within_limit),
+    # half-empty rows only cost time
+    Check(
+        "rows_filled",
+        "No two rows would fit into one: padding is what the packing algorithm cannot avoid.",
+        rows_filled,
+        blocking=False,
+    ),
+)

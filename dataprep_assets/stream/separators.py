@@ -1,4 +1,4 @@
-"""Proof that one separator ends each document of a shard: none is doubled, missing or unaccounted for.
+"""The check that one separator ends each document of a shard: none is doubled, missing or unaccounted for.
 
 Files are mapped and read in blocks. Offsets in messages are token offsets in the shard's stream.
 """

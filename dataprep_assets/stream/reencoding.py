@@ -1,4 +1,4 @@
-"""Proofs that a shard's ids are the reference's: a certificate covers it, its documents encode to the same ids."""
+"""Checks that a shard's ids are the reference's: a certificate covers it, its documents encode to the same ids."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

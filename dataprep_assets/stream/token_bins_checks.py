@@ -1,12 +1,13 @@
-"""Every proof of one shard of token bins: `tokens.bin`, `document_ends.bin`, `quarantine.jsonl` and the receipt.
+"""The checks of one shard of token bins: `tokens.bin`, `document_ends.bin`, `quarantine.jsonl` and the receipt.
 
-Each proof recomputes from the bytes what the receipt claims. Files are mapped and read in blocks, so memory does not
+Each recomputes from the bytes what the receipt claims. Files are mapped and read in blocks, so memory does not
 grow with the shard. From cheap to expensive: `size_matches`, `ledger_balances`, `certificate_valid`, `eye_test`,
 `ids_in_vocabulary`, `separators_match_documents`, `round_trip`.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,95 +15,23 @@ import numpy as np
 from dataprep_assets.documents.selection import bad_rows
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, ledger_of, name_of, verdict
+from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedPartition
+from dataprep_assets.graph.finding import REBUILD, Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_sums
 from dataprep_assets.graph.proof_level import samples_of
-from dataprep_assets.graph.spec import Proof
-from dataprep_assets.graph.verdicts import proven
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.eye_test import eye_test
-from dataprep_assets.stream.losses_proof import LOSSES_PROOF, losses_within_limit
-from dataprep_assets.stream.retraction_proofs import no_retracted_document
-from dataprep_assets.stream.round_trip_proofs import certificate_valid, encode_of, quarantined_rows, round_trip
-from dataprep_assets.stream.separator_proofs import separators_match_documents
+from dataprep_assets.stream.losses_check import losses_check, losses_within_limit
+from dataprep_assets.stream.reencoding import certificate_valid, encode_of, quarantined_rows, round_trip
+from dataprep_assets.stream.retracted_documents import no_retracted_document
+from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, TokenShard
-from dataprep_assets.tokenization.bundle import loaded_once
+from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
+from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 
 BLOCK = 1 << 20
-"""Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
-
-FILES_INTACT = Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.")
-LEDGER_BALANCES = Proof(
-    "ledger_balances", "Rows in = documents + rows dropped by reason, in total and for each source file."
-)
-IDS_IN_VOCABULARY = Proof("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file.")
-CERTIFICATE_VALID = Proof("certificate_valid", "The engine that encoded the shard was certified for it.")
-ROUND_TRIP = Proof(
-    "round_trip",
-    "Sampled documents, or every one, re-read from source and re-encoded, are the stored ids; the index of documents "
-    "has their rows and hashes.",
-    samples=True,
-)
-TOKEN_BINS_PROOFS = (
-    FILES_INTACT,
-    LEDGER_BALANCES,
-    Proof(
-        "size_matches",
-        "Bytes = tokens × item size of the declared dtype, and document ends cover the stream exactly.",
-    ),
-    IDS_IN_VOCABULARY,
-    Proof(
-        "separators_match_documents",
-        "One separator ends each document; none is doubled, missing or unaccounted for.",
-    ),
-    CERTIFICATE_VALID,
-    ROUND_TRIP,
-    LOSSES_PROOF,
-    Proof(
-        "no_retracted_document",
-        "No document is on the retraction list, by the index and by a sample's tokens.",
-    ),
-    Proof(
-        "eye_test",
-        "Decoded windows look like text: entropy, printable share, no runs of one id.",
-        blocking=False,
-    ),
-)
-
-
-def prove_shard(shard: TokenShard, *, sensitive: bool) -> dict[str, Finding]:
-    """Every proof of one shard; a missing shard fails them all. `sensitive`: no decoded text is shown."""
-    plan, files = shard.plan, {file.label: file for file in shard.files}
-
-    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        # seeded by the key, so that the same windows are looked at again
-        bundle, seed = loaded_once(plan.tokenizer), int(receipt.key[:8], 16)
-        tokens, ends = directory / TOKENS, directory / ENDS
-        recipe = plan if receipt.key == shard.key else None  # an out-of-date shard may have another dtype or separator
-        return {
-            "files_intact": files_intact(directory, receipt),
-            "ledger_balances": ledger_balances(directory, receipt),
-            "size_matches": size_matches(directory, receipt, None if recipe is None else recipe.dtype),
-            "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
-            "separators_match_documents": separators_match_documents(directory, receipt, recipe),
-            "certificate_valid": certificate_valid(receipt, bundle, plan.special_tokens),
-            "round_trip": round_trip(
-                directory,
-                receipt,
-                files,
-                bundle,
-                text_field=plan.text_field,
-                selection=plan.selection,
-                samples=samples_of(plan.level),
-                encode=encode_of(plan),
-            ),
-            "eye_test": eye_test(tokens, ends, plan.dtype, bundle, seed=seed, sensitive=sensitive),
-            LOSSES_PROOF.name: losses_within_limit(receipt, plan.max_loss),
-            "no_retracted_document": no_retracted_document(directory, receipt, plan, files, bundle),
-        }
-
-    return proven(shard.artifact, shard.store, TOKEN_BINS_PROOFS, prove)
+"""Tokens processed at a time; a check needs memory for a few arrays of this length only."""
 
 
 @judged
@@ -224,3 +153,123 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
             **({"min_id": low, "max_id": high} if low is not None and high is not None else {}),
         },
     )
+
+
+# --- the checks of shards of token bins, and of a blend's bin and idx
+
+
+class OpenedTokens(OpenedPartition[TokenShard]):
+    """A shard to check, with everything that decides the bytes of its stream."""
+
+    @cached_property
+    def bundle(self) -> TokenizerBundle:
+        """The tokenizer."""
+        return loaded_once(self.planned.plan.tokenizer)
+
+    @property
+    def sources(self) -> Mapping[str, SourcePart]:
+        """Label of a source file → its part."""
+        return {file.label: file for file in self.planned.files}
+
+    @property
+    def recipe(self) -> StreamPlan | None:
+        """Its plan; None of a shard of a different key, which may have another dtype or separator."""
+        return self.planned.plan if self.receipt.key == self.planned.key else None
+
+
+def _ledger_balances(shard: OpenedTokens) -> Finding:
+    return ledger_balances(shard.directory, shard.receipt)
+
+
+def _size_matches(shard: OpenedTokens) -> Finding:
+    return size_matches(shard.directory, shard.receipt, None if shard.recipe is None else shard.recipe.dtype)
+
+
+def _ids_in_vocabulary(shard: OpenedTokens) -> Finding:
+    return ids_in_vocabulary(shard.directory, shard.receipt, shard.bundle.vocab_size)
+
+
+def _separators_match_documents(shard: OpenedTokens) -> Finding:
+    return separators_match_documents(shard.directory, shard.receipt, shard.recipe)
+
+
+def _certificate_valid(shard: OpenedTokens) -> Finding:
+    return certificate_valid(shard.receipt, shard.bundle, shard.planned.plan.special_tokens)
+
+
+def _round_trip(shard: OpenedTokens) -> Finding:
+    plan = shard.planned.plan
+    return round_trip(
+        shard.directory,
+        shard.receipt,
+        shard.sources,
+        shard.bundle,
+        text_field=plan.text_field,
+        selection=plan.selection,
+        max_tokens=plan.max_tokens,
+        samples=samples_of(plan.level),
+        encode=encode_of(plan),
+    )
+
+
+def _losses_within_limit(shard: OpenedTokens) -> Finding:
+    return losses_within_limit(shard.receipt, shard.planned.plan.max_loss)
+
+
+def _no_retracted_document(shard: OpenedTokens) -> Finding:
+    return no_retracted_document(shard.directory, shard.receipt, shard.planned.plan, shard.sources, shard.bundle)
+
+
+def _eye_test(shard: OpenedTokens) -> Finding:
+    tokens, ends = shard.directory / TOKENS, shard.directory / ENDS
+    return eye_test(tokens, ends, shard.planned.plan.dtype, shard.bundle, seed=shard.seed)
+
+
+LEDGER_BALANCES = Check(
+    "ledger_balances",
+    "Rows in = documents + rows dropped by reason, in total and for each source file.",
+    _ledger_balances,
+)
+IDS_IN_VOCABULARY = Check(
+    "ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file.", _ids_in_vocabulary
+)
+CERTIFICATE_VALID = Check(
+    "certificate_valid", "The engine that encoded the shard was certified for it.", _certificate_valid
+)
+ROUND_TRIP = Check(
+    "round_trip",
+    "Sampled documents, or every one, re-read from source and re-encoded, are the stored ids; the index of documents "
+    "has their rows and hashes.",
+    _round_trip,
+    samples=True,
+)
+LOSSES = losses_check(_losses_within_limit)
+TOKEN_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
+    FILES_INTACT,
+    LEDGER_BALANCES,
+    Check(
+        "size_matches",
+        "Bytes = tokens × item size of the declared dtype, and document ends cover the stream exactly.",
+        _size_matches,
+    ),
+    IDS_IN_VOCABULARY,
+    Check(
+        "separators_match_documents",
+        "One separator ends each document; none is doubled, missing or unaccounted for.",
+        _separators_match_documents,
+    ),
+    CERTIFICATE_VALID,
+    ROUND_TRIP,
+    LOSSES,
+    Check(
+        "no_retracted_document",
+        "No document is on the retraction list, by the index and by a sample's tokens.",
+        _no_retracted_document,
+    ),
+    Check(
+        "eye_test",
+        "Decoded windows look like text: entropy, printable share, no runs of one id.",
+        _eye_test,
+        blocking=False,
+    ),
+)
