@@ -215,7 +215,7 @@ def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path) 
         "import random\ndef quality(documents):\n"
         "    return {'quality': [random.random() for _ in range(documents.num_rows)]}\n"
     )
-    assert "tags_repeat" in coast("run", "pages")
+    assert "rebuild_matches" in coast("run", "pages")
 
 
 @pytest.mark.parametrize(
