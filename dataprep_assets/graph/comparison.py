@@ -138,9 +138,11 @@ def _table(path: Path) -> "pa.Table":
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            # read first, because pyarrow aborts the process where a damaged footer is looked at
+            table = file.read()
             # a range of bytes that stands twice changes no value
             require_no_gaps(path, file.metadata)
-            return file.read()
+            return table
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path}: cannot be read as Parquet: {error}") from error
 
