@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.parquet_extent import require_no_gaps
 from dataprep_assets.graph.build import Written
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -124,6 +126,9 @@ def other_rows(made: Path, stored: Path, rows: NDArray[np.int64] | None = None) 
     if not apart:
         return None
     at, name = min(apart)
+    # by the row of the source, where the file says which it is
+    if {"file", "row"} <= set(wanted.column_names):
+        return f"{wanted['file'][at]}, row {wanted['row'][at]}: {name} is different"
     return f"row {(at if rows is None else int(rows[at])) + 1}: {name} is different"
 
 
@@ -131,10 +136,13 @@ def _table(path: Path) -> "pa.Table":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from dataprep_assets.errors import FormatError
-
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True).read()
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            # read first, because pyarrow aborts the process where a damaged footer is looked at
+            table = file.read()
+            # a range of bytes that stands twice changes no value
+            require_no_gaps(path, file.metadata)
+            return table
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path}: cannot be read as Parquet: {error}") from error
 

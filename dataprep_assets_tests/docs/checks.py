@@ -131,14 +131,10 @@ REMEDIES = (
         "The sources have changed since the last revision. To train on them: `dataprep schedule NAME --from-step N`.",
     ),
     (
-        "rows_complete rules_hold sums_equal_ledger signatures_repeat duplicates_verified",
-        "The table of documents, or what it is made of, is not what the texts, the tags, the rules or the token stream "
-        "say: damage, or a bug. " + _AGAIN + "Red again at once: report a bug.",
-    ),
-    (
-        "tags_repeat",
-        "A tagger gives another value each time it is asked, so nobody can make the dataset again. Give it a seed, or "
-        "let it look at each document alone; then another `version`.",
+        "rebuild_matches rows_complete sums_equal_ledger",
+        "The artifact is not what its builder makes of its inputs: damage, or a bug. " + _AGAIN + "Red again at once: "
+        "report a bug. A warning: a tagger of your own gives a different value each time. Give it a seed, or let it "
+        "look at each document alone; then set a new `version`. A schedule: restore its artifact from a copy.",
     ),
     (
         "planted_found",

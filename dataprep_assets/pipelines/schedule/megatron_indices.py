@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,7 +150,8 @@ def _same_samples(
 def _array(folder: Path, name: str) -> NDArray[np.integer]:
     try:
         found: NDArray[np.integer] = np.load(folder / name, mmap_mode="r")
-    except ValueError as error:
+    # the header is Python, which NumPy may parse by its tokenizer
+    except (ValueError, SyntaxError, EOFError, TokenError) as error:
         raise FormatError(f"{folder / name}: not an index of Megatron's: {error}. {_AGAIN}") from error
     return found
 

@@ -190,13 +190,15 @@ def test_a_tagger_that_fails_or_gives_something_else_is_told_with_its_row(
     assert not (coast.root.parent / "artifacts" / "pages" / "token_bins").exists()
 
 
-def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("level", ["sample", "every_document"])
+def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path, level: str) -> None:
     coast = Coast(tmp_path / "coast")
+    coast.declare(prove={"level": level})
     coast.tagger(
         "import random\ndef quality(documents):\n"
         "    return {'quality': [random.random() for _ in range(documents.num_rows)]}\n"
     )
-    assert "tags_repeat" in coast("run", "pages")
+    assert "rebuild_matches" in coast("run", "pages")
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

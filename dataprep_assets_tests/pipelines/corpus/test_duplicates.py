@@ -335,10 +335,10 @@ def test_signatures_of_a_shard_whose_first_file_has_no_text_repeat(tmp_path: Pat
     pages = Pages(tmp_path, duplicates={"kind": "exact"}, **whole)
     pages.write({"train/a.jsonl": [{"body": "one"}, {"body": "two"}], "train/b.jsonl": joined(pages.pages[:3])})
     pages.build()
-    (finding,) = [one for name, one in pages.findings("signatures", "train").items() if name == "signatures_repeat"]
+    (finding,) = [one for name, one in pages.findings("signatures", "train").items() if name == "rebuild_matches"]
     assert finding.passed, finding.summary
     pages.write({"train/b.jsonl": joined(pages.pages[3:6])})
-    (finding,) = [one for name, one in pages.findings("signatures", "train").items() if name == "signatures_repeat"]
+    (finding,) = [one for name, one in pages.findings("signatures", "train").items() if name == "rebuild_matches"]
     assert not finding.passed
     assert "b.jsonl" in finding.summary
 
@@ -416,11 +416,11 @@ def _fewer(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"), [(_other_similarity, "stands for is"), (_fewer, "two documents that are alike are kept")]
+    ("damage", "said"), [(_other_similarity, "similarity is different"), (_fewer, "train-00000.parquet: it has")]
 )
 def test_a_removal_that_is_not_true_is_found(pages: Pages, damage: Callable[[Path], None], said: str) -> None:
     rewritten(damage)(pages)
-    found = pages.findings()["duplicates_verified"]
+    found = pages.findings()["rebuild_matches"]
     assert not found.passed
     assert said in found.summary + json.dumps([dict(row) for row in found.table])
 

@@ -185,11 +185,11 @@ def test_a_check_fails_if_a_document_of_another_dataset_is_named_that_is_not_lik
     (bits ^ 128).tofile(directory / "train-00001.kept.bin")
     files = tuple(one for one in record_files(directory, {}) if one.path != "receipt.json")
     replace(pages.store.require(artifact), files=files).write(directory)
-    found = pages.findings()["duplicates_verified"]
+    found = pages.findings()["rebuild_matches"]
     assert not found.passed
     told = found.summary + str([dict(row) for row in found.table])
-    assert "a document that books:train/" in told
-    assert "train-00001.kept.bin has other rows than those that are kept" in told
+    assert "val-00000.parquet: row 1: representative is different" in told
+    assert "train-00001.kept.bin: byte 0 is different" in told
 
 
 def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.schedule import schedule_artifact
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS, prove_schedule
+from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS
 from dataprep_assets.serving import sampler as sampler_module
+from dataprep_assets_tests.tools.drill.box import reseal
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.schedule.training_project import CORPUS, RUN, TrainingProject, copy, make
 
@@ -42,6 +43,12 @@ def revise(project: TrainingProject, monkeypatch: pytest.MonkeyPatch, edit: Call
 
 def lose_a_byte(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
     flip_byte(next((project.artifacts / RUN / "schedule").rglob("document_ids.bin")))
+
+
+def damage_a_copy(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
+    folder = project.artifacts / RUN / "schedule"
+    flip_byte(next(folder.rglob("document_rows.bin")))
+    reseal(folder)
 
 
 def count_wrong(project: TrainingProject, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +97,7 @@ FAULTS: dict[str, Callable[[TrainingProject, pytest.MonkeyPatch], None]] = {
     "read_once": forget_what_was_read,
     "sources_current": append,
     "repeats": read_often,
+    "rebuild_matches": damage_a_copy,
 }
 
 
@@ -99,7 +107,9 @@ def test_a_finished_schedule_passes(finished: TrainingProject) -> None:
 
 
 def findings(project: TrainingProject) -> dict[str, tuple[bool, str]]:
-    proven = prove_schedule(declaration_of(project), LocalArtifacts(project.artifacts))
+    proofs = schedule_artifact.schedule_spec(declaration_of(project)).proofs
+    assert proofs is not None
+    proven = proofs.examine(LocalArtifacts(project.artifacts), [])
     return {name: (found.passed, found.summary) for name, found in proven}
 
 

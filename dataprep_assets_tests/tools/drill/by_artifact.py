@@ -73,11 +73,11 @@ def of_box(box: Box, faults: int, seed: int, only: Sequence[str] = ()) -> Iterat
             random = Random(f"{seed} {name} {number}")
             target = random.choice(targets)
             paths = files_of(box.folder(target))
-            if not paths:
-                continue
-            path = paths[number % len(paths)]
             fault = FAULTS[(number + number // len(paths)) % len(FAULTS)]
-            if changed(path, fault, random):
+            # of a table without a row, no value can be another: the next file comes in its place
+            in_turn = (paths[(number + more) % len(paths)] for more in range(len(paths)))
+            path = next((one for one in in_turn if changed(one, fault, random)), None)
+            if path is not None:
                 yield _asked(box, target, name, fault, path)
             box.restore()
     if not box.unharmed:

@@ -88,6 +88,7 @@ VARIANTS: Mapping[str, Mapping[str, Change]] = {
         "wrong key of patients": _set(patient_key__public="another key for fictional data, known to everyone"),
     },
     "tasks": {},
+    "curated": {},
     "blend": {
         "wrong separator": _only("pretrain", _set(pretrain__separator="<|pad|>")),
         "wrong tokenizer": _only("pretrain", _other_tokenizer),

@@ -323,6 +323,7 @@ _TABLE: dict[str, list[tuple[str, str, str, Apply]]] = {
         ("published_shards", "file lost", "at the public location", published_lost),
         ("published_shards", "files swapped between shards", "at the public location", published_swapped),
     ],
+    "curated": [],
     "tasks": [
         *(("task_folder", kind, "in the trainer's tree", in_tree(kind)) for kind in CHANGES),
         *(
