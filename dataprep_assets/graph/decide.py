@@ -69,7 +69,7 @@ class FileFacts:
         unreadable: Why its receipt cannot be read.
         recipe: How it would be built now; None if that is not known.
         refused: Why it has no recipe, though its inputs are there.
-        defects: How its files differ from the receipt; empty if they do not, or if nobody has looked.
+        defects: How its files differ from the receipt; empty until they are read.
     """
 
     receipt: Receipt | None = None
@@ -81,14 +81,9 @@ class FileFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckFacts:
-    """A check's result that holds for what is there.
+    """A check's result that holds for what is there, and when it was given, in seconds since 1970.
 
-    Attributes:
-        passed: Whether it passed.
-        blocks: Whether a failure is an error of a blocking check.
-        sentence: What it said.
-        at: When it was given, in seconds since 1970.
-        rebuilt: Whether it was given on another build of the same content.
+    A failure `blocks` if it is an error of a blocking check. One on another build of the same content is `rebuilt`.
     """
 
     passed: bool
@@ -100,12 +95,9 @@ class CheckFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The latest result of a check that Dagster has.
+    """The latest result of a check that Dagster has, with the reason for which a failure was accepted then, if any.
 
-    Attributes:
-        passed: Whether it passed.
-        blocks: Whether a failure of it is an error of a blocking check.
-        accepted: The reason with which the declaration accepted a failure; None if it passed without.
+    A failure `blocks` if it is an error of a blocking check.
     """
 
     passed: bool

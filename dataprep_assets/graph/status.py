@@ -74,17 +74,10 @@ def decisions_of(
     verification: Verification | None = None,
     events: Events | None = None,
 ) -> dict[str | None, Decision]:
-    """What must be done for these partitions of an artifact, now that its inputs are built.
+    """What must be done for these partitions of an artifact, now that its inputs are built, and under None for all of
+    them together.
 
-    Args:
-        spec: The artifact.
-        store: Where it is.
-        slots: Some of its partitions; one None if it has none.
-        verification: How thoroughly it is verified; default: as its spec says.
-        events: What Dagster has of it; None: it is not asked.
-
-    Returns:
-        The decision on each, and under None that on all partitions of the artifact together.
+    `verification` overrides how thoroughly its spec says that it is verified. Without `events` Dagster is not asked.
     """
     with foreseeing(store) as view:
         survey = _Survey(view, verification, events)

@@ -249,9 +249,9 @@ def write_record(
         return True
     kept: dict[str, KeptFinding] = {
         proof.name: {
-            "passed": findings[proof.name].passed,
-            "summary": findings[proof.name].summary,
-            "warning": findings[proof.name].warning,
+            "passed": (found := findings[proof.name]).passed,
+            "summary": found.summary,
+            "warning": found.warning,
             "version": proof.version,
             "blocking": proof.blocking,
             "every_document": proof.every_document,
