@@ -8,9 +8,10 @@ number of workers or secret.
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Content, Receipt
 from dataprep_assets.tokenization.reference import touched
@@ -122,6 +123,24 @@ class Recipe(Ingredients):
     key: str
     ledger: Ledger | None = None
     source_change: str = ""
+
+    @classmethod
+    def made_of(
+        cls,
+        artifact: Artifact,
+        version: int,
+        *,
+        settings: Mapping[str, Any],
+        sources: Mapping[str, str],
+        upstream: Mapping[str, Content] | None = None,
+    ) -> Self:
+        """The recipe whose key is the digest of these ingredients, of sources and inputs in their order."""
+        # as in a receipt, whose JSON turns a tuple into a list
+        settings = json.loads(json.dumps(settings))
+        found = Ingredients(version=version, settings=settings, sources=sources, upstream=upstream or {})
+        order = [list(found.sources.items()), list(found.upstream.items())]
+        key = digest_value([artifact.name, version, settings, *order])
+        return cls(artifact=artifact, key=key, **vars(found))
 
     def to_json(self) -> dict[str, Any]:
         """The part of the recipe that a receipt keeps; the artifact and the key are in the receipt already."""

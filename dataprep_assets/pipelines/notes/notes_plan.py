@@ -35,9 +35,10 @@ class NotesPlan:
     key: bytes = field(repr=False)
     retracted: frozenset[bytes] = field(default=frozenset(), repr=False)
 
-    def key_parts(self) -> dict[str, Any]:
-        """The parts of the plan that enter the key of a cohort."""
-        notes = self.notes
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that decide the bytes of a cohort, by names for people."""
+        notes, shape, stream = self.notes, self.shape, self.stream.key_parts()
         # What decides the rows. Formats, names and sizes of shards are settings of the artifacts that follow.
         declared = notes.model_dump(
             mode="json",
@@ -49,14 +50,21 @@ class NotesPlan:
             "splits": list(notes.splits.items()),
             "format": notes.cohorts.format,
             "fields": notes.cohorts.fields.model_dump(mode="json"),
-            "stream": self.stream.key_parts(),
-            "shape": [list(self.shape.columns), self.shape.row_length, self.shape.pad_id],
+            "document": {name: stream[name] for name in ("separator", "bos", "special_tokens")},
+            "engine_refuses": stream["refused"],
+            "reference": stream["reference"],
+            "stream_version": stream["stream"],
+            "stored_row": {"columns": shape.columns, "length": shape.row_length, "pad_id": shape.pad_id},
             "pad_may_occur": notes.pad_may_occur,
-            # another key gives other digests, and so deals patients to other splits
-            "patient_key": key_digest(self.key),
             # these decide nothing of prepacked rows
             **({"rows": notes.rows, "pipeline": notes.pipeline} if notes.layout == "unpacked" else {}),
         }
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Digests of what decides the bytes beside the settings and the cohort's file."""
+        # another key gives other digests, and so deals patients to other splits
+        return {"tokenizer": self.stream.tokenizer_digest, "patient_key": key_digest(self.key)}
 
 
 def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:

@@ -9,7 +9,7 @@ Entry points: `PackedCohort`, `ensure_packed_cohort`.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from dataprep_assets.graph.build import Written, ensure
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
+from dataprep_assets.integrity.digest import canonical_json, sha256_file
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohort_source import CohortFile, no_file
@@ -38,8 +38,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
     packed_paths,
 )
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
-from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying
+from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying, counted_entries
 from dataprep_assets.pipelines.notes.row_layout import NoteLayout, lay_out
 from dataprep_assets.pipelines.notes.row_origins import origin_columns
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
@@ -74,38 +73,13 @@ class PackedCohort:
         """What decides the cohort's bytes, packed from a file with this SHA-256."""
         # Without a file there is a recipe all the same: `status` compares it and says that the source changed.
         digest = self.cohort_digest(sha256) if sha256 else ""
-        # The key digests the plan's parts as they are; receipts have the same parts under names for people.
-        settings = self.plan.key_parts()
-        stream = settings.pop("stream")
-        columns, row_length, pad_id = settings.pop("shape")
-        parts = ["packed_cohorts", VERSION, self.month, self.plan.key_parts(), digest]
         # Only where entries apply: a list must not change the keys of months that it says nothing about.
-        added: dict[str, Any] = {"retracted": list(self.retracted)} if self.retracted else {}
-        if added:
-            parts.append(added)
-            # Entries are hex: two digits a byte, and a note's entry is twice as long as a patient's.
-            patients = sum(len(entry) == 2 * DIGEST_BYTES for entry in self.retracted)
-            notes = f" and {len(self.retracted) - patients} notes" if patients < len(self.retracted) else ""
-            # no receipt has a digest of a patient: it tells how many, and whether they are the same
-            added = {"retracted": f"{patients} patients{notes} ({digest_value(list(self.retracted))[:12]})"}
-        return Recipe(
-            artifact=self.artifact,
-            key=digest_value(parts),
-            version=VERSION,
-            sources={
-                "cohort": digest,
-                "tokenizer": stream["tokenizer"],
-                "patient_key": settings.pop("patient_key"),
-            },
-            settings={
-                **settings,
-                "stored_row": {"columns": columns, "length": row_length, "pad_id": pad_id},
-                "document": {name: stream[name] for name in ("separator", "bos", "special_tokens")},
-                "engine_refuses": stream["refused"],
-                "reference": stream["reference"],
-                "stream_version": stream["stream"],
-                **added,
-            },
+        retracted = {"retracted": counted_entries(self.retracted)} if self.retracted else {}
+        return Recipe.made_of(
+            self.artifact,
+            VERSION,
+            settings={"month": self.month, **self.plan.settings, **retracted},
+            sources={"cohort": digest, **self.plan.sources},
         )
 
     def cohort_digest(self, sha256: str) -> str:
@@ -274,20 +248,14 @@ class _Writer:
     ) -> Ledger:
         kept = np.concatenate([layout.documents for layout in layouts])
         truncated = sum(layout.truncated_documents for layout in layouts)
-        return Ledger(
+        return replace(
+            spool.counted,
             rows_in=rows_in,
             documents=int(kept.size),
             dropped=dict(sorted((reason, count) for reason, count in self._drops.dropped.items() if count)),
             tokens=sum(split.tokens.in_rows for split in splits.values()),
             # a truncated note has lost the separator at its end
             separators=int(kept.size) - truncated,
-            literal_separators=spool.literal_separators,
-            special_literals=spool.special_literals,
-            unknown_tokens=spool.unknown_tokens,
-            dropped_characters=spool.dropped_characters,
-            changed_characters=spool.changed_characters,
-            reference_documents=spool.reference_documents,
-            sampled_documents=spool.sampled_documents,
             source_bytes=source_bytes,
             text_characters=int(spool.characters[kept].sum()),
             min_id=self._low if self._high >= 0 else None,

@@ -4,7 +4,7 @@ A cohort that fails does not stop the others. `packed_files` describes the files
 
 A patient in several months is refused before the first month is packed. The directory of all months would refuse it
 (`tfds_directory`), but only after hours of packing. Here the patients of months that are not packed yet are read from
-the source, without a note being rendered or encoded, and those of packed months from their `patients.bin`.
+the source, without a note being encoded, and those of packed months from their `patients.bin`.
 """
 
 from collections import Counter
@@ -43,7 +43,6 @@ from dataprep_assets.pipelines.notes.reading import (
     MISSING_METADATA,
     Note,
     note_digest,
-    patients_with_text,
     read_notes,
 )
 from dataprep_assets.pipelines.notes.retractions import cohort_patients, retracted_here
@@ -74,9 +73,8 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     of_month = packed | {month: _of_source(in_run[month]) for month in todo}
     if not (months := _sharing(of_month)):
         return
-    # A record counted above may have no note that is kept, and a packed month may be packed anew in this run: what it
-    # has of them now is read completely before anything is refused.
-    of_month |= {month: _of_notes(in_run[month]) for month in months if month in in_run}
+    # a packed month may be packed anew in this run: before anything is refused, what it has of them now is read
+    of_month |= {month: _of_source(in_run[month]) for month in months if month in packed and month in in_run}
     if months := _sharing(of_month):
         every = np.concatenate([of_month[month] for month in months])
         twice = int(np.count_nonzero(np.unique(every, return_counts=True)[1] > 1))
@@ -97,31 +95,19 @@ def _packed(notes: NotesDeclaration, store: ArtifactStore) -> dict[str, Digests]
 
 
 def _of_source(cohort: PackedCohort) -> Digests:
-    """The patients of a month's file who have a note with text, even if it has other defects."""
-    return _array(_read(cohort, whole=False))
-
-
-def _of_notes(cohort: PackedCohort) -> Digests:
     """The patients of a month's file who have a note that would be packed."""
-    return _array(_read(cohort, whole=True))
-
-
-def _read(cohort: PackedCohort, *, whole: bool) -> set[bytes]:
     found: set[bytes] = set()
     with suppress(DataprepError), unquoting(cohort.month):
-        found.update(_digests(cohort, whole=whole))
-    return found - cohort.plan.retracted
+        found.update(_digests(cohort))
+    return _array(found - cohort.plan.retracted)
 
 
-def _digests(cohort: PackedCohort, *, whole: bool) -> Iterator[bytes]:
+def _digests(cohort: PackedCohort) -> Iterator[bytes]:
     assert cohort.file is not None
-    notes, key = cohort.plan.notes, cohort.plan.key
+    notes, key, retracted = cohort.plan.notes, cohort.plan.key, cohort.plan.retracted
     reader, fields, template = cohort.file.reader(cohort.file.fetch()), notes.cohorts.fields, notes.header_template()
-    if not whole:
-        yield from patients_with_text(reader, fields, template, key=key, month=cohort.month)
-        return
     for item in read_notes(reader, fields, template, key=key, month=cohort.month):
-        if isinstance(item, Note) and note_digest(key, item) not in cohort.plan.retracted:
+        if isinstance(item, Note) and not (retracted and note_digest(key, item) in retracted):
             yield item.patient
 
 

@@ -141,24 +141,6 @@ def read_notes(
                 yield Dropped(record.row, number, record.byte, refused.reason)
 
 
-def patients_with_text(
-    reader: CohortReader, fields: NoteFields, template: HeaderTemplate, *, key: bytes, month: str
-) -> Iterator[bytes]:
-    """The digests of the patients whose record has a note with text; nothing is rendered.
-
-    The arguments are those of `read_notes`. Records that cannot be used are passed over.
-    """
-    parts = _Parts(fields, template, key, month)
-    for record in reader:
-        if isinstance(record, BadRecord):
-            continue
-        try:
-            if any(parts.has_text(note) for note in parts.notes(record)):
-                yield parts.patient(record)
-        except _NoteRefusedError:
-            continue
-
-
 class _Parts:
     """Finds the declared parts of a record."""
 
@@ -209,10 +191,6 @@ class _Parts:
             raise _NoteRefusedError("notes_not_a_list")
         # null is a list without notes: the patient is counted as one who has none
         return found or []
-
-    def has_text(self, note: Any) -> bool:
-        text = _at(note, self._text)
-        return isinstance(text, str) and bool(text) and not text.isspace()
 
     def note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
         if not isinstance(note, dict):

@@ -13,7 +13,7 @@ entries rebuild only the months that held these patients. The month's own files 
 are in `patients.bin`, those whose notes were left out in `retracted.bin`, single notes in `retracted_notes.bin`.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +22,7 @@ from dataprep_assets.documents.retractions import append_lines
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.packed_files import (
     PACKED_COHORTS,
@@ -150,6 +151,14 @@ def applying(listed: Set[bytes], found: CohortPatients) -> tuple[str, ...]:
     # A patient whose notes all went one by one is in no file of patients, but in the digests of these notes.
     alone = found.notes | found.emptied
     return tuple(sorted(one.hex() for one in listed if one[:DIGEST_BYTES] in here or one in alone))
+
+
+def counted_entries(entries: Sequence[str]) -> str:
+    """Entries, as hex, as a recipe shows them: how many, and a digest of all. No receipt has that of a patient."""
+    # two digits a byte, and a note's entry is twice as long as a patient's
+    patients = sum(len(entry) == 2 * DIGEST_BYTES for entry in entries)
+    notes = f" and {len(entries) - patients} notes" if patients < len(entries) else ""
+    return f"{patients} patients{notes} ({digest_value(list(entries))[:16]})"
 
 
 def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -> tuple[str, ...]:

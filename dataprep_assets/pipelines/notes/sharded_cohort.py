@@ -23,7 +23,6 @@ from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
@@ -37,7 +36,7 @@ from dataprep_assets.pipelines.notes.packed_files import (
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.row_shape import RowShape
 
-VERSION = 2
+VERSION = 3
 COHORT_SHARDS: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_record": "array_record_shards"}
 """Format → name of the artifact."""
 
@@ -72,21 +71,16 @@ class ShardedCohort:
     def recipe(self, packed: Receipt) -> Recipe:
         """The recipe of shards made from the packed cohort with this receipt."""
         # The content covers files alone. The receipt repeats these facts and the tokenizer, so the key has them, too.
-        facts, tokenizer = RowFacts.of(packed).to_json(), packed.inputs["tokenizer"]
-        splits = list(self.notes.splits)
-        asked = [self.format, self.notes.rows_per_shard, splits]
-        shared = facts | {"tokenizer_sha256": tokenizer}
-        return Recipe(
-            artifact=self.artifact,
-            key=digest_value(["notes_shards", VERSION, asked, shared, packed.content]),
-            version=VERSION,
+        return Recipe.made_of(
+            self.artifact,
+            VERSION,
             settings={
                 "format": self.format,
                 "rows_per_shard": self.notes.rows_per_shard,
-                "splits": splits,
-                "packed_rows": facts,
+                "splits": list(self.notes.splits),
+                "packed_rows": RowFacts.of(packed).to_json(),
             },
-            sources={"tokenizer": tokenizer},
+            sources={"tokenizer": packed.inputs["tokenizer"]},
             upstream={f"{PACKED_COHORTS}/{self.month}": packed.content},
         )
 

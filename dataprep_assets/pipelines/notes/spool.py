@@ -22,7 +22,7 @@ from dataprep_assets.errors import BadRecordError, Position, RowPosition
 from dataprep_assets.formats.flat_bins import create, read_ranges
 from dataprep_assets.formats.packed_rows import token_ids
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import (
@@ -135,7 +135,8 @@ class Spool:
 
     ``headers`` and ``bodies`` are lengths in tokens, including BOS and separator; ``starts`` is the position in the
     file where a note begins. ``patients`` are indices into ``digests``, ``splits`` into the declared splits. ``listed``
-    has the digests of the notes that are on the retraction list by themselves.
+    has the digests of the notes that are on the retraction list by themselves, ``counted`` the ledger's counts that
+    follow from encoding.
     """
 
     path: Path
@@ -152,13 +153,7 @@ class Spool:
     listed: Mapping[int, bytes]
     patients_seen: int
     patients_without_notes: int
-    special_literals: int
-    literal_separators: int
-    unknown_tokens: int
-    dropped_characters: int
-    changed_characters: int
-    reference_documents: int
-    sampled_documents: int
+    counted: Ledger
 
     def __len__(self) -> int:
         """Number of notes."""
@@ -350,12 +345,13 @@ class _Filling:
             listed=self._listed,
             patients_seen=self._seen,
             patients_without_notes=self._without,
-            special_literals=self._special_literals,
-            literal_separators=self._literal_separators,
-            unknown_tokens=self._losses.counts["unknown_tokens"],
-            dropped_characters=self._losses.counts["dropped_characters"],
-            changed_characters=self._losses.counts["changed_characters"],
-            reference_documents=self._encoder.reference_documents - self._before[0],
-            sampled_documents=self._encoder.sampled_documents - self._before[1],
+            counted=Ledger(
+                dropped={},
+                special_literals=self._special_literals,
+                literal_separators=self._literal_separators,
+                reference_documents=self._encoder.reference_documents - self._before[0],
+                sampled_documents=self._encoder.sampled_documents - self._before[1],
+                **self._losses.counts,
+            ),
             **arrays,
         )

@@ -3,7 +3,6 @@
 `packed_sft.py` builds it; `packing.py` writes its files.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,12 +13,11 @@ from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import SPOOLS
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 
-VERSION = 2
+VERSION = 3
 PACKED = "packed.parquet"
 QUARANTINE = spool.QUARANTINE
 
@@ -69,35 +67,27 @@ class SftShard:
     @property
     def key(self) -> str:
         """Digest of everything that decides the shard's bytes."""
-        how = [self.packing.algorithm, self.packing.seed, self.packing.row_group_bins, self.packing.compression]
-        files = [source.key_parts() for source in self.sources]
-        return digest_value(["packed_sft", VERSION, self.plan.key_parts(), how, self.budget, files, self.salt])
+        return self.recipe.key
 
     @property
     def recipe(self) -> Recipe:
-        """What the key is a digest of, with names."""
-        settings = self.plan.key_parts()
-        spool_version, tokenizer, template = (settings.pop(name) for name in ("spool", "tokenizer", "template"))
-        packing = self.packing
-        return Recipe(
-            artifact=self.artifact,
-            key=self.key,
-            version=VERSION,
-            settings=json.loads(
-                json.dumps(
-                    {
-                        **settings,
-                        "spool_version": spool_version,
-                        "algorithm": packing.algorithm,
-                        "seed": packing.seed,
-                        "row_group_size": packing.row_group_bins,
-                        "compression": packing.compression,
-                        "bad_records.budget": self.budget,
-                        **{name: limit for source in self.sources for name, limit in source.limits.items()},
-                        "force": self.salt,
-                    }
-                )
-            ),  # as in a receipt: lists instead of tuples
+        """Everything that decides the shard's bytes, with names."""
+        settings, packing = self.plan.key_parts(), self.packing
+        tokenizer, template = settings.pop("tokenizer"), settings.pop("template")
+        return Recipe.made_of(
+            self.artifact,
+            VERSION,
+            settings={
+                **settings,
+                "algorithm": packing.algorithm,
+                "seed": packing.seed,
+                "row_group_size": packing.row_group_bins,
+                "compression": packing.compression,
+                "bad_records.budget": self.budget,
+                "formats": [[source.format, source.compression] for source in self.sources],
+                **{name: limit for source in self.sources for name, limit in source.limits.items()},
+                "force": self.salt,
+            },
             sources={
                 "tokenizer": tokenizer,
                 "chat_template": template,
