@@ -5,7 +5,8 @@ quoted, a quote is a character and each line a record. A TSV of which each line 
 refused until the declaration says so or otherwise: many tools write TSV without quoting, and a quotation that begins
 one value and ends another would make one record of many. Rows count the records after the header, as
 `pandas` and `pyarrow` do; blank lines are none. A record with another number of fields than the header, or with text
-behind a closing quote, is bad: what others guess there, or fill with nothing, is most often a damaged file.
+behind a closing quote, is bad: what others guess there, or fill with nothing, is most often a damaged file. So is the
+header once more, which `cat` leaves where it joins files.
 """
 
 import csv
@@ -128,8 +129,7 @@ class CsvRows(RowByRow):
                 yield Found(row, at, size, BadRecord(row, at, TOO_LARGE))
             elif not lines.valid:
                 yield Found(row, at, size, BadRecord(row, at, "invalid_utf8"))
-            elif why or len(fields) != len(header):
-                told = why or f"{len(fields)} fields, the header has {len(header)}{other_delimiter(header)}"
+            elif told := why or _misfit(fields, header):
                 yield Found(row, at, size, BadRecord(row, at, BAD_CSV, told))
             else:
                 yield Found(row, at, size, dict(zip(header, fields, strict=True)))
@@ -181,6 +181,16 @@ def merged_rows(reader: RowReader, label: str) -> str:
         f"csv_quotes: {label}: row {row}, byte {byte}: its lines all look like rows. Set `false` if a "
         "quote is a character there, `true` if not"
     )
+
+
+def _misfit(fields: list[str], header: list[str]) -> str:
+    """Why the values of a record are none under this header; empty if they are."""
+    if len(fields) != len(header):
+        return f"{len(fields)} fields, the header has {len(header)}{other_delimiter(header)}"
+    # of one column the name may be a text, unless a file begins there
+    if [fields[0].removeprefix("\ufeff"), *fields[1:]] == header and (len(header) > 1 or fields != header):
+        return "the header again, as where files were joined"
+    return ""
 
 
 def _fault(error: csv.Error) -> str:

@@ -118,6 +118,27 @@ def test_a_ragged_or_misquoted_record_is_bad_and_its_neighbours_are_not(tmp_path
     assert count_rows(path, format="csv", compression=None, label="t") == 9
 
 
+@pytest.mark.parametrize(
+    ("content", "texts", "bad"),
+    [
+        ("id,text\n1,a\nid,text\n2,b\n", ["a", "b"], [2]),
+        ("text,id\na,1\n\ufefftext,id\nb,2\n", ["a", "b"], [2]),
+        ("\ufefftext\na\n\ufefftext\nb\n", ["a", "b"], [2]),
+        # nobody can tell these from texts
+        ("text\na\ntext\n\ufeffb\n", ["a", "text", "\ufeffb"], []),
+        ("id,text\n1,text\ntext,id\n", ["text", "id"], []),
+    ],
+)
+def test_a_header_in_the_middle_of_joined_files_is_no_row(
+    tmp_path: Path, content: str, texts: list[str], bad: list[int]
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(content, encoding="utf-8")
+    found = _read(path)
+    assert [row["text"] for row in _rows(found)] == texts
+    assert [row for row, _, told in _bad(found) if told.startswith("bad_csv")] == bad
+
+
 @pytest.mark.parametrize("parts", [1, 2, 9, 30])
 def test_ranges_cover_every_record_once_and_digest_all(tmp_path: Path, parts: int) -> None:
     path = tmp_path / "t.csv.zst"
