@@ -3,10 +3,8 @@
 The bytes are written to ``<target>.part``, which a kernel lock keeps for one process. After an error or an interrupt
 nothing stays; what a kill left is overwritten by the next download of the same target.
 
-Why boto3's transfer manager, obstore and huggingface_hub are not used: they trust the length alone, s3fs left a
-full-length file under the final name on a full disk, and 1 GiB from OpenStack Swift on loopback took 5.18 s with this
-download, 6.51 s with boto3's transfer manager and 7.08 s with obstore (medians of three;
-`dataprep_assets_tests/tools/bench/transfers.py`).
+Why boto3's transfer manager, obstore and huggingface_hub are not used: they trust the length alone, and s3fs left a
+full-length file under the final name on a full disk. `stores.s3` has the measurements.
 
 Entry points: :func:`download`, :func:`download_pinned`, :func:`digest_file`, :func:`partial_path`, :func:`held_bytes`
 and :func:`discard_partial`.

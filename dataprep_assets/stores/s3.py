@@ -20,8 +20,8 @@ Why obstore 0.12 is not used, here and for GCS: it sends GCS no digest and reads
 (`test_a_copy_beyond_the_limit_of_one_request_goes_in_parts`), knows no Retry-After
 (`test_the_wish_of_the_store_is_waited_for`), and does not say whether an ETag is an MD5 or SSE-KMS made it.
 
-1 GiB to OpenStack Swift on loopback went up in 6.30 s with this store (boto3's transfer manager 6.68, obstore 8.18) and
-came down in 5.18 s (6.51, 7.08). Medians of three, verification on: `dataprep_assets_tests/tools/bench/transfers.py`.
+512 MiB to OpenStack Swift on loopback, on two busy cores: up 9.2 s (boto3's transfer manager 10.1, obstore 11.5), down
+8.2 s (10.5, obstore 8.1 without a digest). Medians of three, November 2026: `dataprep_assets_tests/tools/bench/transfers.py`.
 
 Memory of an upload: `workers` parts. Entry point: :class:`S3Store`; :mod:`dataprep_assets.stores.s3_api` makes clients.
 """
