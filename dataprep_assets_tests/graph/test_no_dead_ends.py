@@ -37,7 +37,7 @@ DECIDED = {
     "rl_jsonl.facts.file": "its own content, likewise",
     "rl_jsonl.ledger.source_bytes": "the plan",
     "rl_jsonl.ledger.*_documents": "the plan",
-    "signatures.facts.*": "its own content: the sizes of its arrays, which `rebuild_matches` of duplicates opens by them",
+    "signatures.facts.*": "its own content: the sizes of its arrays, which duplicates opens by them",
 }
 """Claims that do not change alone → what decides them: it is in the keys of all that is made of the artifact."""
 

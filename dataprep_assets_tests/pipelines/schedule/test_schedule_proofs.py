@@ -47,7 +47,7 @@ def lose_a_byte(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
 
 def damage_a_copy(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
     folder = project.artifacts / RUN / "schedule"
-    flip_byte(next(folder.rglob("document_rows.bin")))
+    flip_byte(next(folder.rglob("document_ids.bin")))
     reseal(folder)
 
 

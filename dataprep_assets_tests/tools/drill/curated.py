@@ -20,6 +20,7 @@ lines = pc.add(pc.count_substring(given["text"], "."), 0).cast(pa.int64())
 pq.write_table(given.select(["file", "row"]).append_column("stops", lines), sys.argv[2])
 """
 """A tagger that is a command: it counts the full stops of each text."""
+_PROVE = {"level": "every_document"}
 
 
 def curated_corpus(folder: Path, edition: str, documents: int) -> dict[str, Any]:
@@ -48,7 +49,14 @@ def curated_schedules(folder: Path, documents: int) -> Iterator[dict[str, Any]]:
     packed = {"dataset": "drill_packed", "sequence_length": 256, "samples": "documents"}
     for one in (windows, packed):
         revisions = str(folder / f"{one['dataset']}.json")
-        yield {"sources": sources, "batch": 4, "steps": max(documents // 4, 4), "revisions": revisions, **one}
+        yield {
+            "sources": sources,
+            "batch": 4,
+            "steps": max(documents // 4, 4),
+            "revisions": revisions,
+            "prove": _PROVE,
+            **one,
+        }
 
 
 def _corpus(folder: Path) -> dict[str, Any]:
@@ -83,6 +91,8 @@ def _corpus(folder: Path) -> dict[str, Any]:
         "shards": {"count": 2},
         "views": ["megatron"],
         "workers": 1,
+        # the drill asks what checks can see
+        "prove": _PROVE,
     }
 
 
