@@ -72,3 +72,20 @@ def test_a_file_that_is_no_parquet_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / "stored.parquet").write_bytes(b"PAR1")
     with pytest.raises(FormatError):
         other_rows(tmp_path / "made.parquet", tmp_path / "stored.parquet")
+
+
+def test_statistics_that_differ_under_equal_values_are_named(tmp_path: Path) -> None:
+    made, stored = tmp_path / "made", tmp_path / "stored"
+    for folder in (made, stored):
+        folder.mkdir()
+        pq.write_table(TABLE, folder / "table.parquet")
+    data = bytearray((stored / "table.parquet").read_bytes())
+    # in the footer the largest name, after its length, is a statistic
+    footer = len(data) - 8 - pq.read_metadata(stored / "table.parquet").serialized_size
+    at = data.index(b"\x01c", footer) + 1
+    data[at] ^= 1
+    (stored / "table.parquet").write_bytes(bytes(data))
+    assert other_rows(made / "table.parquet", stored / "table.parquet") is None
+    assert dict(other_files(made, stored, ["table.parquet"])) == {
+        "table.parquet": f"table.parquet: byte {at} is different"
+    }

@@ -47,16 +47,9 @@ def curated_schedules(folder: Path, documents: int) -> Iterator[dict[str, Any]]:
     ]
     windows = {"dataset": "drill_windows", "sequence_length": 64, "megatron": {"tokenizer": {"class": "sample"}}}
     packed = {"dataset": "drill_packed", "sequence_length": 256, "samples": "documents"}
+    common = {"sources": sources, "batch": 4, "steps": max(documents // 4, 4), "prove": _PROVE}
     for one in (windows, packed):
-        revisions = str(folder / f"{one['dataset']}.json")
-        yield {
-            "sources": sources,
-            "batch": 4,
-            "steps": max(documents // 4, 4),
-            "revisions": revisions,
-            "prove": _PROVE,
-            **one,
-        }
+        yield {**common, **one, "revisions": str(folder / f"{one['dataset']}.json")}
 
 
 def _corpus(folder: Path) -> dict[str, Any]:
