@@ -39,7 +39,7 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.row_origins import CHUNK, COLUMNS, NOTE, PATIENT, RECORD
+from dataprep_assets.pipelines.notes.row_layout import CHUNK, NOTE, ORIGIN_COLUMNS, PATIENT, RECORD
 from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, CohortShardsFacts
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.stream.traced_rows import TracedRows, TracedSegment
@@ -90,7 +90,7 @@ class TracedMonth:
         """The rows of a split."""
         if split not in self._rows:
             rows, origins = self.file(split, f"{self.month}.parquet"), self.file(split, ORIGINS)
-            self._rows[split] = TracedRows(self.handle, rows, origins, COLUMNS)
+            self._rows[split] = TracedRows(self.handle, rows, origins, ORIGIN_COLUMNS)
         return self._rows[split]
 
     def patient(self, split: str, digest: bytes) -> int | None:

@@ -40,7 +40,6 @@ from dataprep_assets.pipelines.notes.packed_files import (
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying, counted_entries
 from dataprep_assets.pipelines.notes.row_layout import NoteLayout, lay_out
-from dataprep_assets.pipelines.notes.row_origins import origin_columns
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool, fill_spool
 from dataprep_assets.plural import count_of
 
@@ -182,7 +181,7 @@ class _Writer:
             write_rows(self._staged / paths.rows, self._checked(spool, layout, jsonl), masked=False)
         patients = _patients(spool, [layout.documents])
         (self._staged / paths.patients).write_bytes(b"".join(patients))
-        write_origins(self._staged / paths.origins, origin_columns(layout, spool))
+        write_origins(self._staged / paths.origins, layout.origins(spool))
         rows, tokens = layout.offsets.size - 1, int(layout.lengths.sum())
         positions = rows * shape.row_length if self._notes.layout == "prepacked" else tokens
         return PackedSplit(

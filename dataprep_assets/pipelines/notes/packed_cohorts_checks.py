@@ -50,7 +50,7 @@ from dataprep_assets.pipelines.notes.packed_rows_checks import (
     tokens_conserved,
 )
 from dataprep_assets.pipelines.notes.reading import DEFECTS
-from dataprep_assets.pipelines.notes.row_origins import CHUNK, COLUMNS, NOTE, PATIENT, RECORD
+from dataprep_assets.pipelines.notes.row_layout import CHUNK, NOTE, ORIGIN_COLUMNS, PATIENT, RECORD
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.stream import reencoding
 from dataprep_assets.stream.losses_check import losses_check, losses_within_limit
@@ -172,7 +172,7 @@ def misplaced(
         chunks: Their chunks, as the reference encodes them.
     """
     paths = packed_paths(packed.notes, packed.month)[split]
-    origins = read_origins(packed.directory / paths.origins, COLUMNS)
+    origins = read_origins(packed.directory / paths.origins, ORIGIN_COLUMNS)
     if len(origins) != packed.scans[split].segments:
         yield f"{paths.origins} has {len(origins)} segments, the rows {packed.scans[split].segments}"
         return

@@ -1,5 +1,14 @@
 """Lays a cohort's notes out in rows: the ranges of its spool that each row holds, before a token is moved.
 
+The columns of a month's `origins.npy` (`formats/row_origins`), which stays beside the notes, are
+
+===========  ======================================================================================================
+``RECORD``   the record of the cohort's file, from 1, as in messages
+``NOTE``     the note within the record, from 1
+``CHUNK``    which piece of the note it is, from 0, in the order of its text
+``PATIENT``  the place of the patient's digest in `patients.bin`, from 0
+===========  ======================================================================================================
+
 Entry points: `lay_out`, `NoteLayout`.
 """
 
@@ -18,6 +27,9 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.reading import Dropped
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool
 
+ORIGIN_COLUMNS = 4
+RECORD, NOTE, CHUNK, PATIENT = range(ORIGIN_COLUMNS)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NoteLayout(RowLayout):
@@ -31,6 +43,25 @@ class NoteLayout(RowLayout):
     retracted: Int64
     truncated: int = 0
     truncated_documents: int = 0
+
+    def origins(self, spool: Spool) -> list[Int64]:
+        """The origins of the segments, by column."""
+        patients = spool.patients[self.items]
+        present = np.unique(patients)
+        # index of a patient in the spool → place in this split's `patients.bin`, which is sorted by digest
+        rank = np.zeros(len(spool.digests), np.int64)
+        rank[sorted(present.tolist(), key=spool.digests.__getitem__)] = np.arange(present.size)
+        return [spool.records[self.items], spool.numbers[self.items], self._chunks(), rank[patients]]
+
+    def _chunks(self) -> Int64:
+        """The number of each segment within its note, by where its text begins in the note."""
+        # A note's chunks all begin with its header, and only their last ranges move on.
+        order = np.lexsort((self.starts[:, -1], self.items))
+        notes = self.items[order]
+        found = np.empty_like(order)
+        # place among all segments, less that of the note's first
+        found[order] = np.arange(order.size) - np.searchsorted(notes, notes)
+        return found
 
 
 def lay_out(

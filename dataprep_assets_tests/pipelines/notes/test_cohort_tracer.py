@@ -20,7 +20,7 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.replay import build_replay
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.row_origins import RECORD
+from dataprep_assets.pipelines.notes.row_layout import RECORD
 from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.pipelines.corpus.shards import bundle, reference_ids
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
