@@ -15,9 +15,9 @@ from dataprep_assets.pipelines.schedule import schedule_artifact
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS
 from dataprep_assets.serving import sampler as sampler_module
-from dataprep_assets_tests.tools.drill.box import reseal
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.schedule.training_project import CORPUS, RUN, TrainingProject, copy, make
+from dataprep_assets_tests.tools.drill.box import reseal
 
 pytestmark = pytest.mark.slow
 
