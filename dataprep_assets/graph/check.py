@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from dataprep_assets.graph.finding import Finding, files_intact, judged, name_of
 from dataprep_assets.integrity.artifact import Artifact
@@ -19,10 +19,6 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
 S_contra = TypeVar("S_contra", contravariant=True)
-
-
-def _not_converted(subject: Any) -> Finding:
-    raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ class Check(Generic[S_contra]):
 
     name: str
     sentence: str
-    function: Callable[[S_contra], Finding] = _not_converted
+    function: Callable[[S_contra], Finding]
     blocking: bool = True
     version: int = 1
     samples: bool = False

@@ -115,24 +115,6 @@ class BuildRequest:
     warn: Callable[[str], None] = field(default=lambda _: None)
 
 
-Proof = Check[Any]
-
-Examine = Callable[[ArtifactStore, Sequence[str]], Iterator[tuple[str, Finding]]]
-"""Examines the run's partitions (empty: unpartitioned) in a store; yields the name and finding of each proof."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Proofs:
-    """All proofs of an artifact. They are examined together, because they read the same files.
-
-    `documents` counts, from a receipt, the documents of which those that sample make some again; None if none do.
-    """
-
-    proofs: tuple[Check[Any], ...]
-    examine: Examine
-    documents: Callable[[Receipt], int] | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReadCost:
     """What building one partition reads: the bytes of its source as stored, their density (`planning.cost`), how many
@@ -206,7 +188,6 @@ class ArtifactSpec:
     recipes: Callable[[ArtifactStore, Sequence[str | None]], Iterable[Recipe]]
     split: str | None = None
     inputs: tuple["ArtifactSpec | OtherDataset | OtherAsset", ...] = ()
-    proofs: Proofs | None = None
     check_groups: tuple[CheckGroup, ...] = ()
     partitions: Partitions | None = None
     plans: tuple[Partitions, ...] = ()
@@ -238,21 +219,16 @@ class ArtifactSpec:
     @cached_property
     def checks(self) -> tuple[Check[Any], ...]:
         """Its asset checks. Those of a sensitive dataset include that only the owner can read its files."""
-        of_proofs = () if self.proofs is None else self.proofs.proofs
-        return (*of_proofs, *(check for group in self._groups for check in group.checks))
+        return tuple(check for group in self._groups for check in group.checks)
 
     def examine(self, store: ArtifactStore, partitions: Sequence[str]) -> Iterator[tuple[str, Finding]]:
         """Examine the given partitions (none: unpartitioned) in a store; yields name and finding of each check."""
         for group in self._groups:
             yield from group.examine(self, store, partitions)
-        if self.proofs is not None:
-            yield from self.proofs.examine(store, partitions)
 
     @property
     def documents(self) -> Callable[[Receipt], int] | None:
         """Counts, from a receipt, the documents of which checks that sample make some again; None if none do."""
-        if self.proofs is not None:
-            return self.proofs.documents
         groups = (group for group in self.check_groups if isinstance(group, PartitionChecks))
         return next((group.documents for group in groups if group.documents is not None), None)
 

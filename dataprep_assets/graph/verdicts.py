@@ -5,7 +5,7 @@ was examined and the version of each proof. So after a run that touched a few pa
 those whose content and proofs are unchanged need not be read again. The verdicts are a cache: deleting them only costs
 time. Those on an artifact as a whole are written by `check_results`.
 
-Entry points: `of_all_partitions`; `find_in_workers`, `proven`; `remember`, `of_slots`.
+Entry points: `of_all_partitions`; `find_in_workers`; `remember`, `of_slots`.
 """
 
 import time
@@ -96,20 +96,6 @@ def find_in_workers(
                 if event.error is not None:
                     raise event.error
                 yield event.task.id.partition, event.result
-
-
-def proven(
-    artifact: Artifact,
-    store: ArtifactStore,
-    proofs: Iterable[Check[Any]],
-    prove: Callable[[Path, Receipt], dict[str, Finding]],
-) -> dict[str, Finding]:
-    """The findings of `prove` on an artifact's directory and receipt. If these cannot be read, all of `proofs` fail."""
-    try:
-        receipt, directory = store.require(artifact), store.local(artifact)
-    except DataprepError as error:  # an unreadable receipt is the finding
-        return {proof.name: Finding(passed=False, summary=str(error)) for proof in proofs}
-    return prove(directory, receipt)
 
 
 def of_all_partitions(

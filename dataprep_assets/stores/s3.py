@@ -21,7 +21,7 @@ Why obstore 0.12 is not used, here and for GCS: it sends GCS no digest and reads
 (`test_the_wish_of_the_store_is_waited_for`), and does not say whether an ETag is an MD5 or SSE-KMS made it.
 
 512 MiB to OpenStack Swift on loopback, on two busy cores: up 9.2 s (boto3's transfer manager 10.1, obstore 11.5), down
-8.2 s (10.5, obstore 8.1 without a digest). Medians of three, November 2026: `dataprep_assets_tests/tools/bench/transfers.py`.
+8.2 s (10.5, obstore 8.1 without a digest). Medians of three, November 2026 (`tools/bench/transfers.py` of the tests).
 
 Memory of an upload: `workers` parts. Entry point: :class:`S3Store`; :mod:`dataprep_assets.stores.s3_api` makes clients.
 """

@@ -15,9 +15,9 @@ from dataprep_assets.declarations import declarations_of
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK
-from dataprep_assets.pipelines.corpus.duplicates_proofs import DUPLICATES_PROOFS
-from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_PROOFS
+from dataprep_assets.pipelines.corpus.duplicates_checks import DUPLICATES_CHECKS
+from dataprep_assets.pipelines.corpus.selection import NO_BENCHMARK
+from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_CHECKS
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay import VIRTUAL_CHECKS
 from dataprep_assets.project import at
@@ -219,8 +219,8 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_CHECKS
     found["TokenizedCorpus"]["`token_bins` where `document.id_field` is declared"] = (DOCUMENT_IDS_UNIQUE,)
     alike: dict[str, _Rows] = {
-        "signatures": SIGNATURES_PROOFS,
-        "duplicates": DUPLICATES_PROOFS,
+        "signatures": SIGNATURES_CHECKS,
+        "duplicates": DUPLICATES_CHECKS,
         "selection": (NO_BENCHMARK,),
     }
     found["TokenizedCorpus"] |= {f"`{name}` where duplicates are looked for": rows for name, rows in alike.items()}

@@ -23,17 +23,18 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger as RowLedger
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.megatron_indices import build_indices, prove_megatron
+from dataprep_assets.pipelines.schedule.megatron_indices import build_indices, megatron_spec
 from dataprep_assets.pipelines.schedule.megatron_sources import opened
 from dataprep_assets.pipelines.schedule.schedule_artifact import (
     build_schedule,
     present_schedule,
     revise_schedule,
+    schedule_spec,
     write_revisions,
 )
-from dataprep_assets.pipelines.schedule.schedule_proofs import prove_schedule
 from dataprep_assets.serving.seen import SeenLedger, documents_of_step
 from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
+from dataprep_assets_tests.graph.found import findings_of
 
 Document = range
 """The numbers of its tokens."""
@@ -338,7 +339,8 @@ class TrainingRun:
         self.compare_ledger()
         if self.declared["megatron"] is not None:
             self.compare_megatron()
-        failed = [f"{name}: {one.summary}" for name, one in prove_schedule(self.declaration, self.store)
+        found = findings_of(schedule_spec(self.declaration), self.store)
+        failed = [f"{name}: {one.summary}" for name, one in found.items()
                   if not one.passed and name not in ("repeats", "sources_current")]  # fmt: skip
         self.told.wrong += failed
         return self.told
@@ -367,7 +369,8 @@ class TrainingRun:
                 raise
             self.told.changes["no indices"] += 1
             return
-        for name, finding in prove_megatron(declaration, wanted, self.store):
+        spec = megatron_spec(declaration, wanted, schedule_spec(declaration))
+        for name, finding in findings_of(spec, self.store).items():
             self.told.wrong += [] if finding.passed else [f"{name}: {finding.summary}"]
         indexed = opened(declaration, wanted, self.store)
         folder = self.store.directory(Artifact(dataset=RUN, name="megatron_indices"))

@@ -22,13 +22,14 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedArtifact
+from dataprep_assets.graph.check_groups import PartitionChecks
 from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import REBUILD, SHOWN, Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.finding import REBUILD, SHOWN, Finding, verdict
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, proven
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -36,7 +37,6 @@ from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.documents_sums import FILE, TableSums, counted
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import removed_rows
 from dataprep_assets.pipelines.corpus.selection import ruled_out_of
 from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
@@ -108,7 +108,7 @@ def documents_spec(
         metadata=_metadata,
         rows=lambda receipt: DocumentsFacts.of(receipt).rows,
         columns={**corpus.columns, **decided_columns(corpus)},
-        proofs=Proofs(proofs=DOCUMENTS_PROOFS, examine=partial(_examine, corpus, split)),
+        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_planned, corpus)),),
     )
 
 
@@ -318,56 +318,31 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     }
 
 
-DOCUMENTS_PROOFS = (
-    Proof("files_intact", "The file has the size and digest of the receipt, and no file is unlisted."),
-    Proof(
-        "sums_equal_ledger",
-        "Its rows, documents, tokens and drops by reason are those of the shard's ledger, file by file; its kept rows "
-        "are the documents of the stream, with their ids.",
-    ),
-    Proof("rebuild_matches", "The table, joined again of tags, selection and the stream's index, is as stored."),
-)
+@dataclass(frozen=True)
+class _OpenedDocuments(OpenedArtifact):
+    """The table of a shard to check."""
+
+    corpus: CorpusDeclaration
+
+    @cached_property
+    def facts(self) -> DocumentsFacts:
+        """The receipt's facts; raises IntegrityError when one is missing."""
+        return DocumentsFacts.of(self.receipt)
 
 
-def _examine(
-    corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    def prove(partitions: Sequence[str]) -> Verdicts:
-        return ((one, _proven(corpus, store, one)) for one in partitions)
-
-    return of_all_partitions(
-        store,
-        DOCUMENTS_PROOFS,
-        load_manifest(corpus, store).partitions(split),
-        examined,
-        artifact=partial(corpus.artifact, DOCUMENTS),
-        prove=prove,
-    )
+def _planned(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedDocuments]:
+    return [_OpenedDocuments(corpus.artifact(DOCUMENTS, one), store, corpus) for one in partitions]
 
 
-def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, Finding]:
-    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        return {
-            "files_intact": files_intact(directory, receipt),
-            "sums_equal_ledger": _sums_equal_ledger(corpus, store, partition, directory, receipt),
-            "rebuild_matches": _rebuild_matches(corpus, store, partition, directory, receipt),
-        }
-
-    return proven(corpus.artifact(DOCUMENTS, partition), store, DOCUMENTS_PROOFS, prove)
-
-
-@judged
-def _sums_equal_ledger(
-    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
-) -> Finding:
-    facts = DocumentsFacts.of(receipt)
-    shard = _Tokenized(corpus, store, partition)
-    sums = TableSums(directory, (RETRACTED, DUPLICATE, *corpus.rules) if corpus.selects else ())
+def _sums_equal_ledger(opened: _OpenedDocuments) -> Finding:
+    corpus, facts = opened.corpus, opened.facts
+    shard = _Tokenized(corpus, opened.store, opened.artifact.partition or "")
+    sums = TableSums(opened.directory, (RETRACTED, DUPLICATE, *corpus.rules) if corpus.selects else ())
     defects = [*sums.other_than(shard.receipt), *sums.other_ids(shard.ids())]
     if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
         defects.append("its receipt counts other rows than the table has")
     return verdict(
-        (f"{name_of(receipt)}: {defect}" for defect in defects),
+        (f"{opened.name}: {defect}" for defect in defects),
         f"{sums.rows:,} rows are {sums.kept:,} documents and {sums.rows - sums.kept:,} drops, as in the ledger of "
         "the token bins, file by file.",
         "The tags were made of other rows than the stream, or one of them is damaged: delete the shards of tags and "
@@ -376,15 +351,30 @@ def _sums_equal_ledger(
     )
 
 
-@judged
-def _rebuild_matches(
-    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
-) -> Finding:
+def _rebuild_matches(opened: _OpenedDocuments) -> Finding:
+    corpus, store, partition = opened.corpus, opened.store, opened.artifact.partition or ""
     recipe = _recipe(corpus, store, partition)
-    defects = rebuilt(recipe, store, receipt, directory, partial(_write, corpus, store, partition, recipe))
+    write = partial(_write, corpus, store, partition, recipe)
+    defects = rebuilt(recipe, store, opened.receipt, opened.directory, write)
     return verdict(
-        (f"{name_of(receipt)}: {defect}" for defect in defects),
+        (f"{opened.name}: {defect}" for defect in defects),
         "The table is that of its tags, its selection and its stream.",
         REBUILD,
-        facts={"rows": DocumentsFacts.of(receipt).rows},
+        facts={"rows": opened.facts.rows},
     )
+
+
+_CHECKS: tuple[Check[_OpenedDocuments], ...] = (
+    FILES_INTACT,
+    Check(
+        "sums_equal_ledger",
+        "Its rows, documents, tokens and drops by reason are those of the shard's ledger, file by file; its kept rows "
+        "are the documents of the stream, with their ids.",
+        _sums_equal_ledger,
+    ),
+    Check(
+        "rebuild_matches",
+        "The table, joined again of tags, selection and the stream's index, is as stored.",
+        _rebuild_matches,
+    ),
+)

@@ -135,7 +135,7 @@ def duplicates_spec(
         tags: The tags of each split.
         signatures: The signatures of each split.
     """
-    from dataprep_assets.pipelines.corpus.duplicates_proofs import duplicates_proofs
+    from dataprep_assets.pipelines.corpus.duplicates_checks import duplicates_checks
 
     assert corpus.duplicates is not None
     return ArtifactSpec(
@@ -159,7 +159,7 @@ def duplicates_spec(
         metadata=partial(_metadata, corpus),
         rows=lambda receipt: sum(DuplicatesFacts.of(receipt).removed.values()),
         columns=REMOVED,
-        proofs=duplicates_proofs(corpus),
+        check_groups=(duplicates_checks(corpus),),
     )
 
 

@@ -10,6 +10,7 @@ before anything is tokenized: more than the declared budget is a blocking check.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,18 +31,19 @@ from dataprep_assets.documents.table import Columns, ParquetRows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedArtifact
+from dataprep_assets.graph.check_groups import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.graph.comparison import rebuilt
-from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, name_of, verdict
+from dataprep_assets.graph.finding import REBUILD, Finding, verdict
 from dataprep_assets.graph.losses import RULE, Loss, files_of
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions, Proof, Proofs
-from dataprep_assets.graph.verdicts import Verdicts, of_all_partitions, proven
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.benchmark_proofs import NO_BENCHMARK, no_benchmark
+from dataprep_assets.pipelines.corpus.benchmark_checks import no_benchmark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_in_shard
 from dataprep_assets.pipelines.corpus.listed_rows import listed_in
@@ -117,7 +119,7 @@ def selection_spec(
         rows=lambda receipt: folded(totals_of([receipt])[1].values())[0],
         columns=columns_of(corpus),
         losses=lambda _, receipts: _losses(receipts, split),
-        proofs=Proofs(proofs=proofs_of(corpus), examine=partial(_examine, corpus, split)),
+        check_groups=_check_groups(corpus, split),
     )
 
 
@@ -266,70 +268,68 @@ def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[d
     return rows
 
 
-SELECTION_PROOFS = (
-    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof("rebuild_matches", "The dropped rows, selected again by tags, rules, duplicates and removals, match."),
-    Proof(
-        "within_budget",
-        "Rules leave documents in each split, and drop no more of a source, and each no more in all, than `budget` "
-        "allows.",
-    ),
-    Proof(
-        "sources_kept",
-        "No rule without a budget drops 95 % of a source, of a language or of a split.",
-        blocking=False,
-    ),
-)
+@dataclass(frozen=True)
+class _OpenedSelection(OpenedArtifact):
+    """The selection of a shard to check."""
+
+    corpus: CorpusDeclaration
 
 
-def proofs_of(corpus: CorpusDeclaration) -> tuple[Proof, ...]:
-    """The proofs of a dataset's selections."""
-    asked = corpus.decontaminate
-    return SELECTION_PROOFS if asked is None or asked.action == "tag" else (*SELECTION_PROOFS, NO_BENCHMARK)
+def _planned(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedSelection]:
+    return [_OpenedSelection(corpus.artifact(SELECTION, one), store, corpus) for one in partitions]
 
 
-def _examine(
-    corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    manifest = load_manifest(corpus, store)
-
-    def prove(partitions: Sequence[str]) -> Verdicts:
-        return ((one, _proven(corpus, store, one)) for one in partitions)
-
-    yield from of_all_partitions(
-        store,
-        SELECTION_PROOFS[:2],
-        manifest.partitions(split),
-        examined,
-        artifact=partial(corpus.artifact, SELECTION),
-        prove=prove,
-    )
-    # a budget is of the whole split, whichever of its shards are examined now
-    yield "within_budget", within_budget(corpus, split, store, manifest.partitions(split))
-    yield "sources_kept", sources_kept(corpus, split, store, manifest.partitions(split))
-    if NO_BENCHMARK in proofs_of(corpus):
-        yield NO_BENCHMARK.name, no_benchmark(corpus, store, manifest.partitions(split))
-
-
-def _proven(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, Finding]:
-    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        return {
-            "files_intact": files_intact(directory, receipt),
-            "rebuild_matches": _rebuild_matches(corpus, store, partition, directory, receipt),
-        }
-
-    return proven(corpus.artifact(SELECTION, partition), store, SELECTION_PROOFS[:2], prove)
-
-
-@judged
-def _rebuild_matches(
-    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, directory: Path, receipt: Receipt
-) -> Finding:
+def _rebuild_matches(opened: _OpenedSelection) -> Finding:
+    corpus, store, receipt, partition = opened.corpus, opened.store, opened.receipt, opened.artifact.partition or ""
     recipe, dropped = _recipe(corpus, store, partition), folded(totals_of([receipt])[1].values())[0]
-    defects = rebuilt(recipe, store, receipt, directory, partial(_write, corpus, store, partition))
+    defects = rebuilt(recipe, store, receipt, opened.directory, partial(_write, corpus, store, partition))
     return verdict(
-        (f"{name_of(receipt)}: {defect}" for defect in defects),
+        (f"{opened.name}: {defect}" for defect in defects),
         f"{dropped:,} rows are dropped, as {len(corpus.rules)} rules say.",
         REBUILD,
         facts={"dropped": dropped},
     )
+
+
+SHARD_CHECKS: tuple[Check[_OpenedSelection], ...] = (
+    FILES_INTACT,
+    Check(
+        "rebuild_matches",
+        "The dropped rows, selected again by tags, rules, duplicates and removals, match.",
+        _rebuild_matches,
+    ),
+)
+_Split = tuple[CorpusDeclaration, str, ArtifactStore, Sequence[str]]
+"""The selections of a split, whichever of its shards are examined now."""
+SPLIT_CHECKS: tuple[Check[_Split], ...] = (
+    Check(
+        "within_budget",
+        "Rules leave documents in each split, and drop no more of a source, and each no more in all, than `budget` "
+        "allows.",
+        lambda split: within_budget(*split),
+    ),
+    Check(
+        "sources_kept",
+        "No rule without a budget drops 95 % of a source, of a language or of a split.",
+        lambda split: sources_kept(*split),
+        blocking=False,
+    ),
+)
+NO_BENCHMARK: Check[_Split] = Check(
+    "no_benchmark",
+    "No kept document contains an item of a benchmark. `coverage` of the items are looked for, planted ones are found "
+    "in every form, and what only looks like them is not.",
+    lambda split: no_benchmark(split[0], split[2], split[3]),
+)
+
+
+def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
+    def opened(store: ArtifactStore, _: Sequence[str]) -> _Split:
+        return corpus, split, store, load_manifest(corpus, store).partitions(split)
+
+    asked = corpus.decontaminate
+    whole = SPLIT_CHECKS if asked is None or asked.action == "tag" else (*SPLIT_CHECKS, NO_BENCHMARK)
+    each: PartitionChecks[_OpenedSelection, _OpenedSelection] = PartitionChecks(
+        checks=SHARD_CHECKS, planned=partial(_planned, corpus)
+    )
+    return each, WholeChecks(checks=whole, open=opened)

@@ -6,7 +6,7 @@ so sources of fewer than `FEW` are compared together, as one.
 Examples are shown because people decide by them whether a rule is wrong or the source is. A sensitive dataset shows
 none.
 
-Entry points: `within_budget` and `sources_kept`, the proofs; `over_budget`, for what is not built yet.
+Entry points: `within_budget` and `sources_kept`, the checks; `over_budget`, for what is not built yet.
 """
 
 from collections import Counter
@@ -105,7 +105,7 @@ ByRule = Mapping[str, Counts]
 
 
 def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """The proof itself, of the shards of a split that are there."""
+    """Whether rules drop no more than is allowed of the shards of a split that are there."""
     receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
     every, by_rule = totals_of(receipts)
     gone = folded(counts for rule, counts in by_rule.items() if rule != RETRACTED)
@@ -142,7 +142,7 @@ def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRu
 
 
 def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """The proof that no rule without a budget drops nearly all of a source, or of all shards of a split that are there.
+    """Whether no rule without a budget drops nearly all of a source, or of all shards of a split that are there.
 
     Duplicates are no rule here: that a source is a copy of another is what they are looked for.
     """

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.execution.pool import worker_count
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import CheckWorkers, PartitionChecks
 from dataprep_assets.graph.proof_level import at_level
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import BuildRequest, Proof
-from dataprep_assets.graph.verdicts import Verdicts, find_in_workers, of_all_partitions
+from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
@@ -23,7 +21,7 @@ from dataprep_assets.stream.token_stream import Fetch
 
 
 class CorpusShard(Protocol):
-    """A shard of such an artifact, to be made or proven."""
+    """A shard of such an artifact, to be made or checked."""
 
     @property
     def artifact(self) -> Artifact:
@@ -45,21 +43,21 @@ S = TypeVar("S", bound=CorpusShard)
 
 @dataclass(frozen=True, kw_only=True)
 class ShardTasks(Generic[S]):
-    """How the shards of an artifact are made and proven.
+    """How the shards of an artifact are made and checked.
 
     Attributes:
         name: The artifact's name.
         shards: Some of its shards, by partition; raises MissingArtifactError where one has no snapshot.
         ensure: A worker's task: a shard's receipt, and whether it was current.
-        proofs: Those of each shard.
-        prove: All of these of a shard; a function of a module, because workers import it.
+        checks: Those of each shard.
+        open: Opens a shard for its checks; a function of a module, because workers import it.
     """
 
     name: str
     shards: Callable[[CorpusDeclaration, ArtifactStore, Manifest, Sequence[str]], list[S]]
     ensure: Callable[[S, Verification, Fetch | None], tuple[Receipt, bool]]
-    proofs: Sequence[Proof]
-    prove: Callable[[S], dict[str, Finding]]
+    checks: Sequence[Check[Any]]
+    open: Callable[[S], Any]
 
     def recipes(
         self, corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
@@ -80,22 +78,17 @@ class ShardTasks(Generic[S]):
         jobs = [TaskJob(one, self.ensure, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
         yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
 
-    def examine(
-        self, corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
-    ) -> Iterator[tuple[str, Finding]]:
-        """The finding of each proof over a split, of which the shards `examined` are looked at now."""
-        manifest = load_manifest(corpus, store)
+    def group(self, corpus: CorpusDeclaration) -> PartitionChecks[S, Any]:
+        """The checks of each shard."""
 
-        def prove(wanted: Sequence[str]) -> Verdicts:
-            fetch_again(corpus, manifest, wanted)
-            shards = self.shards(corpus, store, manifest, wanted)
-            return find_in_workers(shards, self.prove, worker_count(corpus.workers), engine=corpus.engine)
+        def planned(store: ArtifactStore, partitions: Sequence[str]) -> list[S]:
+            manifest = load_manifest(corpus, store)
+            fetch_again(corpus, manifest, partitions)
+            return self.shards(corpus, store, manifest, partitions)
 
-        return of_all_partitions(
-            store,
-            at_level(self.proofs, corpus.prove.level),
-            manifest.partitions(split),
-            examined,
-            artifact=partial(corpus.artifact, self.name),
-            prove=prove,
+        return PartitionChecks(
+            checks=at_level(self.checks, corpus.prove.level),
+            planned=planned,
+            open=self.open,
+            workers=lambda *_: CheckWorkers(engine=corpus.engine, declared=corpus.workers),
         )

@@ -6,15 +6,14 @@ rules: so an appended file is signed, and nothing else.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 from dataprep_assets.documents.duplicates.signatures import FILES, SignedShard
+from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedPartition
 from dataprep_assets.graph.comparison import rebuilt
-from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, name_of, verdict
-from dataprep_assets.graph.proof_level import at_level, samples_of
+from dataprep_assets.graph.finding import REBUILD, Finding, name_of, verdict
+from dataprep_assets.graph.proof_level import samples_of
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions, Proof, Proofs
-from dataprep_assets.graph.verdicts import proven
+from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import scratch
@@ -33,15 +32,6 @@ from dataprep_assets.pipelines.corpus.signed_shard import (
 from dataprep_assets.pipelines.corpus.snapshot import readings
 from dataprep_assets.pipelines.corpus.source_parts import source_parts
 from dataprep_assets.pipelines.corpus.tagged_shard import DrawnRows, drawn_rows
-
-SIGNATURES_PROOFS = (
-    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof(
-        "rebuild_matches",
-        "Rows read from the source and signed again, a sample or all, have the stored signatures.",
-        samples=True,
-    ),
-)
 
 
 def signatures_spec(
@@ -70,9 +60,7 @@ def signatures_spec(
         reads=partial(readings, corpus, tokenized=True),
         metadata=_metadata,
         rows=lambda receipt: SignaturesFacts.of(receipt).rows,
-        proofs=Proofs(
-            proofs=at_level(SIGNATURES_PROOFS, corpus.prove.level), examine=partial(_TASKS.examine, corpus, split)
-        ),
+        check_groups=(_TASKS.group(corpus),),
     )
 
 
@@ -108,24 +96,15 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     }
 
 
-def _prove(shard: SignatureShard) -> dict[str, Finding]:
-    """Every proof of the signatures of one shard; missing ones fail them all."""
-
-    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        return {
-            "files_intact": files_intact(directory, receipt),
-            "rebuild_matches": _rebuild_matches(shard, directory, receipt),
-        }
-
-    return proven(shard.artifact, shard.store, SIGNATURES_PROOFS, prove)
+class OpenedSignatures(OpenedPartition[SignatureShard]):
+    """The signatures of a shard to check."""
 
 
-@judged
-def _rebuild_matches(shard: SignatureShard, directory: Path, receipt: Receipt) -> Finding:
-    facts = SignaturesFacts.of(receipt)
+def _rebuild_matches(opened: OpenedSignatures) -> Finding:
+    shard, receipt, facts = opened.planned, opened.receipt, SignaturesFacts.of(opened.receipt)
     drawn = drawn_rows(receipt, facts.rows, shard.samples)
     if shard.samples is None:
-        defects = list(rebuilt(shard.recipe(), shard.store, receipt, directory, partial(sign, shard)))
+        defects = list(rebuilt(shard.recipe(), shard.store, receipt, opened.directory, partial(sign, shard)))
     else:
         defects = list(_other_drawn(shard, receipt, drawn))
     return verdict(
@@ -150,6 +129,19 @@ def _other_drawn(shard: SignatureShard, receipt: Receipt, drawn: DrawnRows) -> I
         yield from made.other_than(stored, drawn.places)
 
 
+SIGNATURES_CHECKS: tuple[Check[OpenedSignatures], ...] = (
+    FILES_INTACT,
+    Check(
+        "rebuild_matches",
+        "Rows read from the source and signed again, a sample or all, have the stored signatures.",
+        _rebuild_matches,
+        samples=True,
+    ),
+)
 _TASKS = ShardTasks(
-    name=SIGNATURES, shards=signature_shards, ensure=ensure_signatures, proofs=SIGNATURES_PROOFS, prove=_prove
+    name=SIGNATURES,
+    shards=signature_shards,
+    ensure=ensure_signatures,
+    checks=SIGNATURES_CHECKS,
+    open=OpenedSignatures.open,
 )

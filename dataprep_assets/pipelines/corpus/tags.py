@@ -5,7 +5,7 @@ same rows. Thresholds are no part of it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +16,13 @@ from dataprep_assets.documents.planted import PlantedCounts, by_kind, found_of
 from dataprep_assets.documents.table import runs_of, schema_of, side_by_side
 from dataprep_assets.documents.tagging import BatchTagger, named_tagger
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedPartition
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.comparison import other_claims, other_files, other_rows
-from dataprep_assets.graph.finding import REBUILD, Finding, files_intact, judged, name_of, verdict
-from dataprep_assets.graph.proof_level import at_level, samples_of
+from dataprep_assets.graph.finding import REBUILD, Finding, name_of, verdict
+from dataprep_assets.graph.proof_level import samples_of
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, Partitions, Proof, Proofs
-from dataprep_assets.graph.verdicts import proven
+from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import scratch
@@ -45,44 +46,23 @@ from dataprep_assets.pipelines.corpus.tagged_shard import (
     write_anew,
 )
 
-SHARD_PROOFS = (
-    Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted."),
-    Proof("rows_complete", "Every file has the declared columns and the same rows, in the order of the source."),
-    Proof(
-        "rebuild_matches",
-        "Rows read from the source and tagged again, a sample or all, have the stored values.",
-        samples=True,
-    ),
-)
-TAGS_PROOFS = (
-    *SHARD_PROOFS,
-    Proof(
-        "planted_found",
-        "Of cases planted into documents, and of what only looks like them, taggers tell right what `floors` wants.",
-    ),
-)
 _AROUND = 32
 """Documents into which cases are planted."""
 
 
-def prove_tags(shard: TaggedShard) -> dict[str, Finding]:
-    """Every proof of the tags of one shard; missing tags fail them all."""
+class OpenedTags(OpenedPartition[TaggedShard]):
+    """The tags of a shard to check."""
 
-    def prove(directory: Path, receipt: Receipt) -> dict[str, Finding]:
-        return {
-            "files_intact": files_intact(directory, receipt),
-            "rows_complete": _rows_complete(shard, directory, receipt),
-            "rebuild_matches": _rebuild_matches(shard, directory, receipt),
-        }
-
-    return proven(shard.artifact, shard.store, SHARD_PROOFS, prove)
+    @cached_property
+    def facts(self) -> TagsFacts:
+        """The receipt's facts; raises IntegrityError when one is missing."""
+        return TagsFacts.of(self.receipt)
 
 
-@judged
-def _rows_complete(shard: TaggedShard, directory: Path, receipt: Receipt) -> Finding:
-    facts = TagsFacts.of(receipt)
+def _rows_complete(opened: OpenedTags) -> Finding:
+    shard, facts = opened.planned, opened.facts
     return verdict(
-        (f"{name_of(receipt)}: {defect}" for defect in _row_defects(shard, directory, facts)),
+        (f"{opened.name}: {defect}" for defect in _row_defects(shard, opened.directory, facts)),
         f"{facts.rows:,} rows in {len(shard.names)} files, {facts.bad:,} of them refused.",
         REBUILD,
         facts={"rows": facts.rows, "refused": facts.bad},
@@ -119,9 +99,8 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
         yield f"has {rows:,} rows, {bad:,} refused; the receipt says {facts.rows:,} and {facts.bad:,}"
 
 
-@judged
-def _rebuild_matches(shard: TaggedShard, directory: Path, receipt: Receipt) -> Finding:
-    facts = TagsFacts.of(receipt)
+def _rebuild_matches(opened: OpenedTags) -> Finding:
+    shard, directory, receipt, facts = opened.planned, opened.directory, opened.receipt, opened.facts
     # what another version of a tagger gave is not damaged, and its other files are taken over when it runs
     if (change := shard.recipe().difference(receipt)) is not None:
         out_of_date = f"{name_of(receipt)}: is out of date: {change.reason}"
@@ -180,7 +159,6 @@ def _other_again(shard: TaggedShard, directory: Path, names: Set[str]) -> set[st
         return {name for name in names if other_rows(folder / "first" / name, folder / "second" / name) is not None}
 
 
-@judged
 def planted_found(shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]) -> Finding:
     """What taggers find of their planted cases.
 
@@ -271,7 +249,10 @@ def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, 
         metadata=_metadata,
         rows=lambda receipt: TagsFacts.of(receipt).rows,
         columns={**corpus.columns, "bad": "string"},
-        proofs=Proofs(proofs=at_level(TAGS_PROOFS, corpus.prove.level), examine=partial(_examine, corpus, split)),
+        check_groups=(
+            _TASKS.group(corpus),
+            WholeChecks(checks=(_PLANTED,), open=partial(_planted_in, corpus)),
+        ),
     )
 
 
@@ -306,12 +287,31 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     return {"rows": facts.rows, "refused": facts.bad, **({"taggers": Table(listed)} if listed else {})}
 
 
-def _examine(
-    corpus: CorpusDeclaration, split: str, store: ArtifactStore, examined: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    yield from _TASKS.examine(corpus, split, store, examined)
-    first = next(iter(tagged_shards(corpus, store, load_manifest(corpus, store), examined[:1])), None)
-    yield "planted_found", planted_found(first, corpus.floors, corpus.with_cases)
+def _planted_in(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]
+) -> tuple[TaggedShard | None, CorpusDeclaration]:
+    """The shard into whose first documents cases are planted."""
+    shards = tagged_shards(corpus, store, load_manifest(corpus, store), partitions[:1])
+    return next(iter(shards), None), corpus
 
 
-_TASKS = ShardTasks(name=TAGS, shards=tagged_shards, ensure=ensure_tags, proofs=SHARD_PROOFS, prove=prove_tags)
+SHARD_CHECKS: tuple[Check[OpenedTags], ...] = (
+    FILES_INTACT,
+    Check(
+        "rows_complete",
+        "Every file has the declared columns and the same rows, in the order of the source.",
+        _rows_complete,
+    ),
+    Check(
+        "rebuild_matches",
+        "Rows read from the source and tagged again, a sample or all, have the stored values.",
+        _rebuild_matches,
+        samples=True,
+    ),
+)
+_PLANTED: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
+    "planted_found",
+    "Of cases planted into documents, and of what only looks like them, taggers tell right what `floors` wants.",
+    lambda planted: planted_found(planted[0], planted[1].floors, planted[1].with_cases),
+)
+_TASKS = ShardTasks(name=TAGS, shards=tagged_shards, ensure=ensure_tags, checks=SHARD_CHECKS, open=OpenedTags.open)

@@ -10,7 +10,8 @@ Entry point: `megatron_spec`.
 import json
 import shlex
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from tokenize import TokenError
 
@@ -21,13 +22,15 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.megatron_indices import Blend, sample_dtype, shuffle_dtype, write_array
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.graph.finding import Finding, verdict
 from dataprep_assets.graph.proof_level import at_level, samples_of
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proof, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -40,6 +43,7 @@ from dataprep_assets.pipelines.schedule.megatron_sources import (
     prefixes,
     view_of,
 )
+from dataprep_assets.pipelines.schedule.schedule_checks import OpenedInPlace
 from dataprep_assets.plural import count_of
 from dataprep_assets.serving.megatron_order import SourceSamples, blend_blocks
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT
@@ -48,29 +52,17 @@ Int64 = NDArray[np.int64]
 _DRAWN = 4096
 _AGAIN = "`dataprep run NAME` makes them again"
 
-MEGATRON_PROOFS = (
-    Proof("files_intact", "Every file that the receipt lists is there with its size and SHA-256."),
-    Proof("names_found", "The files have the names under which Megatron looks for what the schedule reads now."),
-    Proof(
-        "same_samples",
-        "Samples drawn from all steps, looked up as Megatron does, are those of the schedule. With `every_document` "
-        "all files are also built again and compared.",
-        samples=True,
-    ),
-)
 
+@dataclass(frozen=True)
+class OpenedIndices(OpenedInPlace):
+    """The indices of a schedule to check, and what the schedule reads now."""
 
-def prove_megatron(
-    declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore
-) -> Iterator[tuple[str, Finding]]:
-    """All proofs of the indices of a schedule."""
-    artifact = declaration.artifact(MEGATRON_INDICES)
-    receipt = store.require(artifact)
-    holds = f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt."
-    yield "files_intact", verdict(store.damage(artifact, receipt), holds, _AGAIN)
-    names = {record.path for record in receipt.files}
-    yield "names_found", _names_found(declaration, wanted, store, names)
-    yield "same_samples", _same_samples(declaration, wanted, store, receipt)
+    wanted: MegatronIndices
+
+    @cached_property
+    def indexed(self) -> Indexed:
+        """The samples of the schedule, as Megatron looks for them."""
+        return opened(self.declaration, self.wanted, self.store)
 
 
 def _files(indexed: Indexed) -> dict[str, str | None]:
@@ -85,12 +77,9 @@ def _files(indexed: Indexed) -> dict[str, str | None]:
     return found
 
 
-@judged
-def _names_found(
-    declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore, names: set[str]
-) -> Finding:
-    expected = _files(opened(declaration, wanted, store))
-    folder = store.local(declaration.artifact(MEGATRON_INDICES), [name for name in expected if name in names])
+def _names_found(indices: OpenedIndices) -> Finding:
+    expected, names = _files(indices.indexed), {record.path for record in indices.receipt.files}
+    folder = indices.store.local(indices.artifact, [name for name in expected if name in names])
     defects = [f"{name} is not there" for name in expected.keys() - names]
     defects += [
         f"{name} describes something else"
@@ -100,17 +89,13 @@ def _names_found(
     return verdict(sorted(defects), f"{count_of(len(expected), 'file')}.", _AGAIN)
 
 
-@judged
-def _same_samples(
-    declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore, receipt: Receipt
-) -> Finding:
-    indexed = opened(declaration, wanted, store)
-    folder = store.local(declaration.artifact(MEGATRON_INDICES))
+def _same_samples(indices: OpenedIndices) -> Finding:
+    declaration, wanted, store, receipt = indices.declaration, indices.wanted, indices.store, indices.receipt
+    indexed, folder = indices.indexed, indices.directory
     # those of the last revision: what earlier steps read may be gone, and is padding then
     rule = indexed.data.sampler.rules[-1]
     count = (rule.stop - rule.first) * rule.revision.batch
-    seed = int(receipt.key[:8], 16)
-    drawn = np.unique(np.random.default_rng(seed).integers(0, count, min(count, _DRAWN)))
+    drawn = np.unique(np.random.default_rng(indices.seed).integers(0, count, min(count, _DRAWN)))
     first = indexed.data.sampler.number(rule.first)
     number, sample = _blended(folder, indexed, first + drawn)
     spans = indexed.data.sampler.spans_of(rule, drawn)
@@ -191,6 +176,27 @@ def _tokens(folder: Path, indexed: Indexed, at: int, samples: Int64) -> Int64:
 VERSION = 3
 
 
+MEGATRON_CHECKS: tuple[Check[OpenedIndices], ...] = (
+    Check(
+        "files_intact",
+        "Every file that the receipt lists is there with its size and SHA-256.",
+        lambda indices: indices.intact(_AGAIN),
+    ),
+    Check(
+        "names_found",
+        "The files have the names under which Megatron looks for what the schedule reads now.",
+        _names_found,
+    ),
+    Check(
+        "same_samples",
+        "Samples drawn from all steps, looked up as Megatron does, are those of the schedule. With `every_document` "
+        "all files are also built again and compared.",
+        _same_samples,
+        samples=True,
+    ),
+)
+
+
 class MegatronFacts(Facts):
     """Facts of the indices' receipt: of the schedule, how many samples, and Megatron-LM's options for them."""
 
@@ -213,9 +219,11 @@ def megatron_spec(declaration: ScheduleDeclaration, wanted: MegatronIndices, sch
         build=lambda request: [Outcome.of(*build_indices(declaration, wanted, request.store))],
         metadata=_metadata,
         rows=lambda receipt: MegatronFacts.of(receipt).samples,
-        proofs=Proofs(
-            proofs=at_level(MEGATRON_PROOFS, declaration.prove.level),
-            examine=lambda store, _: prove_megatron(declaration, wanted, store),
+        check_groups=(
+            WholeChecks(
+                checks=at_level(MEGATRON_CHECKS, declaration.prove.level),
+                open=lambda store, _: OpenedIndices(declaration.artifact(MEGATRON_INDICES), store, declaration, wanted),
+            ),
         ),
         names_places=frozenset({"prefixes"}),
     )

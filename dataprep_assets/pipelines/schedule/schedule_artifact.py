@@ -22,24 +22,26 @@ from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.document_index import ENDS, IDS, ROWS, TOKEN_BINS
 from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.check import Check
+from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, judged, verdict
+from dataprep_assets.graph.finding import Finding, verdict
 from dataprep_assets.graph.losses import Loss
 from dataprep_assets.graph.proof_level import at_level, drawn, samples_of
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset, Proofs
+from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.found_sources import ShardDocuments, found_sources
-from dataprep_assets.pipelines.schedule.schedule_proofs import (
+from dataprep_assets.pipelines.schedule.schedule_checks import (
     AGAIN,
-    SCHEDULE_PROOFS,
+    SCHEDULE_CHECKS,
+    OpenedSchedule,
     documents_complete,
-    prove_schedule,
     revisions_follow,
 )
 from dataprep_assets.plural import count_of
@@ -88,9 +90,11 @@ def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
         metadata=partial(_metadata, declaration),
         losses=lambda store, _: _losses(declaration, store),
         rows=lambda receipt: ScheduleFacts.of(receipt).steps,
-        proofs=Proofs(
-            proofs=at_level(SCHEDULE_PROOFS, declaration.prove.level),
-            examine=lambda store, _: _examine(declaration, store),
+        check_groups=(
+            WholeChecks(
+                checks=at_level(CHECKS, declaration.prove.level),
+                open=lambda store, _: OpenedSchedule(declaration.artifact(SCHEDULE_ARTIFACT), store, declaration),
+            ),
         ),
     )
 
@@ -285,14 +289,8 @@ def _shard_bytes(dataset: str, receipt: Receipt) -> bytes:
     return json.dumps(told, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
-def _examine(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[tuple[str, Finding]]:
-    yield from prove_schedule(declaration, store)
-    yield "rebuild_matches", _rebuild_matches(declaration, store)
-
-
-@judged
-def _rebuild_matches(declaration: ScheduleDeclaration, store: ArtifactStore) -> Finding:
-    data = TrainingData(store, declaration.dataset)
+def _rebuild_matches(opened: OpenedSchedule) -> Finding:
+    declaration, store, data = opened.declaration, opened.store, opened.data
     receipt, samples = data.handle.receipt, samples_of(declaration.prove.level)
     defects = [*_other_schedule(declaration, data), *_other_copies(declaration, store, data)]
     packed = {
@@ -387,3 +385,15 @@ def _metadata(declaration: ScheduleDeclaration, store: ArtifactStore, receipt: R
         for one in simulated(data.sampler, data.steps)
     ]
     return {"steps": data.steps, "revisions": len(data.schedule.revisions), "sources": Table(tuple(rows))}
+
+
+CHECKS = (
+    *SCHEDULE_CHECKS,
+    Check(
+        "rebuild_matches",
+        "The schedule is that of its receipt, copies of documents are those of their shards, and packs, some or all "
+        "packed again, are as stored.",
+        _rebuild_matches,
+        samples=True,
+    ),
+)

@@ -127,7 +127,7 @@ def test_an_item_that_would_not_be_found_fails_the_check(tmp_path: Path, monkeyp
     leaky = Leaky(tmp_path)
     leaky.build()
     monkeypatch.setattr(
-        "dataprep_assets.pipelines.corpus.benchmark_proofs.rewrites", lambda text: {"case": text[: len(text) // 3]}
+        "dataprep_assets.pipelines.corpus.benchmark_checks.rewrites", lambda text: {"case": text[: len(text) // 3]}
     )
     found = leaky.findings("selection", "train")["no_benchmark"]
     assert "of planted items are found in the form 'case'" in found.summary

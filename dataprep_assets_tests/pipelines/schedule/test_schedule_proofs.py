@@ -13,9 +13,11 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.schedule import schedule_artifact
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.schedule_proofs import SCHEDULE_PROOFS
+from dataprep_assets.pipelines.schedule.schedule_artifact import schedule_spec
+from dataprep_assets.pipelines.schedule.schedule_checks import SCHEDULE_CHECKS
 from dataprep_assets.serving import sampler as sampler_module
 from dataprep_assets_tests.faults.edits import flip_byte
+from dataprep_assets_tests.graph.found import findings_of
 from dataprep_assets_tests.pipelines.schedule.training_project import CORPUS, RUN, TrainingProject, copy, make
 from dataprep_assets_tests.tools.drill.box import reseal
 
@@ -107,10 +109,8 @@ def test_a_finished_schedule_passes(finished: TrainingProject) -> None:
 
 
 def findings(project: TrainingProject) -> dict[str, tuple[bool, str]]:
-    proofs = schedule_artifact.schedule_spec(declaration_of(project)).proofs
-    assert proofs is not None
-    proven = proofs.examine(LocalArtifacts(project.artifacts), [])
-    return {name: (found.passed, found.summary) for name, found in proven}
+    found = findings_of(schedule_spec(declaration_of(project)), LocalArtifacts(project.artifacts))
+    return {name: (one.passed, one.summary) for name, one in found.items()}
 
 
 def test_a_shard_of_other_documents_under_its_old_name_is_told(
@@ -140,7 +140,7 @@ def test_a_shard_of_other_documents_under_its_old_name_is_told(
     )
 
 
-@pytest.mark.parametrize("check", [proof.name for proof in SCHEDULE_PROOFS])
+@pytest.mark.parametrize("check", [check.name for check in SCHEDULE_CHECKS])
 def test_every_check_can_fail(
     finished: TrainingProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
 ) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import CLOSE, OPEN, answers_trained, decoded_mask
-from dataprep_assets.pipelines.blend.sft.shard import ORIGINS
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.sft.conversations import (
     TOOL,

@@ -1,4 +1,4 @@
-"""The proof that no kept document contains an item of a benchmark, and that it would be seen if one did."""
+"""The check that no kept document contains an item of a benchmark, and that it would be seen if one did."""
 
 import random
 from collections import defaultdict
@@ -10,19 +10,13 @@ from dataprep_assets.documents.duplicates.words import words_of
 from dataprep_assets.documents.planted.benchmarks import look_alikes, renderings, rewrites
 from dataprep_assets.documents.ruled_out import RuledOutRows, read_dropped
 from dataprep_assets.documents.table import side_by_side
-from dataprep_assets.graph.finding import SHOWN, Finding, judged, verdict
-from dataprep_assets.graph.spec import Proof
+from dataprep_assets.graph.finding import SHOWN, Finding, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.benchmark_coverage import not_looked_for, uncovered
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS, file_of
 
-NO_BENCHMARK = Proof(
-    "no_benchmark",
-    "No kept document contains an item of a benchmark. `coverage` of the items are looked for, planted ones are found "
-    "in every form, and what only looks like them is not.",
-)
 _PLANTED = 200
 """Items, and texts of items, that are planted."""
 _T = TypeVar("_T")
@@ -31,9 +25,8 @@ _FOUND = 0.95
 must not."""
 
 
-@judged
 def no_benchmark(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """The proof itself, of the shards of a split that are there."""
+    """Whether no kept document of the shards of a split that are there contains an item."""
     asked = corpus.decontaminate
     assert asked is not None
     tagger = next(one for one in corpus.taggers if isinstance(one, BenchmarkTagger))

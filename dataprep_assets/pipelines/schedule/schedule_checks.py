@@ -1,18 +1,17 @@
-"""Proofs on a schedule: its revisions follow from one another, its documents are those of its shards, nothing repeats.
+"""Checks of a schedule: its revisions follow from one another, its documents are those of its shards, nothing repeats.
 
-Entry points: `SCHEDULE_PROOFS`, `prove_schedule`.
+Entry points: `SCHEDULE_CHECKS`, `OpenedSchedule`.
 """
 
-from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.formats.document_index import ENDS, IDS
+from dataprep_assets.graph.check import Check, OpenedArtifact
 from dataprep_assets.graph.finding import Finding, judged, verdict
-from dataprep_assets.graph.spec import Proof
-from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.found_sources import found_sources
 from dataprep_assets.pipelines.schedule.pending import changed_sources, revise_line
@@ -21,52 +20,34 @@ from dataprep_assets.serving.revise import DocumentEnds, DocumentsOf, changed_be
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.simulation import simulated
 from dataprep_assets.serving.source_order import Packs
-from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
+from dataprep_assets.serving.training_data import TrainingData, documents_folder
 from dataprep_assets.serving.training_schedule import Ranges, TrainingSchedule
 
 _DRAWN = 400
 """Samples that are looked for again among all steps; each costs a millisecond."""
 AGAIN = "`dataprep verify` says what is damaged; restore the artifact `schedule` from a copy, it cannot be made again"
 
-SCHEDULE_PROOFS = (
-    Proof("files_intact", "Every file that the receipt lists is there with its size and SHA-256."),
-    Proof("documents_complete", "The documents that it keeps of each shard are as many tokens and samples as it says."),
-    Proof(
-        "revisions_follow",
-        "Each revision goes on from the one before: what has become of each shard is recomputed.",
-    ),
-    Proof(
-        "read_once", "Samples drawn from all steps are read once in their epoch: looked for again by their documents."
-    ),
-    Proof(
-        "rebuild_matches",
-        "The schedule is that of its receipt, copies of documents are those of their shards, and packs, some or all "
-        "packed again, are as stored.",
-        samples=True,
-    ),
-    # These two do not block: they ask what is declared and found now, which the key of the schedule does not decide.
-    Proof("sources_current", "The sources are as the last revision has them.", blocking=False),
-    Proof("repeats", "No source is read more often than `most_epochs` by the end of the run.", blocking=False),
-)
+
+@dataclass(frozen=True)
+class OpenedInPlace(OpenedArtifact):
+    """An artifact of a schedule to check, whose files are read where they are."""
+
+    declaration: ScheduleDeclaration
+
+    def intact(self, remedy: str) -> Finding:
+        """Whether every file that the receipt lists is there with its size and SHA-256."""
+        receipt = self.receipt
+        holds = f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt."
+        return verdict(self.store.damage(self.artifact, receipt), holds, remedy)
 
 
-def prove_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[tuple[str, Finding]]:
-    """All proofs of a schedule."""
-    artifact = declaration.artifact(SCHEDULE_ARTIFACT)
-    receipt = store.require(artifact)
-    holds = f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt."
-    yield "files_intact", verdict(store.damage(artifact, receipt), holds, AGAIN)
-    try:
-        data = TrainingData(store, declaration.dataset)
-    except DataprepError as error:
-        for proof in SCHEDULE_PROOFS[1:]:
-            yield proof.name, Finding(passed=False, summary=str(error), facts={"unreadable": 1})
-        return
-    yield "documents_complete", documents_complete(data.schedule, partial(_documents, data), data.packs)
-    yield "revisions_follow", revisions_follow(data.schedule, partial(_documents, data), data.packs)
-    yield "read_once", read_once(data.sampler, int(receipt.key[:8], 16))
-    yield "sources_current", _sources_current(declaration, store, data.schedule)
-    yield "repeats", _repeats(declaration, data)
+class OpenedSchedule(OpenedInPlace):
+    """A schedule to check."""
+
+    @cached_property
+    def data(self) -> TrainingData:
+        """The schedule with its documents."""
+        return TrainingData(self.store, self.declaration.dataset)
 
 
 def _documents(data: TrainingData, content: str) -> DocumentEnds:
@@ -140,7 +121,6 @@ def _counted(removed: Ranges, added: Ranges) -> str:
     return f"{len(removed)} ranges of tokens are gone and {len(added)} are new"
 
 
-@judged
 def read_once(sampler: Sampler, seed: int) -> Finding:
     """Whether samples that are drawn by `seed` are read once in their epoch, at the step from which they were drawn."""
     random, defects, looked = np.random.default_rng(seed), [], 0
@@ -165,9 +145,8 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
     return verdict(defects, holds, "Do not train on it, and report a bug", facts={"spans": looked})
 
 
-@judged
-def _sources_current(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: TrainingSchedule) -> Finding:
-    last = schedule.revisions[-1]
+def _sources_current(opened: OpenedSchedule) -> Finding:
+    declaration, store, last = opened.declaration, opened.store, opened.data.schedule.revisions[-1]
     return verdict(
         list(changed_sources(last, found_sources(declaration, store)[0])),
         f"{count_of(len(last.sources), 'source')}, as the last revision has them.",
@@ -176,8 +155,8 @@ def _sources_current(declaration: ScheduleDeclaration, store: ArtifactStore, sch
     )
 
 
-@judged
-def _repeats(declaration: ScheduleDeclaration, data: TrainingData) -> Finding:
+def _repeats(opened: OpenedSchedule) -> Finding:
+    declaration, data = opened.declaration, opened.data
     read = simulated(data.sampler, data.steps)
     often = [one for one in read if one.epochs > declaration.most_epochs]
     return verdict(
@@ -187,3 +166,35 @@ def _repeats(declaration: ScheduleDeclaration, data: TrainingData) -> Finding:
         facts={f"epochs of {one.source}": round(one.epochs, 4) for one in read},
         warning=True,
     )
+
+
+SCHEDULE_CHECKS: tuple[Check[OpenedSchedule], ...] = (
+    Check(
+        "files_intact",
+        "Every file that the receipt lists is there with its size and SHA-256.",
+        lambda opened: opened.intact(AGAIN),
+    ),
+    Check(
+        "documents_complete",
+        "The documents that it keeps of each shard are as many tokens and samples as it says.",
+        lambda opened: documents_complete(opened.data.schedule, partial(_documents, opened.data), opened.data.packs),
+    ),
+    Check(
+        "revisions_follow",
+        "Each revision goes on from the one before: what has become of each shard is recomputed.",
+        lambda opened: revisions_follow(opened.data.schedule, partial(_documents, opened.data), opened.data.packs),
+    ),
+    Check(
+        "read_once",
+        "Samples drawn from all steps are read once in their epoch: looked for again by their documents.",
+        lambda opened: read_once(opened.data.sampler, opened.seed),
+    ),
+    # These two do not block: they ask what is declared and found now, which the key of the schedule does not decide.
+    Check("sources_current", "The sources are as the last revision has them.", _sources_current, blocking=False),
+    Check(
+        "repeats",
+        "No source is read more often than `most_epochs` by the end of the run.",
+        _repeats,
+        blocking=False,
+    ),
+)

@@ -1,10 +1,8 @@
 """Checks of the duplicates of a dataset: they are compared again, planted ones are found, splits are apart."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,11 @@ import numpy as np
 from dataprep_assets.documents.duplicates.kept_set import Compared
 from dataprep_assets.documents.duplicates.planted import Planted, plant
 from dataprep_assets.documents.table import side_by_side
-from dataprep_assets.graph.finding import SHOWN, Finding, files_intact, judged, verdict
+from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedArtifact
+from dataprep_assets.graph.check_groups import WholeChecks
+from dataprep_assets.graph.finding import SHOWN, Finding, verdict
 from dataprep_assets.graph.proof_level import at_level, drawn, samples_of
-from dataprep_assets.graph.spec import Proof, Proofs
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates import ACROSS, DuplicatesFacts, rebuilt_duplicates
 from dataprep_assets.pipelines.corpus.kept_documents import pairs_in
@@ -28,11 +26,6 @@ from dataprep_assets.pipelines.corpus.snapshot import fetch_again
 from dataprep_assets.pipelines.corpus.tagged_shard import batches_of
 from dataprep_assets.plural import count_of
 
-RECALL = Proof(
-    "recall_as_promised",
-    "Near-duplicates planted in a sample of the texts are found as often as the bands promise, and those at or above "
-    "the threshold as often as `duplicates.recall` asks.",
-)
 _SHARDS, _TEXTS, _WORDS = 4, 24, 20
 """Shards that texts are taken from, texts of each, and fewest words of one: a shorter one has few shingles to lose."""
 _SLACK, _DEVIATIONS, _BELOW = 0.01, 4.0, 0.05
@@ -40,14 +33,21 @@ _SLACK, _DEVIATIONS, _BELOW = 0.01, 4.0, 0.05
 promised."""
 
 
-@judged
-def recall_as_promised(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Finding:
-    """The proof itself."""
+@dataclass(frozen=True)
+class OpenedDuplicates(OpenedArtifact):
+    """The duplicates of a dataset to check."""
+
+    corpus: CorpusDeclaration
+
+
+def recall_as_promised(opened: OpenedDuplicates) -> Finding:
+    """Near-duplicates that are planted in a sample of the texts are found as often as the bands promise."""
+    corpus = opened.corpus
     assert corpus.duplicates is not None
-    texts = _sample(corpus, store)
+    texts = _sample(corpus, opened.store)
     if not texts:
         return Finding(passed=True, summary=f"No text of the sample has {_WORDS} words, so nothing could be planted.")
-    planted = plant(texts, corpus.signing, int(receipt.key[:8], 16))
+    planted = plant(texts, corpus.signing, opened.seed)
     alike = np.concatenate([one.similarities for one in planted])
     shared = np.concatenate([one.shared for one in planted])
     chance = corpus.duplicates.banding.chance(alike)
@@ -121,47 +121,14 @@ def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[str]:
 
 
 _REBUILD = "Delete the artifact's directory and materialize it again"
-_INTACT = Proof("files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.")
-_REBUILT = Proof(
-    "rebuild_matches",
-    "All documents, compared again, give the stored duplicates, and the kept document for each. Of a sample, the "
-    "overlap of some stored pairs is computed again; else that of all.",
-    samples=True,
-)
-_DISJOINT = Proof("splits_disjoint", "No kept document of a split is like a kept document of another one.")
-DUPLICATES_PROOFS = (_INTACT, _REBUILT, RECALL, _DISJOINT)
-"""All of them; where only equal texts go nothing is planted, and one split is like no other."""
 
 
-def duplicates_proofs(corpus: CorpusDeclaration) -> Proofs:
-    """The proofs of a dataset's duplicates."""
-    assert corpus.duplicates is not None
-    apart = (_DISJOINT,) if corpus.duplicates.across_splits != "ignore" and len(corpus.splits) > 1 else ()
-    near = (RECALL,) if corpus.duplicates.kind == "near" else ()
-    proofs = at_level((_INTACT, _REBUILT, *near, *apart), corpus.prove.level)
-    return Proofs(proofs=proofs, examine=partial(_examine, corpus, bool(apart)))
-
-
-def _examine(
-    corpus: CorpusDeclaration, apart: bool, store: ArtifactStore, _: Sequence[str]
-) -> Iterator[tuple[str, Finding]]:
-    artifact = corpus.artifact(DUPLICATES)
-    receipt, directory = store.require(artifact), store.local(artifact)
-    yield _INTACT.name, files_intact(directory, receipt, _REBUILD)
-    yield _REBUILT.name, _rebuild_matches(corpus, store, receipt, directory)
-    assert corpus.duplicates is not None
-    if corpus.duplicates.kind == "near":
-        yield RECALL.name, recall_as_promised(corpus, store, receipt)
-    if apart:
-        yield _DISJOINT.name, _disjoint(corpus, store)
-
-
-@judged
-def _rebuild_matches(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, directory: Path) -> Finding:
+def _rebuild_matches(opened: OpenedDuplicates) -> Finding:
+    corpus, receipt = opened.corpus, opened.receipt
     facts, samples = DuplicatesFacts.of(receipt), samples_of(corpus.prove.level)
-    stored = pairs_in(directory)
+    stored = pairs_in(opened.directory)
     known = Compared() if samples is None else stored.without(drawn(receipt.key, len(stored.pairs), samples))
-    defects = rebuilt_duplicates(corpus, store, receipt, directory, known)
+    defects = rebuilt_duplicates(corpus, opened.store, receipt, opened.directory, known)
     total = sum(facts.removed.values())
     return verdict(
         (f"{corpus.artifact(DUPLICATES)}: {one}" for one in defects),
@@ -171,9 +138,8 @@ def _rebuild_matches(corpus: CorpusDeclaration, store: ArtifactStore, receipt: R
     )
 
 
-@judged
-def _disjoint(corpus: CorpusDeclaration, store: ArtifactStore) -> Finding:
-    directory = store.local(corpus.artifact(DUPLICATES), [ACROSS])
+def _splits_disjoint(opened: OpenedDuplicates) -> Finding:
+    corpus, directory = opened.corpus, opened.store.local(opened.artifact, [ACROSS])
     pairs = [one for piece in side_by_side([directory / ACROSS]) for one in piece.to_pylist()]
     defects = [
         f"a document of {one['split']} is like one of {one['other']}"
@@ -188,4 +154,38 @@ def _disjoint(corpus: CorpusDeclaration, store: ArtifactStore) -> Finding:
         "is declared first",
         facts={"pairs": len(pairs)},
         table=[] if corpus.sensitive else pairs[:SHOWN],
+    )
+
+
+_REBUILT = Check(
+    "rebuild_matches",
+    "All documents, compared again, give the stored duplicates, and the kept document for each. Of a sample, the "
+    "overlap of some stored pairs is computed again; else that of all.",
+    _rebuild_matches,
+    samples=True,
+)
+_RECALL = Check(
+    "recall_as_promised",
+    "Near-duplicates planted in a sample of the texts are found as often as the bands promise, and those at or above "
+    "the threshold as often as `duplicates.recall` asks.",
+    recall_as_promised,
+)
+_DISJOINT = Check(
+    "splits_disjoint", "No kept document of a split is like a kept document of another one.", _splits_disjoint
+)
+DUPLICATES_CHECKS: tuple[Check[OpenedDuplicates], ...] = (FILES_INTACT, _REBUILT, _RECALL, _DISJOINT)
+"""All of them; where only equal texts go nothing is planted, and one split is like no other."""
+
+
+def duplicates_checks(corpus: CorpusDeclaration) -> WholeChecks[OpenedDuplicates]:
+    """The checks of a dataset's duplicates."""
+    assert corpus.duplicates is not None
+    left_out = set()
+    if corpus.duplicates.across_splits == "ignore" or len(corpus.splits) < 2:
+        left_out.add(_DISJOINT)
+    if corpus.duplicates.kind != "near":
+        left_out.add(_RECALL)
+    return WholeChecks(
+        checks=at_level([check for check in DUPLICATES_CHECKS if check not in left_out], corpus.prove.level),
+        open=lambda store, _: OpenedDuplicates(corpus.artifact(DUPLICATES), store, corpus).opened(),
     )
