@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dataprep_assets.graph.trace import Trace as Trace
     from dataprep_assets.graph.trace import Tracer as Tracer
     from dataprep_assets.integrity.artifact import Artifact as Artifact
-    from dataprep_assets.integrity.handle import ArtifactHandle as ArtifactHandle
+    from dataprep_assets.integrity.artifact_handle import ArtifactHandle as ArtifactHandle
     from dataprep_assets.integrity.receipt import Receipt as Receipt
     from dataprep_assets.integrity.verify import Verified as Verified
     from dataprep_assets.library.dataset import OpenDataset as OpenDataset
@@ -31,7 +31,7 @@ __version__ = "0.2.0"
 
 _WHERE = {
     "Artifact": "integrity.artifact",
-    "ArtifactHandle": "integrity.handle",
+    "ArtifactHandle": "integrity.artifact_handle",
     "ConfigError": "errors",
     "DataprepError": "errors",
     "Mistake": "library.mistakes",

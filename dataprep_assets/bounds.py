@@ -1,10 +1,10 @@
 """What a process may take for data that others wrote, where it is at in them, and the words for both.
 
 A file can be made so that reading it takes all memory, or for ever; so each process that reads has a bound, whatever
-the cause (`execution.watch` holds it to that). A process says where it is at (`at`: a file and a row) and that it is
-getting on (`alive`); what exceeds the bound is ended, tried once more alone and `closely`, and then named.
+the cause (`execution.watch` holds it to that). A process says where it is at (`report_position`: a file and a row) and
+that it is getting on (`alive`); what exceeds the bound is ended, tried once more alone and `closely`, and then named.
 
-Entry points: `Bounds`, `at`, `at_work_on`, `alive`, `told_to`, `is_close`, `parsed`, `json_of`.
+Entry points: `Bounds`, `report_position`, `at_work_on`, `alive`, `told_to`, `is_close`, `parsed`, `json_of`.
 """
 
 import json
@@ -44,7 +44,7 @@ class Bounds:
     stall_seconds: int
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "Bounds":
+    def from_environment(cls, environment: Mapping[str, str]) -> "Bounds":
         """The bounds that the environment sets; raises ConfigError for a value that is no number of them."""
         return cls(
             _number(environment, MEMORY, _MEMORY_BYTES, 256 << 20, "bytes"),
@@ -81,7 +81,7 @@ class _Report:
     close = False
 
 
-def at(label: str, row: int, byte: int = -1) -> None:
+def report_position(label: str, row: int, byte: int = -1) -> None:
     """Say what this process reads next: the 1-based row of the file `label` and, unless -1, the byte where it begins.
 
     Costs some microseconds: to be called for each block.
@@ -94,7 +94,7 @@ def at(label: str, row: int, byte: int = -1) -> None:
 
 
 def at_work_on(what: str) -> None:
-    """Say what this process is at that has no rows; costs as much as `at`."""
+    """Say what this process is at that has no rows; costs as much as `report_position`."""
     if _Report.tell is not None:
         _Report.where, _Report.when = what, time.monotonic()
         _Report.tell(what)

@@ -2,7 +2,7 @@
 
 Dagster's own tree of a project's components fails as a whole when one file of it is wrong, and says so with the stack
 of its parsers. So each `defs.yaml` is looked at first (`Declarations.check`), and where one is wrong the others are
-loaded without it: in its place is a group of one asset that says what is wrong and where (`merged`).
+loaded without it: in its place is a group of one asset that says what is wrong and where (`merge_definitions`).
 
 A project's own `definitions.py` needs three lines on top of it; `dataprep init` writes them.
 """
@@ -25,7 +25,7 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.overview import Opened, overview_definitions
 from dataprep_assets.orchestration.planning import with_planning
-from dataprep_assets.project import Project, at
+from dataprep_assets.project import Project, read_project
 from dataprep_assets.resources import build_resources
 from dataprep_assets.resources.environment import build_storage, initialized
 
@@ -37,8 +37,8 @@ for _parameter in ("execution_type", "owners"):
 def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in_process_executor) -> dg.Definitions:
     """The definitions of the project in this folder.
 
-    They are the datasets under `defs/`, except shipped ones that are hidden (`orchestration/shipped.py`), and any other
-    Dagster definitions found there.
+    They are the datasets under `defs/`, except shipped ones that are hidden (`orchestration/shipped_datasets.py`), and
+    any other Dagster definitions found there.
 
     Args:
         root: The folder of its pyproject.toml.
@@ -47,24 +47,24 @@ def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in
 
     Raises ConfigError if the folder is not a project, or its `.env` cannot be read.
     """
-    project = at(root)
+    project = read_project(root)
     if project is None:
         raise ConfigError(f"{root}: not a project: no pyproject.toml with [tool.dg.project] is there")
     project.load_environment()  # Dagster loads that of the working folder
-    return bound(with_planning(merged(declarations_of(project), _tree(project))), root, executor)
+    return bind_resources(with_planning(merge_definitions(declarations_of(project), _tree(project))), root, executor)
 
 
-def _opened(loaded: dg.Definitions, root: Path) -> Opened:
+def _open_datasets(loaded: dg.Definitions, root: Path) -> Opened:
     """The datasets of the code location: what is broken, hidden or somebody else's is left out."""
-    project, storage = at(root), initialized(build_storage(root))
+    project, storage = read_project(root), initialized(build_storage(root))
     names = {spec.key.path[0] for spec in loaded.resolve_all_asset_specs()}
-    found: dict[str, tuple[Sequence[ArtifactSpec], ArtifactStore]] = {}
+    datasets: dict[str, tuple[Sequence[ArtifactSpec], ArtifactStore]] = {}
     for name, path in declarations_of(project).files.items() if project is not None else ():
         with suppress(ConfigError):
             dataset = declarations_of(project).load(path) if name in names else None
             if isinstance(dataset, Dataset):
-                found[name] = dataset.specs, dataset.store(storage)
-    return found
+                datasets[name] = dataset.specs, dataset.store(storage)
+    return datasets
 
 
 @cache
@@ -73,7 +73,7 @@ def _tree(project: Project) -> dg.ComponentTree:
     return dg.ComponentTree.for_project(path_within_project=declarations_of(project).folder)
 
 
-def bound(
+def bind_resources(
     loaded: dg.Definitions, root: Path, executor: dg.ExecutorDefinition | None = dg.in_process_executor
 ) -> dg.Definitions:
     """Definitions with the resources of the environment, whose steps by default run in the run's own process.
@@ -88,17 +88,17 @@ def bound(
     """
     own = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
     # called when the page is made: by then `every` is there
-    overview = overview_definitions(lambda: every, lambda: _opened(every, root))
+    overview = overview_definitions(lambda: every, lambda: _open_datasets(every, root))
     every = dg.Definitions.merge(loaded, overview, own)
     return every
 
 
-def merged(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definitions:
+def merge_definitions(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definitions:
     """What the code location has: the whole tree, or, if a file is wrong, the others and an asset for the error."""
     wrong = _wrong(declarations, declarations.check)
     with warnings.catch_warnings():
-        for said in (dg.BetaWarning, dg.PreviewWarning):
-            warnings.simplefilter("ignore", said)
+        for category in (dg.BetaWarning, dg.PreviewWarning):
+            warnings.simplefilter("ignore", category)
         while True:  # what is wrong in another way is seen when the rest is loaded
             try:
                 right = _right(declarations, declarations.folder, [path for path in wrong if _is_loaded(path)])
@@ -106,8 +106,8 @@ def merged(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definition
                 more = _circular(declarations, built)
             except Exception:
                 # each by itself: what no single file raises is of the whole, and is raised as it is
-                found = _wrong(declarations, lambda path: declarations.tree(path.parent).build_defs(Path()))
-                if not (more := {path: why for path, why in found.items() if path not in wrong}):
+                mistakes = _wrong(declarations, lambda path: declarations.tree(path.parent).build_defs(Path()))
+                if not (more := {path: why for path, why in mistakes.items() if path not in wrong}):
                     raise
             if not more:
                 break
@@ -144,13 +144,13 @@ def _circular(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, 
             TopologicalSorter(made_of).prepare()
         except CycleError as error:
             names = list(dict.fromkeys(key.path[0] for key in error.args[1]))
-            told = (
+            sentence = (
                 f"{', '.join(names)} are made of each other, so none of them can be made first. Leave one of them out"
             )
-            found = [declarations.files[name] for name in names if name in declarations.files]
-            if not found:
+            paths = [declarations.files[name] for name in names if name in declarations.files]
+            if not paths:
                 return wrong  # of assets of somebody else's, of which Dagster tells
-            wrong |= {path: f"{path}: {told}" for path in found}
+            wrong |= {path: f"{path}: {sentence}" for path in paths}
             made_of = {key: deps for key, deps in made_of.items() if key.path[0] not in names}
         else:
             return wrong
@@ -202,15 +202,15 @@ def _groups(declarations: Declarations, wrong: Sequence[Path]) -> dict[Path, str
     """A group for each file that is wrong: the name that it declares, or its folder where others have that name."""
     names = [declarations.name_of(path) for path in wrong]
     right = {declarations.name_of(path) for path in declarations.paths if path not in wrong}
-    found: dict[Path, str] = {}
+    groups: dict[Path, str] = {}
     for path, name in zip(wrong, names, strict=True):
         if name in right or names.count(name) > 1:
             name = path.parent.relative_to(declarations.folder).as_posix()
         group = re.sub(r"[^A-Za-z0-9_]", "_", name)
-        while group in right or group in found.values():
+        while group in right or group in groups.values():
             group += "_"
-        found[path] = group
-    return found
+        groups[path] = group
+    return groups
 
 
 def _broken(group: str, why: str) -> dg.Definitions:

@@ -32,12 +32,12 @@ def dataset_type(component: str) -> type[Dataset]:
     Raises ConfigError if several packages have one of this name, or it cannot be imported.
     """
     extension = PIPELINES[component]
-    found = extension.load()
-    if not (isinstance(found, type) and issubclass(found, Dataset)):
+    dataset_class = extension.load()
+    if not (isinstance(dataset_class, type) and issubclass(dataset_class, Dataset)):
         raise extension.unfit("is not a Dataset")
-    if found.component != component:
-        raise extension.unfit(f"says that its component is {found.component}")
-    return found
+    if dataset_class.component != component:
+        raise extension.unfit(f"says that its component is {dataset_class.component}")
+    return dataset_class
 
 
 def __getattr__(name: str) -> Any:
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _component(name: str) -> Any:
-    return PIPELINES[name].beside("component", name).load()
+    return PIPELINES[name].sibling("component", name).load()
 
 
 def _loads(name: str) -> bool:

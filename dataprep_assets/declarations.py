@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from dataprep_assets import components
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration_mistakes import Document, read, validated
+from dataprep_assets.graph.declaration_mistakes import Document, read_documents, validated
 from dataprep_assets.graph.declared_keys import nearest
-from dataprep_assets.orchestration.shipped import is_shown, shown_as
+from dataprep_assets.orchestration.shipped_datasets import is_shown, shown_as
 from dataprep_assets.project import Project
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ class Declarations:
         """Raise ConfigError, with a line for each mistake, if the content of a `defs.yaml` cannot be loaded."""
         if path.name != _YAML:
             raise ConfigError(f"{path}: a file of this name is not loaded. Rename it to {_YAML}")
-        documents = read(path)
+        documents = read_documents(path)
         for document in documents:
-            found = _dataset_type(document)
-            if found is not None:
+            dataset_class = _dataset_type(document)
+            if dataset_class is not None:
                 if len(documents) > 1:
                     second = documents[1]
                     raise ConfigError(
@@ -70,7 +70,7 @@ class Declarations:
                         f"{path}: the folder {dotted[0]} has a '.' in its name, which is no name of a Python module: "
                         "rename the folder"
                     )
-                declaration = validated(found.model, document)
+                declaration = validated(dataset_class.model, document)
                 self._refuse_second(declaration.dataset, document)
 
     def load(self, path: Path) -> "Dataset | dg.Component":
@@ -143,7 +143,7 @@ def files_below(folder: Path) -> dict[str, Path]:
 def component_of(path: Path) -> str | None:
     """The component that a file names, without its package; None if it names none."""
     try:
-        (document, *_) = read(path)
+        (document, *_) = read_documents(path)
     except ConfigError:
         # in the text, so that a file that is no YAML is listed, too
         found = re.search(r"""^type:\s*["']?([\w.]+)""", _text(path), re.MULTILINE)
@@ -166,7 +166,7 @@ def _text(path: Path) -> str:
 def _declared_name(path: Path) -> str | None:
     """The key `dataset:` of a file that declares a dataset; None if there is none, or the file is not YAML."""
     try:
-        (document, *_) = read(path)
+        (document, *_) = read_documents(path)
     except ConfigError:
         return None
     name = document.attributes.get("dataset") if isinstance(document.attributes, dict) else None
@@ -178,7 +178,7 @@ def _declared_name(path: Path) -> str | None:
 def _other_name(path: Path, folder: Path) -> str:
     """What a file without a dataset's name is called: by the name that is meant if it is not YAML, else its folder."""
     try:
-        read(path)
+        read_documents(path)
     except ConfigError:
         if (found := _NAMED.search(_text(path))) is not None:
             return found[1]
@@ -213,10 +213,10 @@ def _dataset_type(document: Document) -> type[Dataset] | None:
         raise ConfigError(f"{where}: no such component; {more}")
     module, _, name = document.type.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
+        dataset_class = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: cannot be imported: {error}") from error
-    return found if isinstance(found, type) and issubclass(found, Dataset) else None
+    return dataset_class if isinstance(dataset_class, type) and issubclass(dataset_class, Dataset) else None
 
 
 def reason_of(error: BaseException) -> str:

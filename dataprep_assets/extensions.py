@@ -46,7 +46,7 @@ class Extension:
         """Whether it is of this package."""
         return self.package == _OWN
 
-    def beside(self, module: str, attribute: str) -> "Extension":
+    def sibling(self, module: str, attribute: str) -> "Extension":
         """An object of another module of the same folder."""
         return replace(self, module=f"{self.module.rpartition('.')[0]}.{module}", attribute=attribute)
 
@@ -79,26 +79,26 @@ class Extensions:
         self._kind, self._group, self._own = kind, group, own
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._found))
+        return iter(sorted(self._by_name))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._found
+        return name in self._by_name
 
     def __getitem__(self, name: str) -> Extension:
         """The extension with this name; raises ConfigError if there is none, or more than one."""
-        found = self._found.get(name, [])
-        if len(found) > 1:
-            packages = " and ".join(sorted(one.package for one in found))
+        matches = self._by_name.get(name, [])
+        if len(matches) > 1:
+            packages = " and ".join(sorted(one.package for one in matches))
             raise ConfigError(
-                f"{self._kind} {name!r} is in {len(found)} packages, {packages}: a name may be used once. Uninstall "
+                f"{self._kind} {name!r} is in {len(matches)} packages, {packages}: a name may be used once. Uninstall "
                 "all but one"
             )
-        if not found:
+        if not matches:
             raise ConfigError(f"there is no {self._kind} {name!r}, only {', '.join(self)}")
-        return found[0]
+        return matches[0]
 
     @cached_property
-    def _found(self) -> Mapping[str, list[Extension]]:
+    def _by_name(self) -> Mapping[str, list[Extension]]:
         found: dict[str, list[Extension]] = {}
         for name, value in self._own.items():
             found.setdefault(name, []).append(self._extension(name, value, _OWN))

@@ -12,9 +12,9 @@ def expanded(path: str | Path, name: str = "") -> Path:
     if "\0" in str(path):
         raise ConfigError(f"{where}{str(path)!r}: no path has a NUL")
     try:
-        found = Path(path).expanduser()
+        expanded_path = Path(path).expanduser()
         # only tried: the system would be asked for it in these bytes
-        os.fsencode(found)
+        os.fsencode(expanded_path)
     except RuntimeError:
         raise ConfigError(
             f"{where}{str(path)!r}: no home folder is known of `{Path(path).parts[0]}`: write the path out, or "
@@ -22,4 +22,4 @@ def expanded(path: str | Path, name: str = "") -> Path:
         ) from None
     except UnicodeEncodeError as error:  # half a surrogate pair
         raise ConfigError(f"{where}{str(path)!r}: {error}") from None
-    return found
+    return expanded_path

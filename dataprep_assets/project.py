@@ -4,7 +4,7 @@ A project is a folder of Dagster's `dg`: its `pyproject.toml` has a table `[tool
 `[project]`) that names the package whose `defs` declares the datasets. `dataprep init` makes one. Nothing here imports
 Dagster: a shell that completes a name waits for it.
 
-Entry points: `find`, `at`.
+Entry points: `find`, `read_project`.
 """
 
 import os
@@ -46,10 +46,10 @@ class Project:
         Raises ConfigError if it does not exist.
         """
         below = Path(*self.defs_module.split("."))
-        found = [base / below for base in (self.root, self.root / "src") if (base / below).is_dir()]
-        if not found:
+        folders = [base / below for base in (self.root, self.root / "src") if (base / below).is_dir()]
+        if not folders:
             raise ConfigError(f"{self.root}: there is no folder {below}, where the project's pyproject.toml says it is")
-        return found[0]
+        return folders[0]
 
     @property
     def dagster_home(self) -> Path:
@@ -61,10 +61,10 @@ class Project:
         base = self.defs
         for _ in self.defs_module.split("."):
             base = base.parent
-        found = find_spec(self.defs_module.partition(".")[0])
+        spec = find_spec(self.defs_module.partition(".")[0])
         # a spec without an origin is only a folder of that name, such as the project's own seen from the folder above
         # it
-        if found is None or found.origin is None:
+        if spec is None or spec.origin is None:
             sys.path.insert(0, str(base))
 
     def load_environment(self) -> list[str]:
@@ -94,19 +94,19 @@ def find(named: str | None = None) -> Project:
     where = named or os.environ.get(VARIABLE)
     if where is not None:
         folder = expanded(where, "--project" if named else VARIABLE).resolve()
-        if (project := at(folder)) is None:
+        if (project := read_project(folder)) is None:
             raise ConfigError(f"{folder}: not a project: no pyproject.toml with [tool.dg.project] is there")
         return project
     here = Path.cwd()
     for folder in (here, *here.parents):
-        if (project := at(folder)) is not None:
+        if (project := read_project(folder)) is not None:
             return project
     raise ConfigError(
         f"{here}: not in a project; `dataprep init DIR` makes one, --project DIR or {VARIABLE} names one elsewhere"
     )
 
 
-def at(folder: Path) -> Project | None:
+def read_project(folder: Path) -> Project | None:
     """The project whose folder this is; None if it is not a project.
 
     Raises ConfigError if its configuration names no package.

@@ -12,7 +12,7 @@ import dagster as dg
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.graph.asset_path import asset_path
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import check_evaluation, findings
@@ -197,7 +197,7 @@ def project(
 ) -> Iterator[Project]:
     """A project in a folder, on a `new_instance`; its artifacts are in the folder, or in `storage`."""
     folder.mkdir(parents=True, exist_ok=True)
-    corpus = declared(CorpusDeclaration, attributes, folder / "defs.yaml")
+    corpus = validate_declaration(CorpusDeclaration, attributes, folder / "defs.yaml")
     with new_instance(home) as instance:
         root = folder / "artifacts"
         yield Project(corpus, instance, root, storage or StorageResource(root=str(root)))

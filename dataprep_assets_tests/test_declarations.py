@@ -11,14 +11,14 @@ import pytest
 from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, get_scaffolder
 
 from dataprep_assets.cli import main
-from dataprep_assets.code_location import bound, merged
+from dataprep_assets.code_location import bind_resources, merge_definitions
 from dataprep_assets.declarations import Declarations, component_of, declarations_of, files_below
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.views import VIEWS
-from dataprep_assets.project import at
+from dataprep_assets.project import read_project
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 GOOD = f"""type: dataprep_assets.components.TokenizedCorpus
@@ -234,7 +234,7 @@ def test_bytes_that_are_no_text_and_an_empty_file(project: Declarations) -> None
 def located(project: Declarations) -> dict[str, dg.AssetSpec]:
     """The assets of the code location, by key."""
     whole = dg.ComponentTree.from_module(project.module, project.project_root)
-    found = bound(merged(project, whole), project.project_root)
+    found = bind_resources(merge_definitions(project, whole), project.project_root)
     specs = found.resolve_all_asset_specs()
     return {spec.key.to_user_string(): spec for spec in specs if spec.group_name != "overview"}
 
@@ -308,7 +308,7 @@ def test_without_a_broken_file_the_location_is_the_whole_tree(project: Declarati
 
 
 def test_every_shipped_file_is_loaded() -> None:
-    shipped = declarations_of(at(PROJECT_ROOT))  # type: ignore[arg-type]
+    shipped = declarations_of(read_project(PROJECT_ROOT))  # type: ignore[arg-type]
     assert len(shipped.paths) >= 14
     for path in shipped.paths:
         found = shipped.load(path)
@@ -326,9 +326,9 @@ def test_a_project_whose_package_is_installed_from_another_folder_is_refused(
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     for root in (tmp_path, link):
-        assert set(declarations_of(at(root)).files) == {"mine", "other"}  # type: ignore[arg-type]
+        assert set(declarations_of(read_project(root)).files) == {"mine", "other"}  # type: ignore[arg-type]
     with pytest.raises(ConfigError) as raised:
-        declarations_of(at(second))  # type: ignore[arg-type]
+        declarations_of(read_project(second))  # type: ignore[arg-type]
     for named in (second / package / "defs", project.folder, f"pip install -e {second}"):
         assert str(named) in str(raised.value)
 
@@ -370,7 +370,7 @@ def test_a_declaration_under_a_name_that_is_not_loaded_is_an_error(project: Decl
     with pytest.raises(ConfigError, match=r"^.*/late/.*: a file of this name is not loaded\. Rename it to defs.yaml$"):
         project.load(misnamed)
     assert isinstance(project.load(project.files["mine"]), DatasetComponent)
-    loaded = bound(merged(project, project.tree(project.folder)), project.project_root)
+    loaded = bind_resources(merge_definitions(project, project.tree(project.folder)), project.project_root)
     keys = {key.to_user_string() for key in loaded.resolve_all_asset_keys()}
     assert {"late/cannot_be_loaded", "mine/manifest", "other/manifest"} <= keys
 

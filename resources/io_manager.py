@@ -16,7 +16,7 @@ import dagster as dg
 
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.graph.asset_path import artifact_at
-from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.resources.storage import StorageResource
 
 KEY = "artifacts"

@@ -49,7 +49,7 @@ from dataprep_assets.cli.project import choose, one_command, privacy
 from dataprep_assets.cli.welcome import DOCS, welcome
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.run_task import without_core
-from dataprep_assets.execution.watch import over
+from dataprep_assets.execution.watch import run_bounded
 from dataprep_assets.project import find
 
 # the last two are 128 and the number of the signal, as a shell tells them: SIGPIPE and SIGINT
@@ -153,16 +153,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _load_environment(given)
     except ConfigError as error:
-        return _told(error, str(error), WRONG_USAGE)
+        return _report_error(error, str(error), WRONG_USAGE)
     if arguments is not None or ui.__name__.rpartition(".")[2] in given:  # of the command line; `ui` only starts others
-        return _one(given)
+        return _run_one(given)
     try:
-        bounds = Bounds.of(os.environ)
+        bounds = Bounds.from_environment(os.environ)
     except ConfigError as error:
-        return _told(error, str(error), WRONG_USAGE)
+        return _report_error(error, str(error), WRONG_USAGE)
     # a second `run` goes on from what the first one finished
-    return over(
-        partial(_one, given), bounds, lambda said: print(f"dataprep: {said}", file=sys.stderr), again="run" in given
+    return run_bounded(
+        partial(_run_one, given), bounds, lambda said: print(f"dataprep: {said}", file=sys.stderr), again="run" in given
     )
 
 
@@ -180,7 +180,7 @@ def _load_environment(given: list[str]) -> None:
         print(f"dataprep: {project.root / '.env'}: {names}: used instead of the shell's value", file=sys.stderr)
 
 
-def _one(given: list[str]) -> int:
+def _run_one(given: list[str]) -> int:
     without_core()
     with one_command(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere if Options.quiet else sys.stdout):
         return _execute([word for word in given if word not in ("--verbose", "--quiet")])
@@ -198,23 +198,23 @@ def _execute(given: list[str]) -> int:
         print("\ndataprep: interrupted; what was finished is kept, run the same command again", file=sys.stderr)
         return INTERRUPTED
     except ConfigError as error:
-        return _told(error, privacy().error(error), WRONG_USAGE)
+        return _report_error(error, privacy().error(error), WRONG_USAGE)
     except DataprepError as error:
-        return _told(error, privacy().error(error), FAILED)
+        return _report_error(error, privacy().error(error), FAILED)
     except OSError as error:
         named = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
-        return _told(error, privacy().text(named, f"{type(error).__name__}: {error.strerror}"), FAILED)
+        return _report_error(error, privacy().text(named, f"{type(error).__name__}: {error.strerror}"), FAILED)
     except Exception as error:
         # a wrong word on the command line: typer's class for it has another name and module in each of its versions
-        if (said := getattr(error, "format_message", None)) is None:
+        if (format_message := getattr(error, "format_message", None)) is None:
             if not privacy().closed:
                 raise
-            return _told(error, privacy().error(error), FAILED)
+            return _report_error(error, privacy().error(error), FAILED)
         command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
-        return _told(error, f"{said()} `{command} --help` lists what there is", WRONG_USAGE)
+        return _report_error(error, f"{format_message()} `{command} --help` lists what there is", WRONG_USAGE)
 
 
-def _told(error: Exception, sentence: str, code: int) -> int:
+def _report_error(error: Exception, sentence: str, code: int) -> int:
     if privacy().closed:
         privacy().keep(traceback.format_exception(error))
     elif Options.verbose:

@@ -28,9 +28,9 @@ def command(
     files = here.files(datasets or None)
     for mistake in here.check(datasets or None):
         wrong += not mistake.hint
-        told = f"note: {mistake}" if mistake.hint else str(mistake)
-        tell_wrong(json.dumps(mistake.to_json(), ensure_ascii=False) if json_ else told)
+        summary = f"note: {mistake}" if mistake.hint else str(mistake)
+        tell_wrong(json.dumps(mistake.to_json(), ensure_ascii=False) if json_ else summary)
     if not json_:
-        told = f"{count_of(wrong, 'mistake')} to correct" if wrong else "nothing to correct"
-        print(f"{count_of(len(files), 'declaration')}: {told}")
+        summary = f"{count_of(wrong, 'mistake')} to correct" if wrong else "nothing to correct"
+        print(f"{count_of(len(files), 'declaration')}: {summary}")
     return _WRONG if wrong else 0

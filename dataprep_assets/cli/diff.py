@@ -35,26 +35,26 @@ def command(
     except DataprepError as error:  # as in diff(1), 1 means that they differ, so an error needs another code
         raise ConfigError(str(error)) from error
     locks = [lock for lock, _ in sides]
-    found = difference(locks[0], locks[1], (a, b))
+    comparison = difference(locks[0], locks[1], (a, b))
     privacy = _privacy(locks, are_closed=any(is_closed for _, is_closed in sides))
     if json_:
-        print(json.dumps(found.to_json(privacy), indent=1, ensure_ascii=False))
+        print(json.dumps(comparison.to_json(privacy), indent=1, ensure_ascii=False))
     else:
-        print("\n".join(found.lines(privacy)))
-    return 0 if found.is_none else 1
+        print("\n".join(comparison.lines(privacy)))
+    return 0 if comparison.is_none else 1
 
 
 def _privacy(locks: "Sequence[Lock]", *, are_closed: bool) -> Privacy:
     """What leaves. A dataset that cannot be loaded, or whose files are closed to others, may be sensitive."""
     closed = Privacy(closed=True, dataset=locks[0].dataset)
-    found = [closed] if are_closed else []
+    privacies = [closed] if are_closed else []
     with suppress(ConfigError):  # there is no project here
         for name in project.kinds().keys() & {lock.dataset for lock in locks}:
             try:
-                found.append(privacy_of(project.component(name).declaration))
+                privacies.append(privacy_of(project.component(name).declaration))
             except ConfigError:
-                found.append(closed)
-    return reduce(Privacy.stricter, [*found, *(lock.privacy for lock in locks)])
+                privacies.append(closed)
+    return reduce(Privacy.stricter, [*privacies, *(lock.privacy for lock in locks)])
 
 
 def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":
@@ -72,9 +72,9 @@ def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":
     if dataset is not None:
         place = place_of_dataset(place, dataset)
     receipts = receipts_below(place.root) if isinstance(place, LocalPlace) else receipts_in(place())
-    found = lock_of_receipts(receipts, where, dataset)
+    lock = lock_of_receipts(receipts, where, dataset)
     files = place.root.rglob(NAME) if isinstance(place, LocalPlace) else ()
-    return found, any(map(_is_closed, files))
+    return lock, any(map(_is_closed, files))
 
 
 def _is_closed(file: Path) -> bool:

@@ -41,8 +41,8 @@ def command(
     if where is None and reason is None and not as_csv:
         drops = asked.drops()
         if json_:
-            found = None if drops is None else {**drops.to_json(privacy), "unprotected": list(asked.unprotected())}
-            print(json.dumps(found, ensure_ascii=False))
+            report = None if drops is None else {**drops.to_json(privacy), "unprotected": list(asked.unprotected())}
+            print(json.dumps(report, ensure_ascii=False))
         elif drops is None:
             print(f"{dataset}: no rules. Columns: {', '.join(asked.columns)}")
             for gone, count in asked.reasons().items():

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dataprep_assets.project import at
+from dataprep_assets.project import read_project
 from dataprep_assets.project_template import write_project
 from dataprep_assets.project_template.deployment import PAGE, DeployTarget, wheel_wanted, write_deployment
 
@@ -19,7 +19,7 @@ def command(
     ] = None,
 ) -> int:
     """Make a project: a small dataset that runs without a network, its settings, and room for your own."""
-    if deploy is None or at(folder) is None:
+    if deploy is None or read_project(folder) is None:
         write_project(folder)
         print(f"{folder}: a project with one dataset, sample_corpus. Next:")
         print(f"  cd {folder}")

@@ -20,7 +20,7 @@ _COLUMNS = ("dataset", "component", "state", "why")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
+class ListedDataset:
     """A dataset and its state.
 
     Attributes:
@@ -55,7 +55,7 @@ def command(
     # a wrong name is refused before a line is printed
     for name in datasets or ():
         project.declaration_of(name)
-    rows = (_listed(name, components[name]) for name in datasets or components)
+    rows = (_list_dataset(name, components[name]) for name in datasets or components)
     if json_:
         for row in rows:
             print(json.dumps(asdict(row)), flush=True)
@@ -67,23 +67,25 @@ def command(
     return 0
 
 
-def _listed(name: str, component: str) -> Listed:
+def _list_dataset(name: str, component: str) -> ListedDataset:
     """The state of one dataset; an error becomes a state, so that the other datasets are still listed."""
     from dataprep_assets.graph.dataset import Dataset
 
     try:
         loaded = project.declarations().load(project.declaration_of(name))
     except ConfigError as error:
-        return Listed(dataset=name, component=component, state="cannot be loaded", why=_first_line(error))
+        return ListedDataset(dataset=name, component=component, state="cannot be loaded", why=_first_line(error))
     if not isinstance(loaded, Dataset):
-        return Listed(dataset=name, component=component, state="unknown", why="not a component of dataprep_assets")
+        return ListedDataset(
+            dataset=name, component=component, state="unknown", why="not a component of dataprep_assets"
+        )
     try:
         to_make, why = _to_make(loaded)
     except DataprepError as error:
         why = privacy_of(loaded.declaration).error(error) if loaded.declaration.sensitive else _first_line(error)
-        return Listed(dataset=name, component=component, state="unknown", why=why)
+        return ListedDataset(dataset=name, component=component, state="unknown", why=why)
     state = "never run" if to_make is None else f"{to_make:,} to make" if to_make else "up to date"
-    return Listed(dataset=name, component=component, state=state, to_make=to_make, why=why)
+    return ListedDataset(dataset=name, component=component, state=state, to_make=to_make, why=why)
 
 
 def _to_make(component: "Dataset") -> tuple[int | None, str]:
@@ -93,10 +95,12 @@ def _to_make(component: "Dataset") -> tuple[int | None, str]:
     store = component.store(project.storage())
     if never_built(component.specs, store):
         return None, ""
-    found = list(stale(component.specs, store, verification="size"))
-    if not found:
+    stale_artifacts = list(stale(component.specs, store, verification="size"))
+    if not stale_artifacts:
         return 0, ""
-    return len(found), privacy_of(component.declaration).text(str(found[0]), f"{found[0].name}: {found[0].kind}")
+    return len(stale_artifacts), privacy_of(component.declaration).text(
+        str(stale_artifacts[0]), f"{stale_artifacts[0].name}: {stale_artifacts[0].kind}"
+    )
 
 
 def _first_line(error: DataprepError) -> str:
@@ -104,7 +108,7 @@ def _first_line(error: DataprepError) -> str:
     return f"{first} (and {len(more)} more: `dataprep check`)" if more else first
 
 
-def _cells(row: Listed) -> tuple[str, ...]:
+def _cells(row: ListedDataset) -> tuple[str, ...]:
     return (row.dataset, row.component, row.state, row.why)
 
 
@@ -115,7 +119,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join([*cells, row[-1]]).rstrip()
 
 
-def _print_table(rows: "Iterable[Listed]") -> None:
+def _print_table(rows: "Iterable[ListedDataset]") -> None:
     from rich import box
     from rich.console import Console
     from rich.markup import escape

@@ -92,7 +92,7 @@ class LockedBuild:
         found = drift_of_contents([spec], self._store, self._lock, partitions)
         self._refuse(found, f"{spec.path[-1]} was built; nothing that is made of it was")
 
-    def told(self, sentence: str) -> None:
+    def report_line(self, sentence: str) -> None:
         """Nothing: what is warned of, or in no plan, is in no lock."""
 
     def _refuse(self, found: "Iterable[Drift]", told: str) -> None:
@@ -107,31 +107,31 @@ class LockedBuild:
         """Raise DriftError if the finished dataset differs from the lock; otherwise say that it equals the lock."""
         from dataprep_assets.graph.drift import drift_of_contents, undeclared
 
-        for found in (
+        for drifts in (
             drift_of_contents(self._specs, self._store, self._lock),
             undeclared(self._specs, self._store, self._lock),
         ):
-            refuse(self._lock, found, "the run is done")
+            refuse(self._lock, drifts, "the run is done")
         print(f"equals its lock: {count_of(len(self._lock.artifacts), 'artifact')}")
 
 
-def refuse(lock: "Lock", found: "Iterable[Drift]", told: str) -> None:
+def refuse(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
     """Print each reason once, with the artifacts that it applies to; raises DriftError if there is any.
 
     Args:
         lock: The lock, whose dataset the error names.
-        found: The differences from the lock.
-        told: What has been done so far, for the error.
+        drifts: The differences from the lock.
+        progress: What has been done so far, for the error.
     """
     from dataprep_assets.graph.lock_difference import grouped
     from dataprep_assets.orchestration.terminal import say
 
     privacy = lock.privacy.stricter(project.privacy())
-    reasons = {drift.name: privacy.text(drift.reason, "differs") for drift in found}
+    reasons = {drift.name: privacy.text(drift.reason, "differs") for drift in drifts}
     lines = grouped(reasons)
     for line in lines[:_SHOWN]:
         say(f"drift: {line}")
     if len(lines) > _SHOWN:
         say(f"drift: … and {len(lines) - _SHOWN:,} more reasons")
     if reasons:
-        raise DriftError(f"{lock.dataset}: {len(reasons):,} artifacts are not as the lock says; {told}")
+        raise DriftError(f"{lock.dataset}: {len(reasons):,} artifacts are not as the lock says; {progress}")

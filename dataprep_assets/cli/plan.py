@@ -26,18 +26,18 @@ def command(
     from dataprep_assets.planning.cost import Machine, table
     from dataprep_assets.planning.engines import OVERHEADS, engine_seconds, engine_table
 
-    opened = project.opened(dataset)
+    opened = project.open_dataset(dataset)
     machine = Machine(cores=cores or len(os.sched_getaffinity(0)), bandwidth=bandwidth, runs_at_a_time=runs_at_a_time)
-    found = opened.component.cost(opened.store, machine)
+    costs = opened.component.cost(opened.store, machine)
     privacy = privacy_of(opened.component.declaration, opened.store)
     if json_:
-        engines = {engine: round(engine_seconds(found.cost, machine, engine), 1) for engine in OVERHEADS}
-        amounts = {**found.cost.to_json(), "seconds_on": engines, "rates_measured_on": found.measured}
+        engines = {engine: round(engine_seconds(costs.cost, machine, engine), 1) for engine in OVERHEADS}
+        amounts = {**costs.cost.to_json(), "seconds_on": engines, "rates_measured_on": costs.measured}
         print(json.dumps({"dataset": dataset, "machine": asdict(machine), **privacy.amounts(amounts)}))
         return 0
     rates = (
-        f"rates          {f'measured on {found.measured:,} finished shards' if found.measured else 'of the bench'}; "
+        f"rates          {f'measured on {costs.measured:,} finished shards' if costs.measured else 'of the bench'}; "
         "the cost is of all, from nothing"
     )
-    project.tell([table(dataset, found.cost, machine), engine_table(found.cost, machine), rates], f"{dataset}: planned")
+    project.tell([table(dataset, costs.cost, machine), engine_table(costs.cost, machine), rates], f"{dataset}: planned")
     return 0

@@ -27,22 +27,22 @@ def command(
 
     if read_only:
         return _reading(url, profile)
-    found = project.place(url, profile)
-    print(f"{found.url}:")
-    return _told(preflight(found()))
+    store = project.place(url, profile)
+    print(f"{store.url}:")
+    return _print_steps(preflight(store()))
 
 
 def _reading(url: str | None, profile: str | None) -> int:
-    from dataprep_assets.serving.release import MANIFEST, Place, locate
+    from dataprep_assets.serving.release import MANIFEST, ReleaseLocation, locate
     from dataprep_assets.stores.preflight import preflight_reading
 
     named = url is not None and profile is None
-    place = locate(url) if named and url is not None else Place(project.place(url, profile)())
+    place = locate(url) if named and url is not None else ReleaseLocation(project.place(url, profile)())
     print(f"{place}, to be read:")
-    return _told(preflight_reading(place.store, [place.key(MANIFEST)]))
+    return _print_steps(preflight_reading(place.store, [place.key(MANIFEST)]))
 
 
-def _told(steps: "Iterable[PreflightStep]") -> int:
+def _print_steps(steps: "Iterable[PreflightStep]") -> int:
     failed = 0
     for step in steps:
         failed += not step.ok

@@ -62,7 +62,7 @@ def components() -> dict[str, str]:
 
 def kinds() -> dict[str, str | None]:
     """Name of each declared dataset → `sample` or `example` if it is shipped, None if it is the user's own."""
-    from dataprep_assets.orchestration.shipped import shown_as
+    from dataprep_assets.orchestration.shipped_datasets import shown_as
 
     return {name: shown_as(path.parent) for name, path in _files().items()}
 
@@ -116,15 +116,15 @@ def component(name: str) -> "Dataset":
 
     Raises ConfigError when there is none, or its component is not one of ours.
     """
-    return take(loaded(name))
+    return take(load_dataset(name))
 
 
-def loaded(name: str) -> "Dataset":
+def load_dataset(name: str) -> "Dataset":
     """As `component`, of a dataset that is only looked at."""
     return current().load(name)
 
 
-def opened(name: str) -> "OpenDataset":
+def open_dataset(name: str) -> "OpenDataset":
     """As `component`, opened."""
     dataset = current().dataset(name)
     take(dataset.component)
@@ -184,27 +184,27 @@ def naming(dataset: str) -> "list[Dataset]":
     """
     files = declarations().files
     texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in files.items()}
-    found: dict[str, Dataset] = {}
+    datasets: dict[str, Dataset] = {}
     asked = [dataset]
     while asked:
         wanted = re.compile(rf"\b{re.escape(asked.pop())}\b")
         for name in sorted(texts):
-            if name == dataset or name in found or not wanted.search(texts[name]):
+            if name == dataset or name in datasets or not wanted.search(texts[name]):
                 continue
-            for other in _loaded([name]):
-                found[name] = other
+            for other in _load_all([name]):
+                datasets[name] = other
                 asked.append(other.declaration.dataset)
-    return list(found.values())
+    return list(datasets.values())
 
 
-def others(dataset: str) -> "list[Dataset]":
+def load_others(dataset: str) -> "list[Dataset]":
     """All other declared datasets that can be loaded, sorted by name."""
-    return _loaded(name for name in sorted(declarations().files) if name != dataset)
+    return _load_all(name for name in sorted(declarations().files) if name != dataset)
 
 
 def retracting(dataset: str) -> "list[Dataset]":
     """The other datasets that may have retracted documents."""
-    return _loaded(name for name in sorted(declarations().files) if name != dataset and may_retract(name))
+    return _load_all(name for name in sorted(declarations().files) if name != dataset and may_retract(name))
 
 
 def may_retract(dataset: str) -> bool:
@@ -213,8 +213,8 @@ def may_retract(dataset: str) -> bool:
     return path.with_name("retracted.jsonl").exists() or "retractions:" in path.read_text(errors="replace")
 
 
-def _loaded(names: Iterable[str]) -> "list[Dataset]":
-    return [take(found) for found in current().loaded(names)]
+def _load_all(names: Iterable[str]) -> "list[Dataset]":
+    return [take(found) for found in current().load_all(names)]
 
 
 def browser() -> str:

@@ -14,26 +14,33 @@ def command(
     dataset: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove them.")] = False, json_: AsJson = False
 ) -> int:
     """List the artifacts that are no longer in any plan; with --yes remove them."""
-    from dataprep_assets.graph.prune import listed, prune
+    from dataprep_assets.graph.prune import list_unplanned, prune
     from dataprep_assets.planning.cost import shown_bytes
 
-    opened = project.opened(dataset)
+    opened = project.open_dataset(dataset)
     specs, store = opened.specs, opened.store
-    found = listed(specs, store)
-    for one in found:
-        where, size = store.location(one.artifact), "not whole" if one.bytes is None else f"{one.bytes:,} bytes"
+    obsolete = list_unplanned(specs, store)
+    for unplanned_artifact in obsolete:
+        where, size = (
+            store.location(unplanned_artifact.artifact),
+            "not whole" if unplanned_artifact.bytes is None else f"{unplanned_artifact.bytes:,} bytes",
+        )
         if json_:
-            print(json.dumps({"artifact": str(one.artifact), "location": where, "bytes": one.bytes}))
+            print(
+                json.dumps(
+                    {"artifact": str(unplanned_artifact.artifact), "location": where, "bytes": unplanned_artifact.bytes}
+                )
+            )
         else:
-            print(f"in no plan any more: {one.artifact}: {size}, {where}")
-    if not found and not json_:
+            print(f"in no plan any more: {unplanned_artifact.artifact}: {size}, {where}")
+    if not obsolete and not json_:
         print(f"{dataset}: every artifact is in the plan, nothing to remove")
-    if found and not yes and not json_:
-        size = shown_bytes(sum(one.bytes or 0 for one in found))
-        total = f"{count_of(len(found), 'artifact')}, {size}"
+    if obsolete and not yes and not json_:
+        size = shown_bytes(sum(one.bytes or 0 for one in obsolete))
+        total = f"{count_of(len(obsolete), 'artifact')}, {size}"
         print(f"{total}; nothing was removed: `dataprep prune {dataset} --yes` removes them")
     kept = 0
-    for artifact, gone in prune(specs, store) if found and yes else ():
+    for artifact, gone in prune(specs, store) if obsolete and yes else ():
         kept += not gone
         if json_:
             print(json.dumps({"artifact": str(artifact), "removed": gone}))

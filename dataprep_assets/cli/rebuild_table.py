@@ -58,9 +58,9 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterable[str]:
     widths = [max(len(row[at]) for row in shown) for at in range(6)]
     for row in shown:
         cells = []
-        for at, (cell, width) in enumerate(_zip(row, widths)):
+        for column, (cell, width) in enumerate(_zip(row, widths)):
             blank = " " * (width - len(cell))
-            cells.append(blank + cell if at in (1, 3, 4, 5) else cell + blank)
+            cells.append(blank + cell if column in (1, 3, 4, 5) else cell + blank)
         yield "  ".join([*cells, row[6]] if row[6] else cells)
     if len(rows) > MOST_ROWS:
         hidden = list(groups.values())[MOST_ROWS:]

@@ -40,10 +40,10 @@ def command(
     profile: Profile = None,
 ) -> int:
     """Write a manifest for npy shards that are there, so that windows and managers read them."""
-    from dataprep_assets.pipelines.release.adopted import Adoption, adopt, keep_adopted
-    from dataprep_assets.serving.release import Place, locate
+    from dataprep_assets.pipelines.release.adopted_manifest import Adoption, adopt, keep_adopted
+    from dataprep_assets.serving.release import ReleaseLocation, locate
 
-    place = locate(url) if profile is None else Place(project.place(url, profile)())
+    place = locate(url) if profile is None else ReleaseLocation(project.place(url, profile)())
     # names the file of the digests that were read at this place: adopting it again does not read them once more
     identity = hashlib.sha256(str(place).encode()).hexdigest()[:16]
     adoption = Adoption(
@@ -55,10 +55,10 @@ def command(
     )
     release = adopt(adoption, lambda key, size: print(f"reading {size:>18,} B  {key}", flush=True))
     where = keep_adopted(release, place, None if to is None else expanded(to, "--to").absolute())
-    for prefix, found in release.shards.items():
-        tokens = sum(shard.tokens for shard in found)
+    for prefix, members in release.shards.items():
+        tokens = sum(shard.tokens for shard in members)
         samples = f"{tokens // release.sequence_length:,} samples of {release.sequence_length} tokens"
-        print(f"{prefix}: {count_of(len(found), 'shard')}, {samples} ({release.dtype})")
+        print(f"{prefix}: {count_of(len(members), 'shard')}, {samples} ({release.dtype})")
     print(f"{where}: release {release.digest[:12]} of {release.dataset}")
     print(f'train on it: ShardWindow("{place if to is None else where}", "shard_cache", steps_per_shard=455)')
     return 0

@@ -58,33 +58,33 @@ def command(
     if (ids is None) == (where is None):
         raise ConfigError("give --ids FILE or --where EXPRESSION")
     rehearsed = _rehearsed(declared) if dry_run else nullcontext(declared)
-    with rehearsed as component, _listed(component, store, ids, where) as given:
+    with rehearsed as component, _list_ids(component, store, ids, where) as given:
         return _retract(declared, component, store, given, strict=strict)
 
 
 def _retract(declared: "Dataset", component: "Dataset", store: "ArtifactStore", given: Path, *, strict: bool) -> int:
     """Retract of a dataset as it is `declared`, or of a `component` with a copy of its list."""
     dataset, is_rehearsed = declared.declaration.dataset, component is not declared
-    found = component.retract(store, given, strict=strict)
-    trained = [] if strict and found.not_found else list(_trained(component, given))
-    _tell(dataset, found)
-    listing = getattr(declared.declaration, "retractions", found.list)
-    if strict and found.not_found:
+    retracted = component.retract(store, given, strict=strict)
+    trained = [] if strict and retracted.not_found else list(_trained(component, given))
+    _tell(dataset, retracted)
+    listing = getattr(declared.declaration, "retractions", retracted.list)
+    if strict and retracted.not_found:
         print(f"--strict: nothing {'would be' if is_rehearsed else 'was'} written to {listing}")
         return 1
-    added = "these lines" if project.privacy().closed else str(found.added)
+    added = "these lines" if project.privacy().closed else str(retracted.added)
     if is_rehearsed:
         print(f"--dry-run: {added} would be added to {listing}; nothing was written", flush=True)
     else:
         print(f"{added} added to {listing}; nothing is rebuilt yet: `dataprep run {dataset}` does that", flush=True)
-    if found.found or found.held:
+    if retracted.found or retracted.held:
         print()
-        for line in _radius(component, store, found.artifact):
+        for line in _radius(component, store, retracted.artifact):
             print(line)
-    for line in _left(component, store, found):
+    for line in _describe_leftovers(component, store, retracted):
         print(line)
-    if found.found or found.held:
-        for line in _beyond(component, found.files):
+    if retracted.found or retracted.held:
+        for line in _beyond(component, retracted.files):
             print(line)
     for line in trained:
         print(line)
@@ -104,7 +104,7 @@ def _rehearsed(component: "Dataset") -> "Iterator[Dataset]":
 
 
 @contextmanager
-def _listed(component: "Dataset", store: "ArtifactStore", ids: Path | None, where: str | None) -> Iterator[Path]:
+def _list_ids(component: "Dataset", store: "ArtifactStore", ids: Path | None, where: str | None) -> Iterator[Path]:
     """The list of ids; of an expression one of the hashes of the documents that it is true of."""
     if ids is not None:
         yield ids
@@ -124,7 +124,7 @@ def _listed(component: "Dataset", store: "ArtifactStore", ids: Path | None, wher
 
 def _trained(component: "Dataset", ids: Path) -> Iterator[str]:
     """At which steps training runs of this project read, or will read, what is retracted of a corpus or a release."""
-    from dataprep_assets.cli.trained import trained_lines
+    from dataprep_assets.cli.training_steps import trained_lines
     from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
     from dataprep_assets.pipelines.corpus.retract import read_ids
 
@@ -155,22 +155,22 @@ def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iter
     yield from rebuild_lines(rebuild, project.privacy())
     names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
     others = {other.declaration.dataset: other.specs for other in project.naming(name)}
-    for one in reached(name, names, others):
-        yield f"reaches: {one.dataset}/{one.artifact}, which is made of {one.through}"
+    for dependent in reached(name, names, others):
+        yield f"reaches: {dependent.dataset}/{dependent.artifact}, which is made of {dependent.through}"
 
 
-def _left(component: "Dataset", store: "ArtifactStore", found: "Retracted") -> Iterator[str]:
+def _describe_leftovers(component: "Dataset", store: "ArtifactStore", retracted: "Retracted") -> Iterator[str]:
     """What else holds them here: artifacts in no plan, and the copies that a mirror keeps of the source's files."""
     from dataprep_assets.graph.prune import retracted_left
 
     name = component.declaration.dataset
     for artifact in retracted_left(component.specs, store):
         yield left_line(name, artifact, store)
-    for path in found.copies[:MOST_SHOWN]:
+    for path in retracted.copies[:MOST_SHOWN]:
         yield f"kept by the mirror of the source, and not changed: {path}"
-    if len(found.copies) > MOST_SHOWN:
-        yield f"  and {len(found.copies) - MOST_SHOWN} more"
-    if found.copies:
+    if len(retracted.copies) > MOST_SHOWN:
+        yield f"  and {len(retracted.copies) - MOST_SHOWN} more"
+    if retracted.copies:
         yield (
             "the source still has these files, or once had them: take the documents out there, run again, and then "
             "delete the copies that the run did not renew"
@@ -182,13 +182,13 @@ def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     from dataprep_assets.graph.sharing import published_places, sharing
 
     storage = project.storage()
-    others = project.others(component.declaration.dataset)
+    others = project.load_others(component.declaration.dataset)
     places = [*published_places(component.specs, component.store(storage))]
-    for one in sharing(files, [(other.specs, other.store(storage)) for other in others]):
-        held = count_of(one.partitions, one.noun)
-        published = "".join(f", published to {place}" for place in one.published)
-        yield f"made of the same source files, and not changed: {one.dataset}/{one.artifact}, {held}{published}"
-        places += one.published
+    for shared in sharing(files, [(other.specs, other.store(storage)) for other in others]):
+        held = count_of(shared.partitions, shared.noun)
+        published = "".join(f", published to {place}" for place in shared.published)
+        yield f"made of the same source files, and not changed: {shared.dataset}/{shared.artifact}, {held}{published}"
+        places += shared.published
     for place in dict.fromkeys(places):
         yield (
             f"windows over {place} keep the shards that they have: after the run start these trainers again, with an "
@@ -200,23 +200,25 @@ def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     )
 
 
-def _tell(dataset: str, found: "Retracted") -> None:
-    privacy, planned = project.privacy(), [held for held in found.held if held.planned]
-    project.tell(_totals(dataset, found), f"{dataset}: {'found' if found.found or planned else 'found nothing'}")
-    for held in found.held[:MOST_SHOWN]:
-        columns = zip(held.counts, _WIDTHS, found.counted, strict=False)
+def _tell(dataset: str, retracted: "Retracted") -> None:
+    privacy, planned = project.privacy(), [held for held in retracted.held if held.planned]
+    project.tell(
+        _totals(dataset, retracted), f"{dataset}: {'found' if retracted.found or planned else 'found nothing'}"
+    )
+    for held in retracted.held[:MOST_SHOWN]:
+        columns = zip(held.counts, _WIDTHS, retracted.counted, strict=False)
         print(
             f"  {held.partition:<20}"
             + "".join(f"{_cell(count, noun, privacy):>{width}}" for count, width, noun in columns)
             + ("" if held.planned else "  in no plan any more")
         )
-    _more(len(found.held))
-    project.tell(_consequences(found), f"{dataset}: other documents are affected")
-    if found.not_found:
-        print(("not found; " if privacy.closed else f"not found {len(found.not_found)}; ") + found.kept)
-    for one in found.not_found[:MOST_SHOWN]:
-        print(f"  line {one.line}" + ("" if one.text is None else f": {one.text}"))
-    _more(len(found.not_found))
+    _more(len(retracted.held))
+    project.tell(_consequences(retracted), f"{dataset}: other documents are affected")
+    if retracted.not_found:
+        print(("not found; " if privacy.closed else f"not found {len(retracted.not_found)}; ") + retracted.kept)
+    for missing_line in retracted.not_found[:MOST_SHOWN]:
+        print(f"  line {missing_line.line}" + ("" if missing_line.text is None else f": {missing_line.text}"))
+    _more(len(retracted.not_found))
 
 
 def _totals(dataset: str, found: "Retracted") -> Iterator[str]:
@@ -232,17 +234,17 @@ def _cell(count: int, noun: str, privacy: "Privacy") -> str:
     return f"{privacy.count(count)} {noun}s" if privacy.closed else count_of(count, noun)
 
 
-def _consequences(found: "Retracted") -> Iterator[str]:
-    if found.left_out:
-        total = count_of(sum(found.left_out.values()), "row")
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.left_out.items())
-        yield f"in no {found.partitions} now: {total} ({reasons})"
-    if found.change is not None:
-        told = count_of(found.change.back, "document")
-        yield f"{told} for which they stand as duplicates {'comes' if found.change.back == 1 else 'come'} back"
-        if found.change.gone:
-            told = count_of(found.change.gone, "document")
-            yield f"{told} {'goes' if found.change.gone == 1 else 'go'} as duplicates instead"
+def _consequences(retracted: "Retracted") -> Iterator[str]:
+    if retracted.left_out:
+        total = count_of(sum(retracted.left_out.values()), "row")
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in retracted.left_out.items())
+        yield f"in no {retracted.partitions} now: {total} ({reasons})"
+    if retracted.change is not None:
+        documents = count_of(retracted.change.back, "document")
+        yield f"{documents} for which they stand as duplicates {'comes' if retracted.change.back == 1 else 'come'} back"
+        if retracted.change.gone:
+            documents = count_of(retracted.change.gone, "document")
+            yield f"{documents} {'goes' if retracted.change.gone == 1 else 'go'} as duplicates instead"
 
 
 def _more(count: int) -> None:

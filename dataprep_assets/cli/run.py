@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dataprep_assets.graph.lock import Lock
     from dataprep_assets.graph.spec import ArtifactSpec
     from dataprep_assets.library.dataset import OpenDataset
-    from dataprep_assets.orchestration.build import Attendant
+    from dataprep_assets.orchestration.build import BuildListener
     from dataprep_assets.orchestration.runs import RunResult
 
 
@@ -95,10 +95,10 @@ def command(
 
 def _made_of(dataset: "OpenDataset") -> list[str]:
     """The other datasets that a dataset is made of."""
-    from dataprep_assets.graph.spec import OtherDataset
+    from dataprep_assets.graph.spec import DatasetInput
 
     inputs = (source for spec in dataset.specs for source in spec.inputs)
-    return list(dict.fromkeys(source.dataset for source in inputs if isinstance(source, OtherDataset)))
+    return list(dict.fromkeys(source.dataset for source in inputs if isinstance(source, DatasetInput)))
 
 
 def _sound(names: Sequence[str]) -> list["OpenDataset"]:
@@ -106,7 +106,7 @@ def _sound(names: Sequence[str]) -> list["OpenDataset"]:
 
     Raises ConfigError with what is wrong with each.
     """
-    found, wrong = list["OpenDataset"](), list[str]()
+    datasets, wrong = list["OpenDataset"](), list[str]()
     for name in names:
         dataset = project.current().dataset(name)
         try:
@@ -116,16 +116,16 @@ def _sound(names: Sequence[str]) -> list["OpenDataset"]:
             continue
         for hint in hints:
             print(f"note: {hint}", file=sys.stderr)
-        found.append(dataset)
+        datasets.append(dataset)
     if wrong:
         raise ConfigError("\n".join(wrong))
-    return found
+    return datasets
 
 
 def _foretell(name: str, *, as_json: bool) -> int:
     """Print what a run would build and what the rules would drop; the exit code of `status`."""
     code = tell(name, as_json=as_json)
-    dataset = project.opened(name)
+    dataset = project.open_dataset(name)
     if as_json or not dataset.component.has_rules:
         return code
     with suppress(DataprepError):  # nothing is planned yet
@@ -149,7 +149,7 @@ class _Shown:
     def after(self, spec: "ArtifactSpec", partitions: Sequence[str]) -> None:
         """Nothing: its checks are shown when they fail."""
 
-    def told(self, sentence: str) -> None:
+    def report_line(self, sentence: str) -> None:
         from dataprep_assets.orchestration.terminal import say
 
         say(sentence)
@@ -172,10 +172,10 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
         print(summary(component, store, losses=[loss_table(component, store).headline]))
     else:
         print(f"{dataset.name}:")
-        attendants: list[Attendant] = [_Shown(), *([locked] if locked is not None else [])]
+        attendants: list[BuildListener] = [_Shown(), *([locked] if locked is not None else [])]
         with _attended():
             result = dataset.build(attendants=attendants, verbose=Options.verbose)
-        if code := _told(dataset, result):
+        if code := _report_result(dataset, result):
             if locked is not None and locked.drift is not None:
                 raise locked.drift
             project.tell(component.standing(store), f"{dataset.name}: the run before stands")
@@ -195,7 +195,7 @@ def _attended() -> Iterator[None]:
         yield
 
 
-def _told(dataset: "OpenDataset", result: "RunResult") -> int:
+def _report_result(dataset: "OpenDataset", result: "RunResult") -> int:
     """Print what failed in a run, what its checks found, and what is lost of what it finished; return its exit code."""
     from dataprep_assets.graph.summary import end_of_failed_run
 
@@ -225,7 +225,7 @@ def _run_part(name: str, part: PartitionSelection) -> int:
     except NotFoundError as nothing:
         print(nothing)
         return 0
-    if code := _told(dataset, result):
+    if code := _report_result(dataset, result):
         return code
     # of all that is there, as other parts may be; what the last whole run made is not compared with a part
     for line in end_of_run(dataset.component, dataset.store, None):

@@ -32,15 +32,15 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Say what a training run reads until when, and change it from a step on."""
-    from dataprep_assets.pipelines.schedule.dataset import Schedule
-    from dataprep_assets.pipelines.schedule.found_sources import found_sources
+    from dataprep_assets.pipelines.schedule.dataset import ScheduleDataset
     from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, revise_schedule, write_revisions
+    from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
     from dataprep_assets.serving.changes import changes_of, told_revisions
     from dataprep_assets.serving.sampler import Sampler
     from dataprep_assets.serving.simulation import simulated, told_lines
 
     component = project.component(dataset)
-    if not isinstance(component, Schedule):
+    if not isinstance(component, ScheduleDataset):
         raise ConfigError(f"{dataset} is a {component.component}, which has no steps; declare a TrainingSchedule of it")
     declaration, store = component.declaration, component.store(project.storage())
     # loaded for one reason: what leaves is then decided by the sources that are sensitive, too

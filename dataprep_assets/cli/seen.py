@@ -8,7 +8,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
-from dataprep_assets.cli.trained import keys_of, ledger_of, steps_of, told_steps
+from dataprep_assets.cli.training_steps import keys_of, ledger_of, steps_of, told_steps
 from dataprep_assets.errors import ConfigError, MissingArtifactError, NotFoundError
 from dataprep_assets.plural import count_of
 
@@ -79,21 +79,21 @@ def command(
     if step is not None:
         if until is not None and until <= step:
             raise ConfigError(f"seen: --until {until}: no step from {step} on is before it")
-        for at in range(step, step + 1 if until is None else until):
+        for current_step in range(step, step + 1 if until is None else until):
             if until is not None and not json_:
-                print(f"step {at}")
-            for seen in documents_of_step(ledger, at, rank=rank, world_size=world):
+                print(f"step {current_step}")
+            for seen in documents_of_step(ledger, current_step, rank=rank, world_size=world):
                 print(json.dumps(seen.to_json(), ensure_ascii=False) if json_ else _line(seen))
         return 0
-    found = _documents(ledger, document, id_) if where is None else _where(ledger, where)
+    documents = _documents(ledger, document, id_) if where is None else _where(ledger, where)
     if where is not None and not json_:
-        steps = [one for one in steps_of(ledger, found) if until is None or one < until]
+        steps = [one for one in steps_of(ledger, documents) if until is None or one < until]
         read = f"read at {told_steps(steps)}" if steps else "read at no step"
-        print(f"{_documents_of(len(found))}, {read}")
-    for line in _steps(ledger, found if json_ else found[:_MOST], until, json_):
+        print(f"{_documents_of(len(documents))}, {read}")
+    for line in _steps(ledger, documents if json_ else documents[:_MOST], until, json_):
         print(line)
-    if len(found) > _MOST and not json_:
-        print(f"and {_documents_of(len(found) - _MOST)} more: all of them with --json")
+    if len(documents) > _MOST and not json_:
+        print(f"and {_documents_of(len(documents) - _MOST)} more: all of them with --json")
     return 0
 
 
@@ -126,17 +126,17 @@ def _documents(ledger: "SeenLedger", document: str | None, id_: str | None) -> "
         file, _, row = document.rpartition(":")
         if not file or not row.isdigit():
             raise ConfigError(f"seen: --document {document}: give FILE:ROW, as `dataprep trace` prints it")
-        found, what = find_documents(ledger, rows={file: [int(row)]}), document
+        documents, what = find_documents(ledger, rows={file: [int(row)]}), document
     else:
         assert id_ is not None
         hashes = [hash_id(id_, key) for key in keys_of(ledger)]
         # it may be a hash of the index, or an id that looks like one: documents of both are told
         if len(id_) == 16 and all(digit in "0123456789abcdef" for digit in id_):
             hashes.append(int(id_, 16))
-        found, what = find_documents(ledger, hashes=hashes), "this id"
-    if not found:
+        documents, what = find_documents(ledger, hashes=hashes), "this id"
+    if not documents:
         raise NotFoundError(f"seen: no shard that {ledger.data.name} names has a document of {what}")
-    return found
+    return documents
 
 
 def _tables(ledger: "SeenLedger", option: str) -> "Iterator[tuple[str, AskedDocuments]]":
@@ -152,16 +152,16 @@ def _where(ledger: "SeenLedger", where: str) -> "list[KeptDocument]":
     """The documents of the sources of which an expression is true, also those that were retracted since."""
     from dataprep_assets.serving.seen import find_documents
 
-    found: list[KeptDocument] = []
+    documents: list[KeptDocument] = []
     for name, asked in _tables(ledger, "--where"):
         rows: dict[str, set[int]] = {}
         for row in asked.rows(where=where):
             rows.setdefault(row["file"], set()).add(row["row"])
         if rows:
-            found += find_documents(ledger, rows=rows, dataset=name)
-    if not found:
+            documents += find_documents(ledger, rows=rows, dataset=name)
+    if not documents:
         raise NotFoundError(f"seen: --where: it is true of no document that {ledger.data.name} names: {where}")
-    return found
+    return documents
 
 
 def _tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str, int]:
@@ -179,34 +179,34 @@ def _tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str, int]:
     for content, tokens in tokens_read(ledger, until).items():
         of = values[ledger.shards[content][0]]
         for document in np.flatnonzero(tokens).tolist():
-            kept = ledger.kept(content, document)
+            kept = ledger.kept_document(content, document)
             value = of.get((kept.file, kept.row), "not in the table")
             total[value] = total.get(value, 0) + int(tokens[document])
     return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _steps(ledger: "SeenLedger", found: "list[KeptDocument]", until: int | None, json_: bool) -> Iterator[str]:
+def _steps(ledger: "SeenLedger", documents: "list[KeptDocument]", until: int | None, json_: bool) -> Iterator[str]:
     from dataprep_assets.serving.seen import steps_of_document, taken_back
 
-    for one in found:
-        readings = steps_of_document(ledger, one, until=until)
-        back = taken_back(ledger, one)
+    for kept_document in documents:
+        readings = steps_of_document(ledger, kept_document, until=until)
+        back = taken_back(ledger, kept_document)
         value: dict[str, Any] = {
-            "dataset": one.dataset,
-            "shard": one.shard.name,
-            "content": one.shard.content,
-            "document": one.document,
-            "file": one.file,
-            "row": one.row,
-            "tokens": one.stop - one.start,
+            "dataset": kept_document.dataset,
+            "shard": kept_document.shard.name,
+            "content": kept_document.shard.content,
+            "document": kept_document.document,
+            "file": kept_document.file,
+            "row": kept_document.row,
+            "tokens": kept_document.stop - kept_document.start,
             "read": [{**vars(reading), "tokens": reading.stop - reading.start} for reading in readings],
             "taken_back": [{"revision": reign.revision, **vars(reading)} for reign, reading in back],
         }
         if json_:
             yield json.dumps(value, ensure_ascii=False)
             continue
-        where = f"{one.dataset}/{one.shard.name} document {one.document}"
-        yield f"{one.file}:{one.row}: {one.stop - one.start} tokens, {where}"
+        where = f"{kept_document.dataset}/{kept_document.shard.name} document {kept_document.document}"
+        yield f"{kept_document.file}:{kept_document.row}: {kept_document.stop - kept_document.start} tokens, {where}"
         for reading in readings[:_MOST]:
             yield (
                 f"  step {reading.step}, sample {reading.position}: {reading.stop - reading.start} tokens, "

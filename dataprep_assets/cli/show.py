@@ -45,12 +45,12 @@ def command(
 
     if private and json_:
         raise ConfigError("--private: prints text. Leave --json out")
-    opened = project.opened(dataset)
+    opened = project.open_dataset(dataset)
     component, store = opened.component, opened.store
     if private:
         _print_private(opened)
         return 0
-    made = list(_made(component.specs, store))
+    made = list(_list_artifacts(component.specs, store))
     if json_:
         print(json.dumps(_as_json(opened, made), ensure_ascii=False))
         return 0
@@ -79,19 +79,19 @@ def _print_private(opened: "OpenDataset") -> None:
 
     print("\n".join(private_lines(opened.component, opened.store)))
     file = private_file(opened.name, opened.store)
-    for one in (file.with_suffix(".old"), file):
-        if one.is_file():
-            print(one.read_text(encoding="utf-8"), end="")
+    for path in (file.with_suffix(".old"), file):
+        if path.is_file():
+            print(path.read_text(encoding="utf-8"), end="")
 
 
-def _made(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[_Made]:
+def _list_artifacts(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[_Made]:
     from dataprep_assets.graph.products import products
 
     made_for = products(specs)
     for spec in specs:
         if not spec.kept:
             continue
-        one = _Made(
+        row = _Made(
             artifact="/".join(spec.path[1:]),
             product=spec in made_for,
             noun=None if spec.partitions is None else spec.partitions.noun,
@@ -101,8 +101,8 @@ def _made(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[_
             artifacts = spec.artifacts(store)
             there = sum(receipt is not None for receipt in store.receipts(artifacts))
             location = store.location(artifacts[0]) if artifacts else None
-            one = replace(one, location=location, there=there, planned=len(artifacts))
-        yield one
+            row = replace(row, location=location, there=there, planned=len(artifacts))
+        yield row
 
 
 def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
 
 def _table(made: Sequence[_Made]) -> Iterator[str]:
     """One line for each artifact, with products marked, how many partitions are there, and where the first one is."""
-    rows = [(one.artifact, "*" if one.product else "", _there(one), _where(one)) for one in made]
+    rows = [(one.artifact, "*" if one.product else "", _describe_presence(one), _where(one)) for one in made]
     widths = [max(len(row[at]) for row in [*rows, ("artifact", "", "there", "")]) for at in range(3)]
     yield f"  {'artifact':<{widths[0]}}  {'there':>{widths[2]}}  where"
     for name, mark, there, place in rows:
@@ -136,7 +136,7 @@ def _table(made: Sequence[_Made]) -> Iterator[str]:
     yield "* what the dataset is made for"
 
 
-def _there(one: _Made) -> str:
+def _describe_presence(one: _Made) -> str:
     if one.planned is None:
         return "not planned"
     if one.noun is None:

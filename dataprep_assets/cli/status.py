@@ -35,7 +35,7 @@ def tell(name: str, *, as_json: bool) -> int:
     from dataprep_assets.graph.prune import retracted_left
     from dataprep_assets.graph.status import unplanned
 
-    dataset = project.opened(name)
+    dataset = project.open_dataset(name)
     component, store, rebuild = dataset.component, dataset.store, dataset.status()
     left = [(str(artifact), store.location(artifact)) for artifact in unplanned(component.specs, store)]
     retracted = retracted_left(component.specs, store)
@@ -122,7 +122,7 @@ def _still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[Still
 
     dataset = component.declaration.dataset
     ours = retracted_of(component.specs, store) if project.may_retract(dataset) else {}
-    others = project.others(dataset) if ours else project.retracting(dataset)
+    others = project.load_others(dataset) if ours else project.retracting(dataset)
     there = {other.declaration.dataset: (other.specs, other.store(project.storage())) for other in others}
     yield from still_held(dataset, ours, there.values())
     for name, (specs, other_store) in there.items():

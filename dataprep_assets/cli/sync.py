@@ -39,14 +39,14 @@ def command(
 
     there, here = project.place(source, source_profile), project.place(destination, dest_profile)
     with private_files(private or _is_closed(there)):
-        said = _Output(as_json=json_)
+        output = _Output(as_json=json_)
         # a folder for each copy, in which it goes on after a kill
         identity = hashlib.sha256(f"{there} {here} {prefix}".encode()).hexdigest()[:16]
         work = project.work_folder() / "sync" / identity
         with nullcontext() if dry_run else _alone(work, here):
-            _sync(there, here, prefix, tuple(select or ()), said, work, dry_run=dry_run)
+            _sync(there, here, prefix, tuple(select or ()), output, work, dry_run=dry_run)
     if json_:
-        print(json.dumps({"source": there.url, "destination": here.url, "copied": not dry_run, **said.plan}))
+        print(json.dumps({"source": there.url, "destination": here.url, "copied": not dry_run, **output.plan}))
     return 0
 
 
@@ -152,7 +152,7 @@ def _sync_release(
     from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
     from dataprep_assets.serving import release
 
-    there, here = (release.Place(place(), prefix) for place in (source, destination))
+    there, here = (release.ReleaseLocation(place(), prefix) for place in (source, destination))
     plan = plan_migration(there, here)
     todo = {file.key for file in plan.todo}
     say.plan = {"bytes": plan.bytes, "on_server": False, "release": plan.release.digest, "notes": []}

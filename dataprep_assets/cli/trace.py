@@ -10,7 +10,7 @@ import typer
 
 from dataprep_assets.cli import project
 from dataprep_assets.cli.arguments import AsJson, Name
-from dataprep_assets.cli.trained import runs_of, steps_of, told_steps
+from dataprep_assets.cli.training_steps import runs_of, steps_of, told_steps
 from dataprep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,17 +75,17 @@ def command(
     }
     if text_file is not None:
         question["text"] = _text_of(text_file)
-    tracer = project.opened(dataset).tracer()
+    tracer = project.open_dataset(dataset).tracer()
     # opened once: each document that is found is looked up in all of them
     runs = list(runs_of(dataset))
-    for found in trace(tracer, decode=not no_text, **question):
-        one = replace(found, source_bytes=tracer.source_bytes(found))
-        read = {name: steps_of(ledger, _kept(ledger, one)) for name, ledger in runs}
+    for match in trace(tracer, decode=not no_text, **question):
+        shown_match = replace(match, source_bytes=tracer.source_bytes(match))
+        read = {name: steps_of(ledger, _find_kept(ledger, shown_match)) for name, ledger in runs}
         if json_:
-            value = one.to_json() | ({"trained": read} if runs else {})
+            value = shown_match.to_json() | ({"trained": read} if runs else {})
             print(json.dumps(value, ensure_ascii=False))
             continue
-        print("\n".join(one.lines()))
+        print("\n".join(shown_match.lines()))
         for name, steps in read.items():
             print(f"  {name}: " + (f"reads it at {told_steps(steps)}" if steps else "reads it at no step"))
     for note in tracer.notes:
@@ -93,7 +93,7 @@ def command(
     return 0
 
 
-def _kept(ledger: "SeenLedger", one: "Trace") -> "list[KeptDocument]":
+def _find_kept(ledger: "SeenLedger", one: "Trace") -> "list[KeptDocument]":
     from dataprep_assets.serving.seen import find_documents
 
     return find_documents(ledger, rows={one.file: [one.row]}, dataset=one.dataset)

@@ -71,9 +71,9 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
         if verdict.changed_inputs:
             print(f"note: {verdict.name}: built before its input changed: {first_of(verdict.changed_inputs)}")
     if count and not as_json:
-        told = f"{bad} damaged" if bad else "all match their receipts"
+        outcome = f"{bad} damaged" if bad else "all match their receipts"
         older = f"; inputs of {outdated} changed since: see `dataprep status`" if outdated else ""
-        print(f"{count_of(count, 'artifact')}, {total:,} bytes: {told}{older}")
+        print(f"{count_of(count, 'artifact')}, {total:,} bytes: {outcome}{older}")
     releases = 0
     for name, place, files, size, defects in _releases(path, verification):
         releases += 1
@@ -83,8 +83,8 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
             continue
         for defect in defects:
             tell_wrong(f"DAMAGED {defect}")
-        told = f"{len(defects)} damaged" if defects else "all match its release.json"
-        print(f"{place}: {name}: {count_of(files, 'file')}, {size:,} bytes: {told}")
+        outcome = f"{len(defects)} damaged" if defects else "all match its release.json"
+        print(f"{place}: {name}: {count_of(files, 'file')}, {size:,} bytes: {outcome}")
     if not count and not releases:
         raise MissingArtifactError(
             f"{path or project.place(None).url}: nothing there to verify: no artifact (receipt.json), no release "
@@ -109,9 +109,9 @@ def _releases(path: str | None, verification: "Verification") -> "Iterator[tuple
     """Each release at or below a place: its name, where it is, the number and bytes of its files, and its defects."""
     from dataprep_assets.errors import DataprepError
     from dataprep_assets.pipelines.release.published import release_defects, releases_below
-    from dataprep_assets.serving.release import Place, files_of, locate, read_release
+    from dataprep_assets.serving.release import ReleaseLocation, files_of, locate, read_release
 
-    there = Place(project.place(None)()) if path is None else locate(path)
+    there = ReleaseLocation(project.place(None)()) if path is None else locate(path)
     for place in [there] if _is_of_the_web(path) else releases_below(there):
         try:
             release = read_release(place)
@@ -148,6 +148,6 @@ def _verify_copy(
         else:
             tell_wrong(f"DIFFERS {differs}")
     if not as_json:
-        told = f"{bad:,} differ" if bad else "all are there, and equal"
-        print(f"{lock.dataset}: {count_of(len(wanted), 'artifact')} of the lock: {told}")
+        outcome = f"{bad:,} differ" if bad else "all are there, and equal"
+        print(f"{lock.dataset}: {count_of(len(wanted), 'artifact')} of the lock: {outcome}")
     return 1 if bad else 0

@@ -48,7 +48,7 @@ def fetched(path: str, cache_dir: Path | None) -> Path:
 
     Raises ConfigError if there is no such file, SourceError if it cannot be fetched.
     """
-    access, name = _opened(path, cache_dir)
+    access, name = _open_access(path, cache_dir)
     listing = access.list()
     files = [file for file in listing.files if file.relpath == name]
     if not files:
@@ -61,7 +61,7 @@ def fetched(path: str, cache_dir: Path | None) -> Path:
     return access.path(entry)
 
 
-def _opened(path: str, cache_dir: Path | None) -> tuple[SourceAccess, str]:
+def _open_access(path: str, cache_dir: Path | None) -> tuple[SourceAccess, str]:
     """The access to what holds a file, and the file's name in it."""
     check_address(path)
     if found := _HUB.fullmatch(path):

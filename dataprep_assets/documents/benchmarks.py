@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.benchmark_items import BenchmarkItem, BenchmarkSet
-from dataprep_assets.documents.benchmark_wholes import Whole, Wholes, whole_of
 from dataprep_assets.documents.duplicates.words import UNICODE, WORDS, words_of
 from dataprep_assets.documents.table import Columns, DocumentBatch
 from dataprep_assets.documents.tagging import VersionedTagger
+from dataprep_assets.documents.whole_items import WholeItem, Wholes, whole_of
 from dataprep_assets.documents.word_runs import WORD, KnownHashes, Runs, WordRuns, weight_of, words_in
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.digest import digest_value, sha256_file
@@ -113,7 +113,7 @@ class Benchmarks:
         """
         self._ngram, self._least, self._runs = ngram, least, WordRuns()
         self.of_sets = {one.name: one.items(first) for one in sets}
-        long, wholes = _Texts(), list[Whole]()
+        long, wholes = _Texts(), list[WholeItem]()
         for name, items in self.of_sets.items():
             for item in items:
                 wholes += self._add(f"{name}:{item.row}", item, long)
@@ -131,7 +131,7 @@ class Benchmarks:
             for one in sets:
                 self._require(one)
 
-    def _add(self, name: str, item: BenchmarkItem, long: _Texts) -> Iterator[Whole]:
+    def _add(self, name: str, item: BenchmarkItem, long: _Texts) -> Iterator[WholeItem]:
         """Put in the texts of an item that are long enough; yield the whole of the others."""
         short, there = [], set[tuple[str, str]]()
         for part in item.parts:
@@ -155,7 +155,7 @@ class Benchmarks:
 
     def _index(self, long: _Texts) -> None:
         """Sort the n-grams of all texts that are looked for by themselves."""
-        runs = self._runs.of(long.words)
+        runs = self._runs.runs_of(long.words)
         starts, stops = runs.weighing(self._ngram * WORD)
         hashes, owners = runs.between(starts, stops), runs.text_of(starts)
         items = np.unique(np.array(long.items, object), return_inverse=True)[1] if long.items else np.empty(0, np.int64)
@@ -203,27 +203,27 @@ class Benchmarks:
         return [(name, text) for name, text, size in every if size]
 
     @property
-    def wholes(self) -> Sequence[Whole]:
+    def wholes(self) -> Sequence[WholeItem]:
         """The short texts of each item that are looked for together."""
         return self._wholes.looked_for
 
-    def of(self, texts: Sequence[str]) -> tuple[list[str | None], list[float]]:
+    def best_matches(self, texts: Sequence[str]) -> tuple[list[str | None], list[float]]:
         """For each text the part of an item that it contains most of, and which share of it; None and 0 without any.
 
         Of parts that are contained alike the longest is told.
         """
         words = [words_of(text) for text in texts]
-        runs = self._runs.of(words)
+        runs = self._runs.runs_of(words)
         names: list[str | None] = [None] * len(texts)
         shares = [0.0] * len(texts)
-        for text, part, share in self._found(runs):
+        for text, part, share in self._find_parts(runs):
             names[text], shares[text] = self.names[part], round(share, 4)
-        for text, name, share in self._wholes.found(words, runs):
+        for text, name, share in self._wholes.find_best(words, runs):
             if share > shares[text]:
                 names[text], shares[text] = name, round(share, 4)
         return names, shares
 
-    def _found(self, runs: Runs) -> Iterator[tuple[int, int, float]]:
+    def _find_parts(self, runs: Runs) -> Iterator[tuple[int, int, float]]:
         """The text that is contained most in each of the texts that contain any: its number, and the share."""
         starts, hashes = runs.among(self._ngram * WORD, self._known)
         # Each n-gram is looked up among those of all items, which are sorted: [first, last) have it.
@@ -336,10 +336,10 @@ class BenchmarkTagger(VersionedTagger):
     def benchmarks(self) -> Benchmarks:
         """The items; read once a process."""
         # by the version, too: a file that was replaced under its name is read again
-        return _opened(self.sets, self.ngram, self.least, self.version)
+        return _open_benchmarks(self.sets, self.ngram, self.least, self.version)
 
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
-        names, shares = self.benchmarks.of(batch.texts)
+        names, shares = self.benchmarks.best_matches(batch.texts)
         return {BENCHMARK: names, OVERLAP: shares}
 
 
@@ -357,5 +357,5 @@ def _sha256(path: str) -> str:
 
 
 @lru_cache(maxsize=2)
-def _opened(sets: tuple[BenchmarkSet, ...], ngram: int, least: int, version: str) -> Benchmarks:
+def _open_benchmarks(sets: tuple[BenchmarkSet, ...], ngram: int, least: int, version: str) -> Benchmarks:
     return Benchmarks(sets, ngram, least)

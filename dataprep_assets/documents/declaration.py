@@ -18,7 +18,7 @@ from dataprep_assets.documents.rules import Rule, parse
 from dataprep_assets.documents.selection import RESERVED
 from dataprep_assets.documents.table import ColumnType
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 
 RuleName = Annotated[str, Field(pattern=NAME)]
 

@@ -16,7 +16,7 @@ from dataprep_assets.documents.taggers import TAGGERS
 from dataprep_assets.documents.tagging import BuiltInTagger, Tagger, named_tagger
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import DURATIONS, seconds_of
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 
 DAY = "1d"
 NAME = r"^[a-z][a-z0-9_]*$"

@@ -13,7 +13,7 @@ from dataprep_assets.documents.benchmark_items import BenchmarkSet
 from dataprep_assets.documents.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkTagger
 from dataprep_assets.documents.declaration import RuleName
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.graph.declared_reading import ReadingDeclaration
 
 

@@ -39,7 +39,7 @@ class FileDocuments:
         self._ids: NDArray[np.uint64] | None = None
 
     @classmethod
-    def of(cls, block: Block, scheme: DocumentIds | None) -> "FileDocuments":
+    def from_block(cls, block: Block, scheme: DocumentIds | None) -> "FileDocuments":
         """The documents of a block of records, identified as `scheme` says."""
         rows = (
             np.arange(block.first_row, block.first_row + len(block.texts), dtype=np.uint64)
@@ -52,7 +52,7 @@ class FileDocuments:
     def ids(self) -> NDArray[np.uint64] | None:
         """The id of each: shape `(documents,)`, uint64; None if ids are left out."""
         if self._ids is None and self._scheme is not None:
-            self._ids = self._scheme.of(self.texts, self._declared)
+            self._ids = self._scheme.hash_texts(self.texts, self._declared)
         return self._ids
 
     @property

@@ -84,11 +84,13 @@ class FunctionTagger(BatchTagger):
         """The code of its module; raises ConfigError if there is none."""
         code = ModuleCode(self.function.partition(":")[0])
         if code.file is None:
-            raise self._refused("there is no such module. It is looked for in the project's folder and on PYTHONPATH")
+            raise self._import_error(
+                "there is no such module. It is looked for in the project's folder and on PYTHONPATH"
+            )
         return code
 
     @cached_property
-    def _called(self) -> Any:
+    def _function(self) -> Any:
         name, _, attribute = self.function.partition(":")
         try:
             with self._reading():
@@ -96,17 +98,17 @@ class FunctionTagger(BatchTagger):
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:  # whatever a module of the user's raises
-            raise self._refused(f"{type(error).__name__}{place_in_project(error)}: {error}") from error
+            raise self._import_error(f"{type(error).__name__}{place_in_project(error)}: {error}") from error
         if (found := getattr(module, attribute, None)) is None:
             # the module's text tells what it has instead
             raise ConfigError(self.absent() or f"tag: {self.function}: there is no {attribute!r} in {name}")
         if not callable(found):
-            raise self._refused("it is no function")
+            raise self._import_error("it is no function")
         return found
 
     def load(self) -> None:
         """Import it; raises ConfigError where that fails."""
-        self._called  # noqa: B018  # asked for what it raises
+        self._function  # noqa: B018  # asked for what it raises
 
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         import pyarrow as pa
@@ -115,7 +117,7 @@ class FunctionTagger(BatchTagger):
         schema = schema_of({"text": "string", **{name: kind for name, kind in batch.types.items() if name != "bad"}})
         rows = {"text": batch.texts, **batch.good_rows}
         table = pa.table({name: rows[name] for name in schema.names}, schema=schema)
-        called = self._called
+        called = self._function
         with self._reading():
             found: Mapping[str, Sequence[Any]] = called(table)
         return found
@@ -138,7 +140,7 @@ class FunctionTagger(BatchTagger):
                 "`files`, or set `version`"
             )
 
-    def _refused(self, why: str) -> ConfigError:
+    def _import_error(self, why: str) -> ConfigError:
         return ConfigError(f"tag: {self.function}: cannot be imported: {why}")
 
 

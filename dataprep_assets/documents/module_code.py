@@ -58,7 +58,7 @@ class ModuleCode:
     @property
     def file(self) -> Path | None:
         """The file of the module; None if there is none. Nothing is imported to find it."""
-        return _file_of(_found(self.name))
+        return _file_of(_find_spec(self.name))
 
     @property
     def root(self) -> Path | None:
@@ -74,12 +74,12 @@ class ModuleCode:
         left = _with_parents(self.name)
         while left:
             name = left.pop()
-            if name in found or (path := _file_of(_found(name))) is None:
+            if name in found or (path := _file_of(_find_spec(name))) is None:
                 continue
             if name != self.name and not is_of_project(path):
                 continue
             found[name] = path
-            left += [one for wanted in _wanted(name, path) for one in _with_parents(wanted)]
+            left += [one for wanted in _imported_names(name, path) for one in _with_parents(wanted)]
         return found
 
     @cached_property
@@ -126,7 +126,7 @@ def _with_parents(name: str) -> list[str]:
     return [".".join(parts[:at]) for at in range(1, len(parts) + 1)]
 
 
-def _found(name: str) -> ModuleSpec | None:
+def _find_spec(name: str) -> ModuleSpec | None:
     """The module of this name as Python would find it, without importing the packages above it."""
     path: list[str] | None = None
     spec = None
@@ -153,7 +153,7 @@ def _file_of(spec: ModuleSpec | None) -> Path | None:
     return path
 
 
-def _wanted(name: str, path: Path) -> Iterator[str]:
+def _imported_names(name: str, path: Path) -> Iterator[str]:
     """The full names of modules that a module may import: what is no module, such as a function, is not found."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for one in _source(path).imports:

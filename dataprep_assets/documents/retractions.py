@@ -78,8 +78,8 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
         # Hashes of another field, or under another key, would match no document, and nobody would notice.
         if made_of != wanted:
             raise ConfigError(
-                f"{path}: line {number}: its hash is of {_shown(made_of)}, the dataset's index is of "
-                f"{_shown(wanted)}. Retract these documents again by ids of today, and remove the line"
+                f"{path}: line {number}: its hash is of {_format_origin(made_of)}, the dataset's index is of "
+                f"{_format_origin(wanted)}. Retract these documents again by ids of today, and remove the line"
             )
         hashed = value["hash"].lower()
         found[hashed] = Retraction(hash=hashed, given=value.get("id"))
@@ -106,11 +106,11 @@ def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> 
     """
     wanted = {one.hash: one for one in new}
 
-    def missing() -> list[dict[str, Any]]:
+    def missing_lines() -> list[dict[str, Any]]:
         listed = read_retractions(path, ids)
         return [_line(one, ids) for one in wanted.values() if one.hash not in listed]
 
-    return append_lines(path, missing)
+    return append_lines(path, missing_lines)
 
 
 def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]]) -> int:
@@ -153,7 +153,7 @@ def _made_of(ids: DocumentIds) -> dict[str, str]:
     return made_of if ids.key_digest is None else made_of | {"key": ids.key_digest}
 
 
-def _shown(made_of: dict[str, str]) -> str:
+def _format_origin(made_of: dict[str, str]) -> str:
     return ", ".join(made_of.values()) + (" (the key's digest)" if "key" in made_of else "")
 
 

@@ -170,8 +170,8 @@ class _Parser:
             raise ConfigError(f"{self._where}: {self._text!r} is {_a(found.type)}, not true or false. Compare it")
         return Rule(self._text, frozenset(self._read), found.build)
 
-    def _refused(self, node: ast.AST, why: str) -> ConfigError:
-        return ConfigError(f"{self._where}: {_shown(node)}: {why}")
+    def _rule_error(self, node: ast.AST, why: str) -> ConfigError:
+        return ConfigError(f"{self._where}: {_format_node(node)}: {why}")
 
     def _part(self, node: ast.AST, depth: int) -> _Part:
         if depth > _DEEPEST:
@@ -197,19 +197,19 @@ class _Parser:
             case ast.Constant():
                 return self._constant(node)
             case ast.Attribute() if (column := ast.unparse(node).replace(".", "_")) in self._columns:
-                raise self._refused(node, f"a field is named by its column, {column}")
-        raise self._refused(node, "not part of a rule. Use columns, numbers, texts, comparisons, in, and, or, not")
+                raise self._rule_error(node, f"a field is named by its column, {column}")
+        raise self._rule_error(node, "not part of a rule. Use columns, numbers, texts, comparisons, in, and, or, not")
 
     def _boolean(self, node: ast.AST, depth: int) -> _Part:
         part = self._part(node, depth + 1)
         if part.type != "boolean":
-            raise self._refused(node, f"{_a(part.type)}, where true or false is wanted")
+            raise self._rule_error(node, f"{_a(part.type)}, where true or false is wanted")
         return part
 
     def _number(self, node: ast.AST, depth: int) -> _Part:
         part = self._part(node, depth + 1)
         if part.type not in NUMBERS:
-            raise self._refused(node, f"{_a(part.type)}, where a number is wanted")
+            raise self._rule_error(node, f"{_a(part.type)}, where a number is wanted")
         return part
 
     def _arithmetic(self, node: ast.BinOp, depth: int) -> _Part:
@@ -230,30 +230,30 @@ class _Parser:
         one = self._part(left, depth + 1)
         if isinstance(operator, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):
-                raise self._refused(node, "`is` is followed by `null` or `not null` alone")
+                raise self._rule_error(node, "`is` is followed by `null` or `not null` alone")
             name = "is_valid" if isinstance(operator, ast.IsNot) else "is_null"
             return lambda: _call(name, one.build())
         if isinstance(operator, ast.In | ast.NotIn):
             return self._in(one, operator, right)
         other = self._part(right, depth + 1)
         if "null" in (one.type, other.type):
-            raise self._refused(node, "nothing equals null. Write `is null` or `is not null`")
+            raise self._rule_error(node, "nothing equals null. Write `is null` or `is not null`")
         if one.type != other.type and not {one.type, other.type} <= set(NUMBERS):
-            raise self._refused(node, f"{_a(one.type)} is compared with {_a(other.type)}")
+            raise self._rule_error(node, f"{_a(one.type)} is compared with {_a(other.type)}")
         compared = _COMPARED[type(operator)]
         if one.type == "boolean" and compared not in ("equal", "not_equal"):
-            raise self._refused(node, "true and false have no order")
+            raise self._rule_error(node, "true and false have no order")
         return lambda: _call(compared, *_alike(one, other))
 
     def _in(self, one: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
-            raise self._refused(right, "`in` is followed by a list with values, as in `language in ['en', 'de']`")
+            raise self._rule_error(right, "`in` is followed by a list with values, as in `language in ['en', 'de']`")
         parts = [self._part(value, 0) for value in right.elts]
         for value, part in zip(right.elts, parts, strict=True):
             if not isinstance(value, ast.Constant) or part.type == "null":
-                raise self._refused(value, "a list holds numbers or texts alone")
+                raise self._rule_error(value, "a list holds numbers or texts alone")
             if part.type != one.type and not {part.type, one.type} <= set(NUMBERS):
-                raise self._refused(value, f"{_a(part.type)} in the list of {_a(one.type)}")
+                raise self._rule_error(value, f"{_a(part.type)} in the list of {_a(one.type)}")
         negated = isinstance(operator, ast.NotIn)
 
         def build() -> Any:
@@ -290,7 +290,7 @@ class _Parser:
         kinds = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
         # by `type`, because True is an int, too; larger whole numbers fit no column
         if (kind := kinds.get(type(value))) is None or (isinstance(value, int) and abs(value) >= 1 << 63):
-            raise self._refused(node, "not a value of a rule. Write a number, or a text in quotes")
+            raise self._rule_error(node, "not a value of a rule. Write a number, or a text in quotes")
         return _Part(kind, lambda: _scalar(value))
 
 
@@ -326,7 +326,7 @@ def _folded(name: str, parts: list[Any]) -> Any:
     return found
 
 
-def _shown(node: ast.AST) -> str:
+def _format_node(node: ast.AST) -> str:
     return re.sub(r"\bNone\b", "null", re.sub(r"\s+", " ", ast.unparse(node))[:60])
 
 

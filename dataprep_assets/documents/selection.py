@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import NONE_RETRACTED, FileDocuments
-from dataprep_assets.documents.ruled_out import RuledOut, RuledOutRows
+from dataprep_assets.documents.dropped_rows import RuledOut, RuledOutRows
 from dataprep_assets.integrity.ledger import RETRACTED, SELECTED
 from dataprep_assets.sources.csv_rows import BAD_CSV
 from dataprep_assets.sources.records import ID_REASONS, REASONS, Block
@@ -43,7 +43,7 @@ def bad_rows(dropped: Mapping[str, int]) -> Counter[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selected:
+class SelectedDocuments:
     """What becomes of the good records of a block.
 
     Attributes:
@@ -75,22 +75,22 @@ class Selection:
 
     def in_file(self, ruled_out: RuledOut | None, file: str) -> Self:
         """The selection among the records of one source file."""
-        return self if ruled_out is None else replace(self, ruled_out=ruled_out.of(file))
+        return self if ruled_out is None else replace(self, ruled_out=ruled_out.rows_of(file))
 
-    def of(self, block: Block) -> Selected:
+    def select(self, block: Block) -> SelectedDocuments:
         """The documents among the good records of a block.
 
         What has no tokens is known only when it has been encoded (`with_tokens`).
         """
-        documents, dropped = FileDocuments.of(block, self.ids), Counter[str]()
+        documents, dropped = FileDocuments.from_block(block, self.ids), Counter[str]()
         # Each record has one reason, the first in this order. A selection knows the list: what it drops is counted as
         # one, so that the ledger depends only on which rows go.
         if self.ruled_out is not None:
-            out = self.ruled_out.dropped(documents.rows)
+            out = self.ruled_out.are_dropped(documents.rows)
             if out.any():
                 dropped[SELECTED] = int(np.count_nonzero(out))
                 documents = documents.only(np.flatnonzero(~out).tolist())
-        listed = self.listed(documents)
+        listed = self.are_listed(documents)
         held = frozenset[str]()
         if listed.any():
             assert documents.ids is not None
@@ -102,9 +102,9 @@ class Selection:
             if short := len(documents.texts) - len(long):
                 dropped[SHORT] = short
                 documents = documents.only(long)
-        return Selected(documents=documents, dropped=dropped, retracted=held)
+        return SelectedDocuments(documents=documents, dropped=dropped, retracted=held)
 
-    def listed(self, documents: FileDocuments) -> NDArray[np.bool_]:
+    def are_listed(self, documents: FileDocuments) -> NDArray[np.bool_]:
         """Which documents are on the retraction list: shape `(documents,)`."""
         if not len(self.retracted):
             return np.zeros(len(documents.texts), np.bool_)
@@ -115,7 +115,7 @@ class Selection:
         """Why the only record of a block is no document, in words; None if it may be one."""
         if block.bad:
             return bad_in_words(str(block.bad[0]))
-        return next((in_words(reason) for reason in self.of(block).dropped), None)
+        return next((in_words(reason) for reason in self.select(block).dropped), None)
 
 
 def bad_in_words(reason: str) -> str:
@@ -130,12 +130,12 @@ def in_words(reason: str) -> str:
     return FILTERED.get(reason, f"is dropped by the rule {reason!r}")
 
 
-def with_tokens(documents: FileDocuments, lengths: NDArray[np.unsignedinteger]) -> Selected:
+def with_tokens(documents: FileDocuments, lengths: NDArray[np.unsignedinteger]) -> SelectedDocuments:
     """The documents that have tokens, given how many each has: trainers refuse empty sequences.
 
     It matters only where neither a BOS nor a separator is put around a document.
     """
     filled = np.flatnonzero(lengths)
     if empty := len(lengths) - len(filled):
-        return Selected(documents=documents.only(filled.tolist()), dropped=Counter({NO_TOKENS: empty}))
-    return Selected(documents=documents)
+        return SelectedDocuments(documents=documents.only(filled.tolist()), dropped=Counter({NO_TOKENS: empty}))
+    return SelectedDocuments(documents=documents)

@@ -126,7 +126,7 @@ class CarriedFields:
         return [self.text, ids, self.source, self.url, [list(pair) for pair in self.keep], self.max_record_bytes]
 
     @property
-    def read(self) -> list[str]:
+    def field_names(self) -> list[str]:
         """The fields that are read, of a Parquet file the columns."""
         paths = [self.text, self.ids.id_field if self.ids is not None else None, self.source, self.url]
         every = [path for path in (*paths[:2],) if path is not None]

@@ -192,7 +192,7 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
     Raises TaggingError, naming the row, if it raises or gives something else than its columns.
     """
     try:
-        found = _listed(tagger, batch)
+        found = _list_columns(tagger, batch)
     # an error of this project's, as of a module that cannot be imported, is not one of a row
     except DataprepError:
         raise
@@ -218,7 +218,7 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
     return {name: _values(tagger, name, found[name], batch, sensitive=sensitive) for name in tagger.columns}
 
 
-def _listed(tagger: BatchTagger, batch: DocumentBatch) -> Any:
+def _list_columns(tagger: BatchTagger, batch: DocumentBatch) -> Any:
     """What a tagger gives, with its columns as lists; where it gives no columns, as it is."""
     found = tagger.look(batch)
     return {name: _list(one) for name, one in found.items()} if isinstance(found, Mapping) else found
@@ -234,7 +234,7 @@ def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
     """The first text that a tagger cannot look at alone; None if it can look at each."""
     for at in range(len(batch.texts)):
         try:
-            _listed(tagger, batch.only(slice(at, at + 1)))
+            _list_columns(tagger, batch.only(slice(at, at + 1)))
         except (Exception, SystemExit):
             return at
     return None

@@ -17,7 +17,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.duplicates.words import WordHashes, has_unspaced, is_unspaced, mixed
+from dataprep_assets.documents.duplicates.words import WordHashes, has_unspaced, is_unspaced, mix_bits
 
 WORD = 6
 """What a word weighs, in the unit in which all weights are whole numbers."""
@@ -57,7 +57,7 @@ class WordRuns:
     def __init__(self) -> None:
         self._hashes, self._weights = WordHashes(None), _Weights()
 
-    def of(self, texts: Sequence[Sequence[str]]) -> "Runs":
+    def runs_of(self, texts: Sequence[Sequence[str]]) -> "Runs":
         """The runs of texts, given as words."""
         counts = np.fromiter(map(len, texts), np.int64, len(texts))
         ends, size = np.cumsum(counts), int(counts.sum())
@@ -105,7 +105,7 @@ class Runs:
         if not len(starts):
             return np.empty(0, np.uint64)
         inverse = _powers(len(self.hashes))[1]
-        return mixed((self._sums[stops] - self._sums[starts]) * inverse[starts])
+        return mix_bits((self._sums[stops] - self._sums[starts]) * inverse[starts])
 
     def weighing(self, weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where the shortest run from each word on that weighs so much starts and stops; none across texts."""
@@ -130,7 +130,7 @@ class Runs:
         if words < length:
             return np.empty(0, np.int64), np.empty(0, np.uint64)
         count = words - length + 1
-        hashes = mixed((self._sums[length:] - self._sums[:count]) * _powers(words)[1][:count])
+        hashes = mix_bits((self._sums[length:] - self._sums[:count]) * _powers(words)[1][:count])
         starts = known.maybe(hashes)
         starts = starts[starts + length <= self.ends[self.text_of(starts)]]
         return starts, hashes[starts]

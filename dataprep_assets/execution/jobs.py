@@ -18,7 +18,7 @@ from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.run_task import run_task
-from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskCounts, TaskId
+from dataprep_assets.execution.tasks import FinishedTask, Pool, Task, TaskCounts, TaskId
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.publication import AT_ONCE
@@ -46,7 +46,7 @@ class Outcome:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, receipt: Receipt, reused: bool) -> Self:
+    def from_receipt(cls, receipt: Receipt, reused: bool) -> Self:
         """The outcome of an artifact that was built or reused."""
         return cls(partition=receipt.partition or "", receipt=receipt, reused=reused)
 
@@ -65,7 +65,7 @@ class Job(Protocol):
     def first(self) -> Task:
         """The first task of the partition, before all others."""
 
-    def finished(self, end: Finished, pool: Pool) -> Outcome | None:
+    def handle_end(self, end: FinishedTask, pool: Pool) -> Outcome | None:
         """Handle the end of a task and submit what follows; return the outcome once it is known, else None."""
 
     def turn(self, pool: Pool) -> Outcome | None:
@@ -74,7 +74,7 @@ class Job(Protocol):
         Returns as `finished`.
         """
 
-    def told(self) -> None:
+    def release(self) -> None:
         """Called when the caller has taken the outcome: what the job holds for it (a lock) may be released."""
 
 
@@ -122,7 +122,7 @@ class TaskJob:
     def first(self) -> Task:
         return self._task
 
-    def finished(self, end: Finished, pool: Pool) -> Outcome | None:
+    def handle_end(self, end: FinishedTask, pool: Pool) -> Outcome | None:
         if end.error is not None:
             return Outcome(partition=self.partition, error=end.error)
         receipt, reused = end.result
@@ -131,7 +131,7 @@ class TaskJob:
     def turn(self, pool: Pool) -> Outcome | None:
         return None
 
-    def told(self) -> None:
+    def release(self) -> None:
         """Do nothing: this job holds nothing."""
 
 
@@ -167,7 +167,7 @@ class SerialExecutor:
         self._queue = deque(task for task in self._queue if not doomed(task.id))
         return cancelled
 
-    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | Finished | None]:
+    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
         """Run what is queued; yield counts and the end of each task. Tasks may be submitted while iterating."""
         while self._queue:
             task = self._queue.popleft()
@@ -175,7 +175,7 @@ class SerialExecutor:
             # without `tell`: whoever watches the command gets the progress of this process
             kind, value = run_task(task, done.append, private=are_private())
             yield from (TaskCounts(task.id, counts) for counts in done)
-            yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)
+            yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
 
 
 def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Outcome]:
@@ -190,24 +190,24 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
     for job in jobs:
         pool.submit(job.first())
 
-    def counted(outcome: Outcome | None) -> Iterator[Outcome]:
+    def take_outcome(outcome: Outcome | None) -> Iterator[Outcome]:
         if outcome is None:
             return
         if outcome.reused:
             progress.add({"source_bytes": by_partition[outcome.partition].source_bytes})
         yield outcome
-        by_partition[outcome.partition].told()
+        by_partition[outcome.partition].release()
 
     for event in pool.events():
         if isinstance(event, TaskCounts):
             progress.add(event.done)
-        elif isinstance(event, Finished):
+        elif isinstance(event, FinishedTask):
             job = by_partition[event.task.id.partition]
             begun.add(job.partition)
-            yield from counted(job.finished(event, pool))
+            yield from take_outcome(job.handle_end(event, pool))
             # A turn may take a lock and queue many tasks: two for each worker keep all busy, with few locks held.
             while waiting and waiting[0].partition in begun and pool.outstanding < 2 * pool.count:
-                yield from counted(waiting.popleft().turn(pool))
+                yield from take_outcome(waiting.popleft().turn(pool))
         progress.show()
 
 
@@ -260,7 +260,7 @@ def run_tasks(
             part = jobs[start : start + _LOOKED_AT]
             receipts = zip(part, map_all(lambda job: job.found(), part, AT_ONCE), strict=True)
             found |= {job.partition: receipt for job, receipt in receipts if receipt is not None}
-            yield from (Outcome.of(found[job.partition], True) for job in part if job.partition in found)
+            yield from (Outcome.from_receipt(found[job.partition], True) for job in part if job.partition in found)
         jobs = [job for job in jobs if job.partition not in found]
     if jobs:
         with engine.open(min(workers, len(jobs)), prepare) as pool:

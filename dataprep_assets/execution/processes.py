@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.bounds import Bounds
 from dataprep_assets.errors import BoundError, WorkerDiedError
 from dataprep_assets.execution.run_task import run_task, without_core, without_output
-from dataprep_assets.execution.tasks import DEATHS, Finished, Task, TaskCounts, TaskId
+from dataprep_assets.execution.tasks import DEATHS, FinishedTask, Task, TaskCounts, TaskId
 from dataprep_assets.execution.watch import Watch
 from dataprep_assets.stores.private import are_private, current_umask
 
@@ -230,7 +230,7 @@ class WorkerPool:
         self._busy: dict[Channel, tuple[_Worker, Task]] = {}
         self._queue: deque[Task] = deque()
         self._deaths: Counter[TaskId] = Counter()
-        self._watch = Watch(Bounds.of(os.environ))
+        self._watch = Watch(Bounds.from_environment(os.environ))
         self._exceeded: deque[Task] = deque()  # to be tried once more
 
     def __enter__(self) -> "WorkerPool":
@@ -295,7 +295,7 @@ class WorkerPool:
             self._watch.begin(worker.pid)
             self._busy[worker.channel] = (worker, task)
 
-    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | Finished | None]:
+    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
         """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
 
         Tasks may be submitted while iterating. A task whose worker ends without an answer is tried again by another;
@@ -308,7 +308,7 @@ class WorkerPool:
             for channel in ready:
                 yield from self._receive(channel)  # type: ignore[arg-type]
 
-    def _receive(self, channel: Channel) -> Iterator[TaskCounts | Finished]:
+    def _receive(self, channel: Channel) -> Iterator[TaskCounts | FinishedTask]:
         worker, task = self._busy[channel]
         try:
             kind, value = channel.recv()
@@ -316,7 +316,7 @@ class WorkerPool:
             yield from self._bury(channel)
             return
         if kind in ("counts", "at"):
-            self._watch.told(worker.pid, value if kind == "at" else "")
+            self._watch.note_progress(worker.pid, value if kind == "at" else "")
             if kind == "counts":
                 yield value
             return
@@ -325,9 +325,9 @@ class WorkerPool:
         self._idle.append(worker)
         self._dispatch()
         # last: the caller may take long with a result, and the worker is at its next task already
-        yield Finished(task, value if kind == "result" else None, value if kind == "error" else None)
+        yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
 
-    def _bury(self, channel: Channel) -> Iterator[Finished]:
+    def _bury(self, channel: Channel) -> Iterator[FinishedTask]:
         """Try the task of a dead worker again, before the others, or raise WorkerDiedError.
 
         The task of one that was ended is tried after the others, or fails.
@@ -336,7 +336,7 @@ class WorkerPool:
         if (why := self._watch.end(worker.pid)) is not None:
             worker.end()
             if task.closely:
-                yield Finished(task, None, BoundError(f"{task.id}: {why}"))
+                yield FinishedTask(task, None, BoundError(f"{task.id}: {why}"))
             else:
                 logger.warning("%s: %s. It is tried once more, alone", task.id, why)
                 self._exceeded.append(replace(task, closely=True))

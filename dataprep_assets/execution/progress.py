@@ -65,7 +65,7 @@ class Progress:
             sink.close(self)
 
     @property
-    def counted(self) -> bool:
+    def has_counts(self) -> bool:
         """Whether anything was counted."""
         return self.done["source_bytes"] > 0
 

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from dataprep_assets.errors import ConfigError, WorkerDiedError
 from dataprep_assets.execution.run_task import run_task, without_output
-from dataprep_assets.execution.tasks import DEATHS, Finished, Task, TaskCounts, TaskId
+from dataprep_assets.execution.tasks import DEATHS, FinishedTask, Task, TaskCounts, TaskId
 from dataprep_assets.stores.private import are_private
 
 ADDRESS = "RAY_ADDRESS"
@@ -198,7 +198,7 @@ class RayPool:
             named = self._remote.options(name=str(task.id))
             self._running[named.remote(pickle.dumps(task), self._settings, self._board, are_private())] = task
 
-    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | Finished | None]:
+    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
         """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
 
         Tasks may be submitted while iterating. Raises WorkerDiedError when a task's worker died `DEATHS` + 1 times.
@@ -210,11 +210,11 @@ class RayPool:
                 yield from taken
                 yield None
             for reference in ready:
-                yield self._finished(reference)
+                yield self._finish_task(reference)
         # what the last tasks sent before they ended (`_Sums.close`)
         yield from self._ray.get(self._board.take.remote())
 
-    def _finished(self, reference: Any) -> Finished:
+    def _finish_task(self, reference: Any) -> FinishedTask:
         task = self._running[reference]
         try:
             kind, value = self._ray.get(reference)
@@ -226,4 +226,4 @@ class RayPool:
             ) from error
         del self._running[reference]
         self._dispatch()
-        return Finished(task, value if kind == "result" else None, value if kind == "error" else None)
+        return FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)

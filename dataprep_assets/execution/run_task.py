@@ -12,7 +12,7 @@ from typing import Any
 from dataprep_assets.bounds import told_to
 from dataprep_assets.errors import DataprepError, out_of_memory
 from dataprep_assets.execution.tasks import Task, connect
-from dataprep_assets.integrity.disk_room import refused
+from dataprep_assets.integrity.disk_room import refusal_error
 from dataprep_assets.stores.private import private_files
 
 Answer = tuple[str, Any]
@@ -53,7 +53,7 @@ def run_task(
     except OSError as error:
         if private:  # its words and its file may name a patient
             error = OSError(error.errno, os.strerror(error.errno)) if error.errno else OSError(type(error).__name__)
-        return "error", DataprepError(f"{task.id}: {refused(error, Path.cwd())}")
+        return "error", DataprepError(f"{task.id}: {refusal_error(error, Path.cwd())}")
     except Exception as error:  # a bug, or an error of the operating system: report it instead of dying
         last = traceback.extract_tb(error.__traceback__)[-1]
         code = f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno}"

@@ -47,7 +47,7 @@ class TaskCounts:
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedTask:
     """A task's end: its result, or the error it raised."""
 
     task: Task
@@ -70,7 +70,7 @@ class Pool(Protocol):
     def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
         """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks go on."""
 
-    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | Finished | None]:
+    def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
         """Counts and ends of tasks, None at a tick without one; ends when nothing is outstanding.
 
         A task whose worker ends without an answer is tried again, `DEATHS` times; its next death raises

@@ -2,7 +2,8 @@
 
 A process cannot watch itself: a library that is at work lets no thread of Python run, and what the kernel ends says
 nothing. So workers are watched by a thread of the process that started them (`Watch`), and a command by the process
-that was started (`over`), which does its work in a fork: a process that has loaded nothing yet and has no thread.
+that was started (`run_bounded`), which does its work in a fork: a process that has loaded nothing yet and has no
+thread.
 
 What is measured is the memory that a process alone has (resident, without pages of files), and the CPU time since it
 last got on. Only on Linux: elsewhere processes have no such bound.
@@ -38,7 +39,7 @@ def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
         os._exit(1)  # the parent died before prctl took effect
 
 
-def taken(pid: int) -> tuple[int, float, int] | None:
+def measure_process(pid: int) -> tuple[int, float, int] | None:
     """Bytes of memory that a process alone has, its CPU seconds, and the tick of its start; None if it has ended."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as statm, open(f"/proc/{pid}/stat", "rb") as stat:
@@ -81,7 +82,7 @@ class Watch:
             self._thread = threading.Thread(target=self._sample, name="dataprep-watch", daemon=True)
             self._thread.start()
 
-    def told(self, pid: int, where: str = "") -> None:
+    def note_progress(self, pid: int, where: str = "") -> None:
         """A process is getting on, and is `where` it says."""
         if (found := self._at_work.get(pid)) is not None:
             found.where, found.since = where or found.where, None
@@ -108,7 +109,7 @@ class Watch:
 
 def _why(bounds: Bounds, pid: int, process: _AtWork) -> str | None:
     """Where a process is and what it took, if that is too much."""
-    if (found := taken(pid)) is None:
+    if (found := measure_process(pid)) is None:
         return None
     memory, seconds, start = found
     process.start = process.start or start
@@ -138,7 +139,7 @@ class _Heartbeat:
         return self.memory[:8], self.memory[16 : 16 + length].decode("utf-8", "replace")
 
 
-def over(work: Callable[[], int], bounds: Bounds, complain: Callable[[str], None], *, again: bool) -> int:
+def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str], None], *, again: bool) -> int:
     """Do a command's work in a fork of this process, and hold it to the bounds; return its exit code.
 
     Args:

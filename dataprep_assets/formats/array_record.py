@@ -79,7 +79,7 @@ def records(path: Path) -> Iterator[bytes]:
 
     Raises FormatError, naming file and record, for a file that is damaged or cut; raises ConfigError as in `write`.
     """
-    with _opened(path) as reader:
+    with _open_reader(path) as reader:
         for index in range(reader.num_records()):
             try:
                 payload: bytes = reader.read()
@@ -93,13 +93,13 @@ def count(path: Path) -> int:
 
     Raises FormatError for a file that is cut or is not an ArrayRecord file; raises ConfigError as in `write`.
     """
-    with _opened(path) as reader:
+    with _open_reader(path) as reader:
         listed: int = reader.num_records()
         return listed
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _open_reader(path: Path) -> Iterator[Any]:
     package = _package()
     # The package does not raise for a missing file either; the reader is just not ok.
     path.stat()

@@ -58,7 +58,7 @@ def data_args(entries: Sequence[Entry]) -> str:
 
 def read_blend(path: Path) -> dict[str, list[Entry]]:
     """The present splits; raises FormatError for anything that Megatron would refuse or misread."""
-    value = _loaded(path)
+    value = _load_json(path)
     if found := list(_defects(value)):
         raise FormatError(f"{path}: {found[0]}")
     return {
@@ -68,7 +68,7 @@ def read_blend(path: Path) -> dict[str, list[Entry]]:
     }
 
 
-def _loaded(path: Path) -> Any:
+def _load_json(path: Path) -> Any:
     try:
         return json_of(path.read_bytes())
     except ValueError as error:
@@ -77,7 +77,7 @@ def _loaded(path: Path) -> Any:
 
 def defects(path: Path, exists: Callable[[str], bool]) -> list[str]:
     """Everything that is wrong with a blend, one sentence each; `exists` tells whether a prefix has both its files."""
-    value = _loaded(path)
+    value = _load_json(path)
     found = list(_defects(value))
     if found:
         return found

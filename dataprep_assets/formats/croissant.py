@@ -64,23 +64,23 @@ class ParquetColumn:
 
 def to_bytes(described: Node) -> bytes:
     """Serialize the properties of a dataset, besides its type and context; equal properties give equal bytes."""
-    value = _declared({"@context": CONTEXT, "@type": "sc:Dataset", "conformsTo": CONFORMS_TO, **described})
+    value = _drop_empty({"@context": CONTEXT, "@type": "sc:Dataset", "conformsTo": CONFORMS_TO, **described})
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _declared(value: Node) -> Node:
+def _drop_empty(value: Node) -> Node:
     return {name: inner for name, inner in value.items() if inner not in (None, [], "")}
 
 
 def creator_node(kind: str, name: str, url: str | None) -> Node:
     """Who made the dataset; `kind` is `Organization` or `Person`."""
-    return _declared({"@type": f"sc:{kind}", "name": name, "url": url})
+    return _drop_empty({"@type": f"sc:{kind}", "name": name, "url": url})
 
 
 def source_node(name: str, *, license: str | None, url: str | None, citation: str | None) -> Node:
     """What the dataset was derived from."""
     node = {"@type": "prov:Entity", "prov:label": name, "license": license, "url": url, "citeAs": citation}
-    return _declared(node)
+    return _drop_empty(node)
 
 
 def file_node(id: str, url: str, *, size: int, sha256: str, made_by: str) -> Node:
@@ -106,7 +106,7 @@ def file_set_node(
     """
     node = {"@type": "cr:FileSet", "@id": id, "name": id, "description": about}
     union = [{"@id": name} for name in contained_in]
-    return _declared({**node, "containedIn": union, "encodingFormat": encoding, "includes": includes})
+    return _drop_empty({**node, "containedIn": union, "encodingFormat": encoding, "includes": includes})
 
 
 def records_node(id: str, about: str, source: Node, columns: Sequence[ParquetColumn]) -> Node:

@@ -97,14 +97,16 @@ def write_split(
     if (last := int(ends[-1]) if len(ends) else 0) != len(tokens):
         raise FormatError(f"{split}: the last document ends at token {last}, the stream has {len(tokens)} tokens")
     (directory / "data").mkdir(parents=True, exist_ok=True)
-    spans = list(_cut(ends, 0, len(ends), rows_per_file, tokens_per_file)) or [(0, 0)]
+    spans = list(_cut_spans(ends, 0, len(ends), rows_per_file, tokens_per_file)) or [(0, 0)]
     names = [f"data/{split}-{number:05d}-of-{len(spans):05d}.parquet" for number in range(len(spans))]
     with ThreadPoolExecutor(threads) as pool:
         written = list(pool.map(partial(_ensure_file, directory, split, tokens, ends, resume), names, spans))
     return SplitWritten(rows=len(ends), tokens=len(tokens), digests=dict(zip(names, written, strict=True)))
 
 
-def _cut(ends: npt.NDArray[np.uint64], first: int, last: int, rows: int, tokens: int) -> Iterator[tuple[int, int]]:
+def _cut_spans(
+    ends: npt.NDArray[np.uint64], first: int, last: int, rows: int, tokens: int
+) -> Iterator[tuple[int, int]]:
     """Cut documents `first` to `last` into spans of at most `rows` and `tokens`; a longer document is a span alone."""
     while first < last:
         within = ends[first : min(first + rows, last)]
@@ -145,7 +147,7 @@ def _write_file(
 
     options = {"compression": "zstd", "write_statistics": False, "write_page_checksum": True}
     with create_durably(path) as file, pq.ParquetWriter(file, _schema(), **options) as writer:
-        for first, stop in _cut(ends, *span, _ROW_GROUP, _ROW_GROUP_TOKENS):
+        for first, stop in _cut_spans(ends, *span, _ROW_GROUP, _ROW_GROUP_TOKENS):
             begin = _begin(ends, first)
             ids = np.asarray(tokens[begin : int(ends[stop - 1])])
             if len(ids) > _LONGEST:

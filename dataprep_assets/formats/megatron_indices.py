@@ -14,7 +14,7 @@ Source: Megatron-LM, `megatron/core/datasets/{megatron_dataset,gpt_dataset,blend
 blended_megatron_dataset_builder}.py`, megatron-core 0.16.1; `dataprep_assets_tests/readers/megatron.py` holds the files
 against it.
 
-Entry points: `Blend`, `write_array`.
+Entry points: `TrainBlend`, `write_array`.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ SURPLUS = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blend:
+class TrainBlend:
     """The train split as Megatron is asked for it with `--train-data-path` and `--train-samples`.
 
     Attributes:
@@ -72,7 +72,7 @@ class Blend:
         """Samples of the blend: a few more than of the run, because each data set's are rounded up."""
         return sum(math.ceil(self.samples * weight) for weight in self._normalized)
 
-    def asked(self, number: int) -> int:
+    def requested_samples(self, number: int) -> int:
         """How many samples of a data set Megatron asks for."""
         if self.is_one:
             return self.samples
@@ -84,7 +84,7 @@ class Blend:
         return {
             "class": GPT,
             "dataset_path": self.prefixes[number],
-            "num_samples": self.asked(number),
+            "num_samples": self.requested_samples(number),
             "index_split": "train",
             "random_seed": self.random_seed,
             "sequence_length": self.sequence_length,

@@ -72,17 +72,17 @@ class Drops:
                 for at, (cell, w) in enumerate(zip(row, widths, strict=False))
             ]
             yield "  ".join([*padded, row[5]]).rstrip()
-        for one in self.rules:
-            shares, counts = [], privacy.counts(list(one.by_source.values()))
-            for (source, number), count in list(zip(one.by_source.items(), counts, strict=True))[:8]:
+        for rule in self.rules:
+            shares, counts = [], privacy.counts(list(rule.by_source.values()))
+            for (source, number), count in list(zip(rule.by_source.items(), counts, strict=True))[:8]:
                 share = privacy.share(number, self.sources[source])
                 told = f"{count:,}" if isinstance(count, int) else count
                 shares.append(f"{source} {told}" + (f" ({share})" if share else ""))
             if shares:
-                more = len(one.by_source) - len(shares)
-                yield f"{one.rule}: of {', '.join(shares)}" + (f" and {more} more sources" if more > 0 else "")
-            if one.examples:
-                yield f"{one.rule}: for example {', '.join(one.examples)}"
+                more = len(rule.by_source) - len(shares)
+                yield f"{rule.rule}: of {', '.join(shares)}" + (f" and {more} more sources" if more > 0 else "")
+            if rule.examples:
+                yield f"{rule.rule}: for example {', '.join(rule.examples)}"
         for told in self.over_budget:
             blocked = "over the budget, so `within_budget` will block"
             yield privacy.text(f"{blocked}: {told}", blocked)
@@ -92,20 +92,20 @@ class Drops:
     def to_json(self, privacy: Privacy) -> dict[str, Any]:
         """Plain builtins, with the counts that leave."""
         rules = []
-        for one in self.rules:
-            counts = privacy.row({"documents": one.documents, "bytes": one.bytes})
-            by_source = _shown(privacy, one.by_source)
-            rules.append({**vars(one), **counts, "by_source": by_source, "examples": list(one.examples)})
+        for rule in self.rules:
+            counts = privacy.row({"documents": rule.documents, "bytes": rule.bytes})
+            by_source = _format_counts(privacy, rule.by_source)
+            rules.append({**vars(rule), **counts, "by_source": by_source, "examples": list(rule.examples)})
         whole = privacy.row({"documents": self.documents, "bytes": self.bytes})
         return {
             **whole,
-            "sources": _shown(privacy, self.sources),
+            "sources": _format_counts(privacy, self.sources),
             "rules": rules,
             "untagged": privacy.value(self.untagged),
         } | {"over_budget": [privacy.text(told, "over the budget") for told in self.over_budget]}
 
 
-def _shown(privacy: Privacy, counts: Mapping[str, int]) -> dict[str, int | str]:
+def _format_counts(privacy: Privacy, counts: Mapping[str, int]) -> dict[str, int | str]:
     return dict(zip(counts, privacy.counts(list(counts.values())), strict=True))
 
 

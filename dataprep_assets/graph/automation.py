@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 
 SECRETS = frozenset({"webhook", "user", "password", "id_key", "source_key"})
 """Keys whose values no error may show, even if they are malformed."""

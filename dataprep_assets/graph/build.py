@@ -16,11 +16,11 @@ from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
 from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, Verification, now, record_files, versions
+from dataprep_assets.integrity.receipt import Receipt, Verification, current_time, record_files, versions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class WrittenFiles:
     """What a writer reports about the files in the staging directory, for the receipt.
 
     `inputs` is what they were made of, name → digest. `digests` are the SHA-256 digests that the writer already knows,
@@ -40,7 +40,7 @@ class Written:
 def ensure(
     recipe: Recipe,
     store: ArtifactStore,
-    write: Callable[[Path], Written],
+    write: Callable[[Path], WrittenFiles],
     verification: Verification = "full",
     *,
     resumes: bool = False,
@@ -91,7 +91,7 @@ def ensure(
             facts=written.facts.to_json() if written.facts is not None else {},
             ledger=written.ledger,
             sources=written.sources,
-            measured={"created": now(), "versions": versions(), "wall_seconds": round(seconds, 3)},
+            measured={"created": current_time(), "versions": versions(), "wall_seconds": round(seconds, 3)},
             recipe=made.to_json(),
         )
         # after all other files, and then one rename: what a kill leaves before that is no artifact

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import croissant
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.card_contents import (
     Card,
     CardArtifact,
@@ -31,9 +31,9 @@ from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, verdict
+from dataprep_assets.graph.metadata_values import Markdown, Shown
 from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Markdown, Shown
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -132,12 +132,12 @@ def _build(subject: CardSubject, store: ArtifactStore) -> Outcome:
     card = gathered(subject, store)
     recipe = _recipe(card)
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         for name, data in card_files(card).items():
             (staged / name).write_bytes(data)
-        return Written(inputs=recipe.sources, facts=_facts(card))
+        return WrittenFiles(inputs=recipe.sources, facts=_facts(card))
 
-    outcome = Outcome.of(*ensure(recipe, store, write))
+    outcome = Outcome.from_receipt(*ensure(recipe, store, write))
     products = sum(artifact.bytes for artifact in card.artifacts if artifact.product)
     return replace(outcome, metadata={"product_bytes": products, "build_seconds": round(card.build_seconds, 1)})
 
@@ -228,11 +228,11 @@ def _differing(path: Path, wanted: bytes, sensitive: bool) -> Iterator[str]:
     lines = zip_longest(found.splitlines(), wanted.splitlines())
     for number, (there, said) in enumerate(lines, 1):
         if there != said:
-            told = "" if sensitive else f" {_shown(there)}, the receipts say {_shown(said)}"
+            told = "" if sensitive else f" {_format_line(there)}, the receipts say {_format_line(said)}"
             yield f"{path.name} line {number}:{told or ' not what the receipts say'}"
 
 
-def _shown(line: bytes | None) -> str:
+def _format_line(line: bytes | None) -> str:
     return "nothing" if line is None else f"{line.decode(errors='replace').strip()!r:.160}"
 
 
@@ -350,15 +350,17 @@ def _page(card: Card) -> str:
         about=[(name, value) for name, value in about.items() if value],
         citations=[(name, citation) for name, citation in cited if citation],
         dropped=[(reason, card.privacy.count(reasons[reason])) for reason in sorted(reasons)],
-        count=partial(_counted, card),
+        count=partial(_format_count, card),
         partitions=partial(_partitions, card),
-        splits=[(s.split, [_counted(card, n) for n in (s.files, s.rows, s.documents, s.tokens)]) for s in card.splits],
+        splits=[
+            (s.split, [_format_count(card, n) for n in (s.files, s.rows, s.documents, s.tokens)]) for s in card.splits
+        ],
         tokenizer=None if card.tokenizer is None else list(_tokenizer(card, card.tokenizer)),
         again=None if card.again is None else card.privacy.text(str(card.again), card.again.level),
     )
 
 
-def _counted(card: Card, count: int | None) -> str | None:
+def _format_count(card: Card, count: int | None) -> str | None:
     return None if count is None else card.privacy.count(count)
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats.croissant import ParquetColumn
-from dataprep_assets.graph.declaration import Attributed, CardDeclaration, DatasetDeclaration
+from dataprep_assets.graph.declaration import Attribution, CardDeclaration, DatasetDeclaration
 from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of
-from dataprep_assets.graph.proof_level import Again, counted_again
-from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
+from dataprep_assets.graph.proof_level import RebuildCount, counted_again
+from dataprep_assets.graph.spec import ArtifactSpec, AssetInput, DatasetInput
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
@@ -45,7 +45,7 @@ class CardSource:
     homepage: str | None = None
 
 
-def attributed(source: CardSource, declared: Attributed) -> CardSource:
+def attributed(source: CardSource, declared: Attribution) -> CardSource:
     """The source with the declared attribution added."""
     return replace(source, license=declared.license, citation=declared.citation, homepage=declared.homepage)
 
@@ -156,7 +156,7 @@ class Card:
     checks: tuple[CardCheck, ...]
     records: tuple[CardRecords, ...]
     build_seconds: float
-    again: Again | None = None
+    again: RebuildCount | None = None
     privacy: Privacy = OPEN
     sections: tuple[CardSection, ...] = ()
     planned: tuple[str, ...] = ()
@@ -251,24 +251,24 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
         checks=tuple(_checks(subject.specs)),
         records=tuple(subject.records(receipts)),
         build_seconds=sum(_seconds(receipt) for every in receipts.values() for receipt in every),
-        again=_again(declaration, receipts),
+        again=_count_rebuilt(declaration, receipts),
         privacy=privacy_of(declaration),
         sections=tuple(subject.sections(receipts)),
-        planned=tuple(sorted({_planned(spec, store) for spec in receipts if spec.kept})),
+        planned=tuple(sorted({_planned_name(spec, store) for spec in receipts if spec.kept})),
     )
     return _counts_alone(card) if declaration.sensitive else card
 
 
-def _again(declaration: DatasetDeclaration, receipts: Receipts) -> Again | None:
-    found = [
+def _count_rebuilt(declaration: DatasetDeclaration, receipts: Receipts) -> RebuildCount | None:
+    counts = [
         counted_again(every, spec.documents, declaration.prove.level)
         for spec, every in receipts.items()
         if spec.documents is not None
     ]
-    if not found:
+    if not counts:
         return None
-    documents, total = sum(one.documents for one in found), sum(one.of for one in found)
-    return Again(level=declaration.prove.level, documents=documents, of=total)
+    documents, total = sum(one.documents for one in counts), sum(one.of for one in counts)
+    return RebuildCount(level=declaration.prove.level, documents=documents, of=total)
 
 
 def _tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None:
@@ -295,15 +295,15 @@ def _ledger(counted: Sequence[Receipt], splits: Sequence[SplitCounts]) -> Ledger
 
 
 def _receipts(subject: CardSubject, store: ArtifactStore) -> Receipts:
-    found: dict[ArtifactSpec, list[Receipt]] = {}
+    receipts: dict[ArtifactSpec, list[Receipt]] = {}
     for spec in subject.specs:
         artifacts = spec.artifacts(store)
         every = store.receipts(artifacts)
         for artifact, receipt in zip(artifacts, every, strict=True):
             if receipt is None:
                 raise MissingArtifactError(f"{artifact}: not there. Materialize it before the data card")
-        found[spec] = [receipt for receipt in every if receipt is not None]
-    return found
+        receipts[spec] = [receipt for receipt in every if receipt is not None]
+    return receipts
 
 
 def _artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool) -> CardArtifact:
@@ -325,7 +325,7 @@ def _artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool)
     )
 
 
-def _name(spec: ArtifactSpec | OtherDataset | OtherAsset) -> str:
+def _name(spec: ArtifactSpec | DatasetInput | AssetInput) -> str:
     return spec.path[-1] if isinstance(spec, ArtifactSpec) else "/".join(spec.path)
 
 
@@ -335,7 +335,7 @@ def _described(receipts: Sequence[Receipt]) -> Iterator[CardFile]:
             yield CardFile(path=f"{_folder(receipt)}/{record.path}", record=record)
 
 
-def _planned(spec: ArtifactSpec, store: ArtifactStore) -> str:
+def _planned_name(spec: ArtifactSpec, store: ArtifactStore) -> str:
     artifact = spec.located(store) if spec.partitions is None else None
     parts = (spec.name, spec.split) if artifact is None else (artifact.name, artifact.partition)
     return "/".join(filter(None, parts))

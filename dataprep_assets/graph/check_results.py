@@ -15,7 +15,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.decide import CheckFacts
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.graph.verdicts import (
     Record,
     Verdict,
@@ -130,7 +130,7 @@ def oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
     return min((verdict.at for verdict in known_results(spec, store, spec.slots(store)).values()), default=None)
 
 
-def failed_checks(source: OtherDataset, store: ArtifactStore) -> set[str]:
+def failed_checks(source: DatasetInput, store: ArtifactStore) -> set[str]:
     """The blocking checks that an artifact of another dataset failed as it is now, by its kept verdicts: its spec is
     not known here."""
     folder, split, failed = folder_of(source.dataset, source.name, store), source.split, set[str]()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.parquet_extent import require_no_gaps
-from dataprep_assets.graph.build import Written
+from dataprep_assets.graph.build import WrittenFiles
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -31,7 +31,7 @@ _BLOCK = 1 << 20
 
 
 def rebuilt(
-    recipe: Recipe, store: ArtifactStore, receipt: Receipt, directory: Path, write: Callable[[Path], Written]
+    recipe: Recipe, store: ArtifactStore, receipt: Receipt, directory: Path, write: Callable[[Path], WrittenFiles]
 ) -> Iterator[str]:
     """Build an artifact again, and yield a sentence for each file and claim of it that is different.
 
@@ -52,7 +52,7 @@ def rebuilt(
     yield from other_claims(written, receipt)
 
 
-def other_claims(written: Written, receipt: Receipt) -> Iterator[str]:
+def other_claims(written: WrittenFiles, receipt: Receipt) -> Iterator[str]:
     """A sentence for each claim of a receipt that its builder does not make."""
     facts = {} if written.facts is None else written.facts.to_json()
     for name, made, stored in (

@@ -18,11 +18,11 @@ from dataprep_assets.graph.asked_documents import AskedDocuments
 from dataprep_assets.graph.card import DATA_CARD, CardFacts
 from dataprep_assets.graph.card_contents import SplitCounts
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.declaration_mistakes import Document, mistakes, read
+from dataprep_assets.graph.declaration_mistakes import Document, mistakes, read_documents
 from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.declared_templates import Keys
 from dataprep_assets.graph.estimate import Estimate
-from dataprep_assets.graph.remark import Remark, refused
+from dataprep_assets.graph.remark import Remark, mistakes_error
 from dataprep_assets.graph.retraction import Retracted
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Tracer
@@ -35,7 +35,7 @@ from dataprep_assets.planning.cost import Machine
 D = TypeVar("D", bound=DatasetDeclaration)
 
 
-def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> D:
+def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> D:
     """The validated declaration; ConfigError names the file, the key, the value and what is allowed."""
     try:
         declaration = model.model_validate(attributes)
@@ -44,8 +44,10 @@ def declared(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> 
         with suppress(ConfigError, OSError):
             # read for the line numbers: attributes come with their templates resolved, and tests have some without a
             # file
-            document = next((replace(d, attributes=attributes) for d in read(yaml_path) if d.attributes), document)
-        raise refused(mistakes(error, model, document)) from None  # the cause would be printed first
+            document = next(
+                (replace(d, attributes=attributes) for d in read_documents(yaml_path) if d.attributes), document
+            )
+        raise mistakes_error(mistakes(error, model, document)) from None  # the cause would be printed first
     try:
         return declaration.located(yaml_path.parent)
     except ConfigError as error:
@@ -84,7 +86,7 @@ class Dataset(ABC):
         return ()
 
     @classmethod
-    def of(cls, attributes: Mapping[str, Any], yaml_path: Path) -> Self:
+    def from_attributes(cls, attributes: Mapping[str, Any], yaml_path: Path) -> Self:
         """The dataset that a YAML declares.
 
         Args:
@@ -93,7 +95,7 @@ class Dataset(ABC):
 
         Raises ConfigError, naming file and key, for what is not allowed.
         """
-        dataset = cls(declared(cls.model, attributes, yaml_path))
+        dataset = cls(validate_declaration(cls.model, attributes, yaml_path))
         dataset.folder = yaml_path.parent
         dataset._require_acceptable(yaml_path)
         return dataset
@@ -111,7 +113,7 @@ class Dataset(ABC):
                 if any(proof.name == name for proof in proofs):
                     near, wrong = None, "blocks what is downstream, and cannot be accepted"
                 hint = f"did you mean `{near}`?" if near else f"those that only warn are {', '.join(warning)}"
-                (document, *_) = read(yaml_path)
+                (document, *_) = read_documents(yaml_path)
                 line = document.line_of(["accept", name])
                 raise ConfigError(f"{yaml_path}:{line}: accept.{name}: {wrong}; {hint}")
 
@@ -128,7 +130,7 @@ class Dataset(ABC):
     def summary(self, store: ArtifactStore) -> list[str]:
         """Lines that say what was made, printed at the end of a run."""
 
-    def counted(self, store: ArtifactStore) -> DatasetCounts | None:
+    def last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
         """The counts of its splits at the end of the last complete run; None if there are none.
 
         Those of the data card, the last artifact of a run. So a run that was killed leaves the card of the one before

@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator
 
 from dataprep_assets.graph.automation import DURATIONS, Automation, seconds_of
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -24,7 +24,7 @@ SMALL_CELL = 11
 """Counts below this are not shown of a sensitive dataset that says nothing else."""
 
 
-class Attributed(Declared):
+class Attribution(Declared):
     """What a data card says of a source that only a person knows. None of it decides a byte of the data."""
 
     license: str | None = Field(
@@ -38,11 +38,11 @@ class Attributed(Declared):
     @property
     def unattributed(self) -> Self:
         """A copy without the attribution, so that declarations that read the same data compare equal."""
-        return self.model_copy(update=dict.fromkeys(Attributed.model_fields))
+        return self.model_copy(update=dict.fromkeys(Attribution.model_fields))
 
 
-ATTRIBUTION = frozenset(Attributed.model_fields)
-"""The YAML keys of `Attributed`, which are left out of every artifact's key."""
+ATTRIBUTION = frozenset(Attribution.model_fields)
+"""The YAML keys of `Attribution`, which are left out of every artifact's key."""
 
 
 class Creator(Declared):
@@ -53,7 +53,7 @@ class Creator(Declared):
     url: str | None = Field(None, pattern=r"^https?://", description="Their page.")
 
 
-class CardDeclaration(Attributed):
+class CardDeclaration(Attribution):
     """What the data card says of the dataset that is made; Croissant asks for each of these."""
 
     license: str | None = Field(

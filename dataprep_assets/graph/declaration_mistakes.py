@@ -1,7 +1,7 @@
 """Describes mistakes in a `defs.yaml`, one sentence each: the line, the key, the value, and what is allowed.
 
-`read` parses a file and refuses what YAML parsers accept or report badly (tabs, duplicate keys); `mistakes` turns each
-validation error of a component's model into one line.
+`read_documents` parses a file and refuses what YAML parsers accept or report badly (tabs, duplicate keys); `mistakes`
+turns each validation error of a component's model into one line.
 
 PyYAML parses a text step by step, and builds its tree by recursion in C, which has no bound of its own. A few lines can
 stand for billions of values, or end the process. So the steps are bounded before the tree is built.
@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import SECRETS
 from dataprep_assets.graph.declared_keys import field_at, literals, meant_key, models_in, near_key, nearest
-from dataprep_assets.graph.remark import refused
+from dataprep_assets.graph.remark import mistakes_error
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_DEPTH = 64
@@ -132,7 +132,7 @@ class Document:
         return int(line)
 
 
-def read(path: Path) -> list[Document]:
+def read_documents(path: Path) -> list[Document]:
     """The documents of a `defs.yaml`.
 
     Raises ConfigError, naming the line, for text that is not YAML or exceeds the bounds of the tree, for a duplicate
@@ -273,13 +273,13 @@ def validated(model: type[M], document: Document) -> M:
     try:
         return model.model_validate(document.attributes)
     except ValidationError as error:
-        raise refused(mistakes(error, model, document)) from error
+        raise mistakes_error(mistakes(error, model, document)) from error
 
 
 def mistakes(error: ValidationError, model: type[BaseModel], document: Document) -> list[str]:
     """One sentence for each mistake: `file:line: key: what is wrong`, in the order of the file."""
     hides_all = bool(model.model_config.get("hide_input_in_errors", False))
-    found = []
+    lines = []
     every = error.errors(include_url=False)
     # a misspelt key should not also be reported as missing
     meant = {
@@ -294,16 +294,16 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
         if details["type"] == "union_tag_invalid":
             keys.append(str(details["ctx"]["discriminator"]).strip("'"))
         line = document.line_of([*keys, *_named_first(details)])
-        written = map(str, _written(keys, document.attributes, details["type"]))
+        written = map(str, _written_keys(keys, document.attributes, details["type"]))
         shown = ".".join(key if key.isprintable() else repr(key) for key in written)
         # a secret may have been written in the wrong place
         sentence = _unset(document, line, details) or _sentence(
             details, model, hidden=hides_all or not SECRETS.isdisjoint(keys)
         )
         where = f"{document.path}:{line}" if line else str(document.path)
-        found.append((line, f"{where}: {f'{shown}: ' if shown else ''}{sentence}"))
+        lines.append((line, f"{where}: {f'{shown}: ' if shown else ''}{sentence}"))
     # a mistake in one member of a union is reported for each of its members
-    return list(dict.fromkeys(text for _, text in sorted(found, key=lambda one: one[0])))
+    return list(dict.fromkeys(text for _, text in sorted(lines, key=lambda one: one[0])))
 
 
 def _is_other_form(details: ErrorDetails, every: Sequence[ErrorDetails], attributes: Any) -> bool:
@@ -335,7 +335,7 @@ def _named_first(details: ErrorDetails) -> list[str]:
     return found[1].split(".") if found else []
 
 
-def _written(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[str | int]:
+def _written_keys(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[str | int]:
     """The keys as written in the file, without the tags of unions."""
     value = attributes
     for i, key in enumerate(keys):
@@ -379,9 +379,9 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], *, hidden: bool) ->
         return f"must be {words.get(kind, 'less than')} {bound}" + (f", not {got}" if got else "")
     if kind in ("too_short", "string_too_short"):
         return "must not be empty" + _described(field)
-    said = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    message = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     scalar = isinstance(details["input"], str | int | float)
-    return f"{said} (got {got})" if got and got not in said and (scalar or kind != "value_error") else said
+    return f"{message} (got {got})" if got and got not in message and (scalar or kind != "value_error") else message
 
 
 def _choice(details: ErrorDetails, context: dict[str, Any], got: str) -> str:

@@ -32,9 +32,9 @@ def meant_key(model: type[BaseModel], keys: Sequence[str | int]) -> str:
         return f"did you mean `{near}`?"
     paths = list(dict.fromkeys(_paths(model)))
     beside = f"known here: {', '.join(_known_beside(model, keys))}"
-    for at, kind in enumerate(keys[:-1]):
+    for position, kind in enumerate(keys[:-1]):
         # the path that pydantic reports names the kind of a block, which is no key
-        if (*keys[:at], *keys[at + 1 :]) in paths and tuple(keys[: at + 1]) not in paths:
+        if (*keys[:position], *keys[position + 1 :]) in paths and tuple(keys[: position + 1]) not in paths:
             return f"a block of `kind: {kind}` has none of that name; {beside}"
     known = [path[-1] for path in paths]
     # of what is merely alike nobody knows whether it is meant

@@ -5,7 +5,7 @@ They are the same wherever such files are declared: corpora, releases, the datas
 
 from pydantic import Field
 
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.sources.input_format import ReadOptions
 
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.graph.declaration_mistakes import read
+from dataprep_assets.graph.declaration_mistakes import read_documents
 from dataprep_assets.graph.declared_keys import nearest
-from dataprep_assets.graph.remark import refused
+from dataprep_assets.graph.remark import mistakes_error
 
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
@@ -50,9 +50,9 @@ def rendered(attributes: Any, scope: Mapping[str, Any], path: Path, own: Collect
         except Exception as error:  # whatever a function of the project's own raises
             mistakes.append((keys, f"`{text.strip()}` cannot be resolved: {error}"))
     if mistakes:
-        (document, *_) = read(path)
+        (document, *_) = read_documents(path)
         where = [(document.line_of(keys), ".".join(map(str, keys)), told) for keys, told in mistakes]
-        raise refused([f"{path}:{line}: {key}: {told}" for line, key, told in sorted(where)])
+        raise mistakes_error([f"{path}:{line}: {key}: {told}" for line, key, told in sorted(where)])
     return _replaced(attributes, values, ())
 
 
@@ -140,10 +140,10 @@ def _unset_in_text(tree: "nodes.Template") -> Sequence[str]:
         return []
 
     outputs = [node for output in tree.find_all(nodes.Output) for node in output.nodes]
-    found = []
+    names = []
     if len(outputs) > 1:  # else its value is none, which is the key's own matter
-        found += [n for one in outputs if isinstance(one, nodes.Getattr) for n in variable(one.node, one.attr)]
+        names += [n for one in outputs if isinstance(one, nodes.Getattr) for n in variable(one.node, one.attr)]
     for call in tree.find_all(nodes.Call):
         if len(call.args) == 1 and not call.kwargs and isinstance(call.args[0], nodes.Const):
-            found += variable(call.node, call.args[0].value)
-    return found
+            names += variable(call.node, call.args[0].value)
+    return names

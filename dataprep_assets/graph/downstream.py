@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, AssetInput, DatasetInput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +20,11 @@ def reached(dataset: str, names: Iterable[str], others: Mapping[str, Sequence[Ar
 
     Args:
         dataset: The dataset that changes.
-        names: Names of its artifacts that change, as in `OtherDataset`.
+        names: Names of its artifacts that change, as in `DatasetInput`.
         others: Name of each other dataset → its specs.
     """
     changed = {(dataset, name) for name in names}
-    told: set[tuple[str, ...]] = set()
+    reported: set[tuple[str, ...]] = set()
     grown = True
     # until a pass reaches nothing new, because the other datasets are in no order of what is made of what
     while grown:
@@ -39,11 +39,11 @@ def reached(dataset: str, names: Iterable[str], others: Mapping[str, Sequence[Ar
                 if (other, spec.name) not in changed:
                     changed.add((other, spec.name))
                     grown = True
-                if isinstance(through, OtherDataset) and spec.path not in told:
-                    told.add(spec.path)
+                if isinstance(through, DatasetInput) and spec.path not in reported:
+                    reported.add(spec.path)
                     artifact = "/".join(spec.path[1:])
                     yield Reached(dataset=other, artifact=artifact, through=f"{through.dataset}/{through.name}")
 
 
-def _is_among(source: ArtifactSpec | OtherDataset | OtherAsset, changed: set[tuple[str, str]]) -> bool:
-    return isinstance(source, OtherDataset) and (source.dataset, source.name) in changed
+def _is_among(source: ArtifactSpec | DatasetInput | AssetInput, changed: set[tuple[str, str]]) -> bool:
+    return isinstance(source, DatasetInput) and (source.dataset, source.name) in changed

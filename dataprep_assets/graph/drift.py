@@ -105,7 +105,7 @@ def _compared(spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Seque
         name = lock_name(recipe.artifact)
         if receipt is not None and receipt.key == recipe.key:
             # some recipes are only a key, whose ingredients the receipt has
-            made = Locked.of(receipt)
+            made = Locked.from_receipt(receipt)
         else:
             made = Locked(key=recipe.key, content=lock.artifacts[name].content).made_of(recipe)
         reason = lock.reason(name, made)
@@ -146,7 +146,7 @@ def drift_of_contents(
                 yield Drift(name=name, reason="absent, or its receipt is damaged")
             elif name not in lock.artifacts:
                 yield Drift(name=name, reason="not in the lock")
-            elif (reason := lock.reason(name, Locked.of(receipt))) is not None:
+            elif (reason := lock.reason(name, Locked.from_receipt(receipt))) is not None:
                 yield Drift(name=name, reason=reason)
 
 
@@ -175,7 +175,7 @@ class _Present:
             if not isinstance(source, ArtifactSpec):
                 continue
             if source.partitions is not None and source.partitions is spec.partitions:
-                if slot not in (self._there(source) or ()):
+                if slot not in (self._present_slots(source) or ()):
                     return False
             elif not self._is_whole(source):
                 return False
@@ -187,10 +187,10 @@ class _Present:
     def _is_whole(self, spec: ArtifactSpec) -> bool:
         if not spec.kept:  # it has no files: it reports on its inputs
             return self.has_inputs(spec, None)
-        there = self._there(spec)
+        there = self._present_slots(spec)
         return there is not None and len(there) == len(spec.slots(self._store))
 
-    def _there(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
+    def _present_slots(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
         """The slots of a spec that are present as in the lock; None if they are not planned."""
         if spec not in self._known:
             self._known[spec] = self._compare(spec) if self.is_planned(spec) else None
@@ -205,7 +205,7 @@ class _Present:
             for slot, artifact, receipt in found
             if receipt is not None
             and lock_name(artifact) in self._lock.artifacts
-            and self._lock.reason(lock_name(artifact), Locked.of(receipt)) is None
+            and self._lock.reason(lock_name(artifact), Locked.from_receipt(receipt)) is None
         )
 
 
@@ -289,7 +289,7 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
 def _other_than_locked(name: str, receipt: Receipt, lock: Lock) -> Iterator[str]:
     if (its := name_of(receipt.artifact, receipt.partition)) != name:
         yield f"its receipt is that of {its}"
-    elif (reason := lock.reason(name, Locked.of(receipt))) is not None:
+    elif (reason := lock.reason(name, Locked.from_receipt(receipt))) is not None:
         yield reason
 
 

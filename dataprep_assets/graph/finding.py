@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from dataprep_assets.errors import DataprepError, IntegrityError
-from dataprep_assets.graph.shown import Markdown
+from dataprep_assets.graph.metadata_values import Markdown
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
 from dataprep_assets.plural import count_of

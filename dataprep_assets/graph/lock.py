@@ -24,7 +24,7 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.graph.declaration import SMALL_CELL
 from dataprep_assets.graph.privacy import Privacy
-from dataprep_assets.graph.recipe import Ingredients
+from dataprep_assets.graph.recipe import RecipeInputs
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifact import Artifact
@@ -75,7 +75,7 @@ class LockedFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Locked(Ingredients):
+class Locked(RecipeInputs):
     """One artifact of a lock. Inputs of its own dataset are left out of its ingredients, because the lock has them.
 
     Attributes:
@@ -96,7 +96,7 @@ class Locked(Ingredients):
     files: Mapping[str, LockedFile] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, receipt: Receipt) -> "Locked":
+    def from_receipt(cls, receipt: Receipt) -> "Locked":
         """The entry of a finished artifact."""
         ledger = receipt.ledger
         made = cls(
@@ -114,9 +114,9 @@ class Locked(Ingredients):
             else LockCounts(rows=ledger.rows_in, documents=ledger.documents, tokens=ledger.tokens),
             files=dict(_source_files(receipt)),
         )
-        return made.made_of(Ingredients.of_receipt(receipt) or Ingredients())
+        return made.made_of(RecipeInputs.of_receipt(receipt) or RecipeInputs())
 
-    def made_of(self, ingredients: Ingredients) -> "Locked":
+    def made_of(self, ingredients: RecipeInputs) -> "Locked":
         """A copy with other ingredients."""
         # `dataset:artifact` is an input of another dataset
         upstream = {name: content for name, content in ingredients.upstream.items() if ":" in name}
@@ -201,7 +201,7 @@ class Lock:
     @classmethod
     def of_receipts(cls, dataset: str, receipts: Mapping[str, Receipt]) -> "Lock":
         """The lock of a dataset from the receipts of its artifacts, by `name[/partition]`."""
-        artifacts = {name: Locked.of(receipts[name]) for name in sorted(receipts)}
+        artifacts = {name: Locked.from_receipt(receipts[name]) for name in sorted(receipts)}
         return cls(dataset=dataset, artifacts=artifacts, obsolete=frozenset(_obsolete(receipts)))
 
     @property
@@ -257,7 +257,7 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
         for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
             if receipt is None:
                 raise MissingArtifactError(f"{artifact}: gone while the dataset was locked. Build it, then lock it")
-            entry = Locked.of(receipt)
+            entry = Locked.from_receipt(receipt)
             # before names are hidden: places are looked up by their names
             entry = entry if spec.names_places is None else entry.at_any_place(spec.names_places)
             entries[lock_name(artifact)] = entry
@@ -307,14 +307,14 @@ def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
     card = next((receipt for receipt in own.values() if "planned" in receipt.facts), None)
     planned = frozenset(card.facts["planned"] if card is not None else ())
 
-    def split(name: str) -> str:
+    def artifact_name(name: str) -> str:
         """The artifact's name and split; months and tasks have no split, which the card tells."""
         kind, _, partition = name.partition("/")
         return kind if kind in planned else name_of(kind, split_of(partition))
 
     def is_undeclared(name: str) -> bool:
         created, made = (one.measured.get("created", "") for one in (own[name], card) if one is not None)
-        return created < made and planned.isdisjoint((name, split(name)))
+        return created < made and planned.isdisjoint((name, artifact_name(name)))
 
     obsolete = _of_earlier_plans(own) | (set() if card is None else set(filter(is_undeclared, own)))
     used: set[str] = set()
@@ -323,9 +323,11 @@ def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
         # one that is out of date itself says nothing about the plan
         if all(name in own and own[name].content == content for name, content in upstream.items()):
             used |= upstream.keys()
-    splits = {split(name) for name in used}
+    splits = {artifact_name(name) for name in used}
     # everything made of such a partition is obsolete too
-    partitions = {name.partition("/")[2] for name in own if "/" in name and split(name) in splits and name not in used}
+    partitions = {
+        name.partition("/")[2] for name in own if "/" in name and artifact_name(name) in splits and name not in used
+    }
     return obsolete | {name for name in own if name.partition("/")[2] in partitions}
 
 

@@ -115,10 +115,10 @@ class LockDifference:
         if not own:
             return
         kinds = [one.kind for one in own]
-        told = ", ".join(
+        changes = ", ".join(
             f"{privacy.count(kinds.count(kind))} {kind}" for kind in ("added", "removed", "changed") if kind in kinds
         )
-        yield f"{split or 'all'}: {told}"
+        yield f"{split or 'all'}: {changes}"
         for what in ("documents", "tokens"):
             was, now = (getattr(counts, what) for _, counts in sides)
             gains = [
@@ -126,7 +126,7 @@ class LockDifference:
             ]
             plus, minus = (privacy.count(sum(max(0, sign * gain) for gain in gains)) for sign in (1, -1))
             yield f"  {what:<10}{privacy.count(was):>16} → {privacy.count(now):>16}  (+{plus} −{minus})"
-        yield from _cut([f"  {_file_line(one, privacy)}" for one in own])
+        yield from _shorten_lines([f"  {_file_line(one, privacy)}" for one in own])
 
 
 def grouped(reasons: Mapping[str, str]) -> list[str]:
@@ -152,10 +152,10 @@ def _file_line(one: ChangedSource, privacy: Privacy) -> str:
 def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield f"{title}: {len(lines):,}"
-        yield from _cut([f"  {line}" for line in lines])
+        yield from _shorten_lines([f"  {line}" for line in lines])
 
 
-def _cut(lines: Sequence[str]) -> Sequence[str]:
+def _shorten_lines(lines: Sequence[str]) -> Sequence[str]:
     more = len(lines) - _SHOWN
     return [*lines[:_SHOWN], f"  … and {more:,} more (--json has all)"] if more > 0 else lines
 
@@ -198,18 +198,18 @@ def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
 
 def _files_of(lock: Lock) -> _Files:
     """The counted source files of the artifacts that a run would build; if it counts none, each kind's partitions."""
-    found: dict[tuple[str, str], tuple[frozenset[str], LockCounts]] = {}
+    files: dict[tuple[str, str], tuple[frozenset[str], LockCounts]] = {}
     for name, one in lock.artifacts.items():
         split = split_of(name.partition("/")[2])
         for file, line in one.files.items() if name not in lock.obsolete else ():
-            digests, counts = found.get((split, file_of(file)), (frozenset(), LockCounts()))
-            found[split, file_of(file)] = digests | {line.sha256}, counts + line.counts
-    if not found:
+            digests, counts = files.get((split, file_of(file)), (frozenset(), LockCounts()))
+            files[split, file_of(file)] = digests | {line.sha256}, counts + line.counts
+    if not files:
         for name, one in lock.artifacts.items():
             kind, _, partition = name.partition("/")
             if one.counts is not None and partition and name not in lock.obsolete:
-                found[kind, partition] = frozenset({one.key or ""}), one.counts
-    return found
+                files[kind, partition] = frozenset({one.key or ""}), one.counts
+    return files
 
 
 def _total(files: _Files, split: str) -> tuple[int, LockCounts]:

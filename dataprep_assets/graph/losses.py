@@ -228,16 +228,20 @@ class LossTable:
             name if loss.unit in _THINGS else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
             for name, count in self._files(loss).items()
         ]
-        told = f"{loss.part}: " if loss.part and named else loss.part
-        for at, one in enumerate(named):
-            left = len(named) - at - 1
+        text = f"{loss.part}: " if loss.part and named else loss.part
+        for position, file in enumerate(named):
+            left = len(named) - position - 1
             rest = f" and {left} more" if left else ""
-            comma = ", " if at else ""
-            is_full = at == FILES if room is None else at and len(told) + len(comma) + len(one) + len(rest) > room
+            comma = ", " if position else ""
+            is_full = (
+                position == FILES
+                if room is None
+                else position and len(text) + len(comma) + len(file) + len(rest) > room
+            )
             if is_full:
-                return f"{told} and {left + 1} more"
-            told += comma + one
-        return told
+                return f"{text} and {left + 1} more"
+            text += comma + file
+        return text
 
 
 def _groups(losses: Iterable[Loss], key: Callable[[Loss], Any]) -> dict[Any, list[Loss]]:

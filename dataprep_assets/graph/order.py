@@ -26,7 +26,7 @@ def in_order(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tu
     partitions of later ones."""
     for members in together(specs):
         partitions = members[0].partitions
-        for chosen in [()] if partitions is None else partitions.cut(store):
+        for chosen in [()] if partitions is None else partitions.cut_ranges(store):
             yield from ((spec, chosen) for spec in members)
 
 

@@ -11,7 +11,7 @@ from dataprep_assets.integrity.receipt import Receipt
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class DocumentSpan:
     """A document's position in the token stream of a split, and in the shard that holds it. All numbers count from 0.
 
     Attributes:
@@ -59,7 +59,7 @@ class TokenRange:
     at: Mapping[str, int | list[int]] = field(default_factory=dict)
 
 
-Locate = Callable[[Span], Iterable[TokenRange]]
+Locate = Callable[[DocumentSpan], Iterable[TokenRange]]
 """Finds the places of a document in one artifact; none if the artifact holds no part of it."""
 
 OpenPlaces = Callable[[ArtifactStore, Mapping[str, Receipt]], Locate]

@@ -23,7 +23,7 @@ from typing import Any
 from dataprep_assets.errors import ConfigError, DataprepError, Position
 from dataprep_assets.graph.declaration import SMALL_CELL, DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
+from dataprep_assets.graph.metadata_values import Location, Markdown, Shown, Table
 from dataprep_assets.integrity.artifacts import ArtifactStore
 
 _POSITIONS = {*Position.__annotations__, "record", "note", "document", "chunk", "step", "column", "position", "version"}
@@ -85,7 +85,7 @@ class Privacy:
         """
         if not self.closed or isinstance(error, ConfigError):
             return f"{error}{more}"
-        public = f"{type(error).__name__}{_at(error)}{more}"
+        public = f"{type(error).__name__}{_error_position(error)}{more}"
         return self.text(f"{where}: {error}{more}" if where else f"{error}{more}", public)
 
     def finding(self, finding: Finding, where: str) -> Finding:
@@ -147,7 +147,7 @@ class Privacy:
             return _WITHHELD
         return self._rounded(int(value))
 
-    def named(self, name: str, value: Any) -> Any:
+    def named_value(self, name: str, value: Any) -> Any:
         """A value under its name, which may say that it is a position or a name."""
         if (name in _POSITIONS and type(value) is int) or (name in _NAMES and isinstance(value, str)):
             return value
@@ -158,7 +158,7 @@ class Privacy:
         if not self.closed:
             return dict(shown)
         small = self._has_small(shown)
-        found = {name: self.named(name, value) for name, value in shown.items() if not (small and name in _SIZES)}
+        found = {name: self.named_value(name, value) for name, value in shown.items() if not (small and name in _SIZES)}
         return {
             name: value
             for name, value in found.items()
@@ -174,7 +174,7 @@ class Privacy:
         return {
             name: _WITHHELD if small and self._is_count(name, value) and not self.hides(value) else told
             for name, value in row.items()
-            for told in [self.named(name, value)]
+            for told in [self.named_value(name, value)]
         }
 
     def amounts(self, amounts: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class Privacy:
             return self.amounts(value)
         if isinstance(value, list):
             return [self._amount(name, one) for one in value]
-        return None if isinstance(value, float) or "bytes" in name else self.named(name, value)
+        return None if isinstance(value, float) or "bytes" in name else self.named_value(name, value)
 
     def _rounded(self, number: int) -> int | str:
         """Two significant digits, and tens at most: two exact totals would tell what was removed between them."""
@@ -220,7 +220,7 @@ def private_file(dataset: str, store: ArtifactStore) -> Path:
     return store.root / dataset / ".private" / "texts.log"
 
 
-def _at(error: BaseException) -> str:
+def _error_position(error: BaseException) -> str:
     """Where an error is: its position, or where in the code one is that is not the project's own, which is a bug."""
     if isinstance(error, DataprepError):
         return _words(error.at)

@@ -3,7 +3,7 @@
 The level is declared (`prove: {level: …}`) and decides no byte: nothing is built again when it changes, but a verdict
 that a sample gave does not count where every document is asked for.
 
-Entry points: `drawn`, `samples_of`, `at_level`; `Again`, `counted_again` for what a person is told.
+Entry points: `draw_documents`, `samples_of`, `at_level`; `RebuildCount`, `counted_again` for what a person is told.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ BY_REFERENCE = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Again:
+class RebuildCount:
     """How many documents the proofs make again, and of how many."""
 
     level: Level
@@ -48,7 +48,7 @@ class Again:
         return f"{said}: {int(self.share * 1000) / 10:g} % of the documents"
 
 
-def drawn(key: str, total: int, samples: int | None) -> NDArray[np.int64]:
+def draw_documents(key: str, total: int, samples: int | None) -> NDArray[np.int64]:
     """The numbers, below `total`, of the documents to make again: int64, ascending.
 
     One is drawn from each of `samples` stretches of equal length, so that a fault that runs over two stretches is
@@ -78,8 +78,8 @@ def documents_in(receipt: Receipt) -> int:
     return 0 if receipt.ledger is None else receipt.ledger.documents
 
 
-def counted_again(receipts: Iterable[Receipt], documents: Callable[[Receipt], int], level: Level) -> Again:
+def counted_again(receipts: Iterable[Receipt], documents: Callable[[Receipt], int], level: Level) -> RebuildCount:
     """How many documents of these partitions the proofs make again, as `documents` counts those of each."""
     counts = [documents(receipt) for receipt in receipts]
     some = counts if level == EVERY_DOCUMENT else [min(count, SAMPLED) for count in counts]
-    return Again(level=level, documents=sum(some), of=sum(counts))
+    return RebuildCount(level=level, documents=sum(some), of=sum(counts))

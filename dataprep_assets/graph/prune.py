@@ -26,7 +26,7 @@ class Unplanned:
     bytes: int | None
 
 
-def listed(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[Unplanned]:
+def list_unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[Unplanned]:
     """The artifacts that `prune` would remove."""
     return [Unplanned(artifact=artifact, bytes=_bytes(store, artifact)) for artifact in unplanned(specs, store)]
 
@@ -41,7 +41,7 @@ def prune(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple
     Raises:
         IntegrityError: A plan is missing or damaged, or a run is making it. Nothing is removed.
     """
-    yield from _removed(specs, store, unplanned)
+    yield from _remove_artifacts(specs, store, unplanned)
 
 
 def retracted_left(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[Artifact]:
@@ -55,10 +55,10 @@ def retracted_left(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[
 def prune_retracted(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[Artifact, bool]]:
     """As `prune`, but only what `retracted_left` names: at the end of a run that succeeded."""
     if retracted_left(specs, store):
-        yield from _removed(specs, store, retracted_left)
+        yield from _remove_artifacts(specs, store, retracted_left)
 
 
-def _removed(
+def _remove_artifacts(
     specs: Sequence[ArtifactSpec],
     store: ArtifactStore,
     which: Callable[[Sequence[ArtifactSpec], ArtifactStore], Iterable[Artifact]],

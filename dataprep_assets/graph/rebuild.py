@@ -35,14 +35,14 @@ class ToBuild:
 
     def to_json(self, privacy: Privacy) -> dict[str, Any]:
         """The JSON object with the documented keys of `--json`, with the counts that leave."""
-        one, read = self.stale, self.reading
+        slot, read = self.stale, self.reading
         return {
-            "artifact": "/".join(one.spec.path[1:]) if one.spec is not None else one.name,
-            "name": one.name,
-            "partition": one.partition,
-            "kind": one.kind,
-            "reason": privacy.text(one.reason, one.kind),
-            "provisional": one.provisional,
+            "artifact": "/".join(slot.spec.path[1:]) if slot.spec is not None else slot.name,
+            "name": slot.name,
+            "partition": slot.partition,
+            "kind": slot.kind,
+            "reason": privacy.text(slot.reason, slot.kind),
+            "provisional": slot.provisional,
             **privacy.amounts(
                 {
                     "source_bytes": read.source_bytes if read is not None else None,
@@ -134,10 +134,10 @@ def rebuild_of(
     """
     # one overlay for all: sizes are read from a manifest that may only be foreseen
     with foreseeing(store) as view:
-        found = list(stale(specs, view, verification=verification))
-        readings = _readings(found, view)
+        stale_slots = list(stale(specs, view, verification=verification))
+        readings = _readings(stale_slots, view)
         rates, measured = _rates(specs, store, _density([r for r in readings.values() if r.tokenized]))
-        expected = _Expected(found, readings, view, store, rates)
+        expected = _Expected(stale_slots, readings, view, store, rates)
         works = tuple(
             ToBuild(
                 stale=one,
@@ -145,11 +145,11 @@ def rebuild_of(
                 tokens=expected.tokens_of(one),
                 seconds=_seconds(reading, machine, rates),
             )
-            for one in found
+            for one in stale_slots
         )
         return Rebuild(
             works=works,
-            published=tuple(_published(found, store)),
+            published=tuple(_find_published(stale_slots, store)),
             machine=machine,
             rates=rates,
             measured=measured,
@@ -190,12 +190,12 @@ def _receipt(store: ArtifactStore, spec: ArtifactSpec, slot: str | None) -> Rece
 Slot = tuple[ArtifactSpec | None, str | None]
 
 
-def _readings(found: Iterable[Decision], view: ArtifactStore) -> dict[Slot, ReadCost]:
+def _readings(stale_slots: Iterable[Decision], view: ArtifactStore) -> dict[Slot, ReadCost]:
     """What each stale partition reads of the source."""
     by_spec: dict[ArtifactSpec, list[str]] = {}
-    for one in found:
-        if one.spec is not None and one.spec.reads is not None and one.partition is not None:
-            by_spec.setdefault(one.spec, []).append(one.partition)
+    for slot in stale_slots:
+        if slot.spec is not None and slot.spec.reads is not None and slot.partition is not None:
+            by_spec.setdefault(slot.spec, []).append(slot.partition)
     readings: dict[Slot, ReadCost] = {}
     for spec, partitions in by_spec.items():
         assert spec.reads is not None
@@ -203,7 +203,7 @@ def _readings(found: Iterable[Decision], view: ArtifactStore) -> dict[Slot, Read
             for partition, reading in zip(partitions, spec.reads(view, partitions), strict=True):
                 readings[(spec, partition)] = reading
         except DataprepError:
-            continue  # its plan cannot be read, which `found` already says
+            continue  # its plan cannot be read, which `stale_slots` already says
     return readings
 
 
@@ -215,19 +215,19 @@ def _seconds(reading: ReadCost | None, machine: Machine, rates: Rates) -> float 
     return reading.fetch_bytes / machine.bandwidth
 
 
-def _published(found: Iterable[Decision], store: ArtifactStore) -> Iterable[Published]:
-    for one in found:
-        spec = one.spec
+def _find_published(stale_slots: Iterable[Decision], store: ArtifactStore) -> Iterable[Published]:
+    for slot in stale_slots:
+        spec = slot.spec
         # of a check that failed, or a place that cannot be asked, it does not follow that what is published will change
         if (
             spec is not None
             and spec.published_to is not None
             and spec.kept
-            and one.kind not in (CHECK_FAILED, UNREADABLE)
+            and slot.kind not in (CHECK_FAILED, UNREADABLE)
         ):
-            receipt = _receipt(store, spec, one.partition)
+            receipt = _receipt(store, spec, slot.partition)
             if receipt is not None:
-                yield Published(artifact=one.name, place=spec.published_to(receipt))
+                yield Published(artifact=slot.name, place=spec.published_to(receipt))
 
 
 class _Expected:
@@ -235,7 +235,7 @@ class _Expected:
 
     def __init__(
         self,
-        found: Iterable[Decision],
+        stale_slots: Iterable[Decision],
         readings: Mapping[Slot, ReadCost],
         view: ArtifactStore,
         store: ArtifactStore,
@@ -243,7 +243,7 @@ class _Expected:
     ) -> None:
         self._readings, self._view, self._store, self._rates = readings, view, store, rates
         # what only failed its check most often comes out as it is, with the tokens that its receipt has
-        self._stale = {(one.spec, one.partition) for one in found if one.kind != CHECK_FAILED}
+        self._stale = {(one.spec, one.partition) for one in stale_slots if one.kind != CHECK_FAILED}
         # each slot that was reckoned, and its tokens: every view of a split asks for all of its shards
         self._told: dict[Slot, int | None] = {}
 

@@ -45,7 +45,7 @@ class Changed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ingredients:
+class RecipeInputs:
     """What goes into an artifact, by names: recipes, receipts and locks have it, and are compared by it.
 
     Attributes:
@@ -62,29 +62,29 @@ class Ingredients:
     upstream: Mapping[str, Content] = field(default_factory=dict)
 
     @classmethod
-    def of_receipt(cls, receipt: Receipt) -> "Ingredients":
+    def of_receipt(cls, receipt: Receipt) -> "RecipeInputs":
         """The ingredients that the receipt records."""
-        names = {one.name for one in fields(Ingredients)}
+        names = {one.name for one in fields(RecipeInputs)}
         return cls(**{name: value for name, value in receipt.recipe.items() if name in names})
 
     @property
-    def ingredients(self) -> "Ingredients":
+    def ingredients(self) -> "RecipeInputs":
         """These alone, of a recipe or a lock's entry that has more."""
-        return Ingredients(version=self.version, settings=self.settings, sources=self.sources, upstream=self.upstream)
+        return RecipeInputs(version=self.version, settings=self.settings, sources=self.sources, upstream=self.upstream)
 
-    def changes(self, now: "Ingredients") -> list[Changed]:
+    def changes(self, now: "RecipeInputs") -> list[Changed]:
         """How other ingredients differ from these, in order: version, inputs, settings (by dotted names), sources."""
-        found = []
+        changes = []
         if self.version != now.version:
-            found.append(Changed(kind="version", name="version of the step", before=self.version, now=now.version))
-        found += _changed("upstream", self.upstream, now.upstream)
+            changes.append(Changed(kind="version", name="version of the step", before=self.version, now=now.version))
+        changes += _find_changes("upstream", self.upstream, now.upstream)
         if self.settings != now.settings:
             # as in a receipt, whose JSON turns a tuple into a list
             before, after = (flat(json.loads(json.dumps(one.settings))) for one in (self, now))
-            found += _changed("settings", before, after)
-        return found + _changed("sources", self.sources, now.sources)
+            changes += _find_changes("settings", before, after)
+        return changes + _find_changes("sources", self.sources, now.sources)
 
-    def change(self, now: "Ingredients", source_change: str = "") -> Change | None:
+    def change(self, now: "RecipeInputs", source_change: str = "") -> Change | None:
         """The first of the changes in one sentence, or all that say which texts they touch; None if there is none.
 
         Settings are told before sources: a listing may differ because the globs do, or for both reasons. In place of
@@ -101,13 +101,13 @@ class Ingredients:
             return Change(kind="input changed", reason=f"its input changed: {_first(of['upstream'])}")
         source = "its source changed: " + (source_change or _first(of["sources"])) if of["sources"] else ""
         if settings := of["settings"]:
-            told = _told([one for one in settings if one.consequence] or settings[:1], settings)
-            return Change(kind="settings changed", reason=told + "; " + source if source else told)
+            reason = _describe_changes([one for one in settings if one.consequence] or settings[:1], settings)
+            return Change(kind="settings changed", reason=reason + "; " + source if source else reason)
         return Change(kind="input changed", reason=source) if source else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(Ingredients):
+class Recipe(RecipeInputs):
     """How one artifact, or one partition of one, is to be made now.
 
     Attributes:
@@ -137,7 +137,7 @@ class Recipe(Ingredients):
         """The recipe whose key is the digest of these ingredients, of sources and inputs in their order."""
         # as in a receipt, whose JSON turns a tuple into a list
         settings = json.loads(json.dumps(settings))
-        found = Ingredients(version=version, settings=settings, sources=sources, upstream=upstream or {})
+        found = RecipeInputs(version=version, settings=settings, sources=sources, upstream=upstream or {})
         order = [list(found.sources.items()), list(found.upstream.items())]
         key = digest_value([artifact.name, version, settings, *order])
         return cls(artifact=artifact, key=key, **vars(found))
@@ -151,7 +151,7 @@ class Recipe(Ingredients):
         if receipt.key == self.key:
             return self._other_ledger(receipt)
         unnamed = Change(kind="recipe changed", reason="made from other inputs or settings than now")
-        return Ingredients.of_receipt(receipt).change(self, self.source_change) or unnamed
+        return RecipeInputs.of_receipt(receipt).change(self, self.source_change) or unnamed
 
     def _other_ledger(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
@@ -160,11 +160,11 @@ class Recipe(Ingredients):
         before, now = ({} if it is None else flat(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger))
         # a reason that dropped nothing makes no difference
         before, now = ({name: count for name, count in counts.items() if count} for counts in (before, now))
-        if not (changed := _changed("sources", before, now)):
+        if not (changed := _find_changes("sources", before, now)):
             return None
         first = changed[0]
-        told = f"{first.name} was {first.before or 0}, is {first.now or 0} now"
-        return Change(kind="input changed", reason=f"the ledger of its input changed: {told}{_more(changed)}")
+        difference = f"{first.name} was {first.before or 0}, is {first.now or 0} now"
+        return Change(kind="input changed", reason=f"the ledger of its input changed: {difference}{_more(changed)}")
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
@@ -177,7 +177,7 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
     return found
 
 
-def _changed(
+def _find_changes(
     kind: Literal["upstream", "settings", "sources"], before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> list[Changed]:
     names = [*now, *(name for name in before if name not in now)]
@@ -185,9 +185,11 @@ def _changed(
     return [Changed(kind=kind, name=name, before=was, now=value) for name, was, value in values if was != value]
 
 
-def _told(shown: list[Changed], of: list[Changed]) -> str:
+def _describe_changes(shown: list[Changed], of: list[Changed]) -> str:
     """Some changes in one sentence, and how many others there are."""
-    told = (f"{one.name} was {_shown(one.before)}, is {_shown(one.now)} now{one.consequence}" for one in shown)
+    told = (
+        f"{one.name} was {_format_value(one.before)}, is {_format_value(one.now)} now{one.consequence}" for one in shown
+    )
     return "; ".join(told) + _more(of, len(shown))
 
 
@@ -200,6 +202,6 @@ def _first(changed: list[Changed], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = "not set" if value is None else str(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -28,7 +28,7 @@ class Remark:
     hides_all: bool = False
 
 
-def refused(mistakes: Sequence[str]) -> ConfigError:
+def mistakes_error(mistakes: Sequence[str]) -> ConfigError:
     """An error with the first mistakes in a declaration, one on each line, and how many more there are.
 
     What is declared counts nobody, so all of it is shown.

@@ -5,7 +5,7 @@ import os
 from pydantic import Field
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 
 SHORTEST_KEY = 32
 """Fewest characters of a key; `openssl rand -hex 32` prints 64."""

@@ -42,12 +42,12 @@ def sharing(files: Set[str], others: Iterable[tuple[Sequence[ArtifactSpec], Arti
             commands say why.
     """
     for specs, store in others:
-        found = [
+        held_shards = [
             (spec, sum(not files.isdisjoint(source_digests(receipt)) for receipt in receipts))
             for spec, receipts in _by_artifact(specs, store)
         ]
-        published = tuple(published_places(specs, store)) if any(held for _, held in found) else ()
-        for spec, held in found:
+        published = tuple(published_places(specs, store)) if any(held for _, held in held_shards) else ()
+        for spec, held in held_shards:
             if held:
                 yield Sharing(
                     dataset=spec.declaration.dataset,
@@ -81,7 +81,7 @@ def retracted_of(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Mapping
     """SHA-256 of a source file → how many of its documents a dataset's finished artifacts dropped as retracted."""
     found: dict[str, int] = {}
     for _, receipts in _by_artifact(specs, store):
-        for file, dropped in _dropped(receipts).items():
+        for file, dropped in _count_dropped(receipts).items():
             # several artifacts of a dataset drop the same documents: they are counted once
             found[file] = max(found.get(file, 0), dropped)
     return {file: dropped for file, dropped in found.items() if dropped}
@@ -124,17 +124,17 @@ def _by_artifact(
     yield from found.values()
 
 
-def _dropped(receipts: Iterable[Receipt]) -> dict[str, int]:
+def _count_dropped(receipts: Iterable[Receipt]) -> dict[str, int]:
     """SHA-256 of a source file → documents that were dropped as retracted, summed over partitions."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for receipt in receipts:
         lines = [(str(line["sha256"]), line.get("dropped", {})) for line in receipt.sources]
         of_notes = receipt.recipe.get("sources", {}).get("cohort")  # one file
         if not lines and receipt.ledger is not None and of_notes:
             lines = [(str(of_notes), receipt.ledger.dropped)]
         for file, dropped in lines:
-            found[file] = found.get(file, 0) + int(dropped.get(RETRACTED, 0))
-    return found
+            counts[file] = counts.get(file, 0) + int(dropped.get(RETRACTED, 0))
+    return counts
 
 
 def source_digests(receipt: Receipt) -> Set[str]:

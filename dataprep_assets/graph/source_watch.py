@@ -50,14 +50,14 @@ class SourceWatch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class PollResult:
     """The result of a look: the source's present `identity`, and a description of the changes; "" if there are none."""
 
     identity: str
     change: str = ""
 
 
-def look(watch: SourceWatch, store: ArtifactStore, seen: str | None) -> Look:
+def look(watch: SourceWatch, store: ArtifactStore, seen: str | None) -> PollResult:
     """Ask whether the source changed.
 
     Args:
@@ -68,12 +68,12 @@ def look(watch: SourceWatch, store: ArtifactStore, seen: str | None) -> Look:
     identity = watch.identity(store)
     now = str(identity)
     if now == seen:
-        return Look(identity=now)
+        return PollResult(identity=now)
     change = watch.changes(store)
     # a plan has no modification times: files that were edited in place differ from the last look alone, by their stamps
     if not change and seen is not None and seen.partition(".")[0] == now.partition(".")[0]:
         change = EDITED
-    return Look(identity=now, change=change)
+    return PollResult(identity=now, change=change)
 
 
 def identity_of(listing: Iterable[object], stamps: Iterable[object] = ()) -> SourceIdentity:

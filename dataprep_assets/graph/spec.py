@@ -15,13 +15,13 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.asset_path import AssetPath, asset_path
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.check_groups import CheckGroup, PartitionChecks
-from dataprep_assets.graph.closed_files import closed_files
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.losses import Loss, no_losses
+from dataprep_assets.graph.metadata_values import Shown
 from dataprep_assets.graph.place import OpenPlaces
+from dataprep_assets.graph.private_files import closed_files
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.source_watch import SourceWatch
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -54,13 +54,13 @@ class Partitions:
         """Partitions that the declaration fixes."""
         return cls(keys=lambda _: keys, noun=noun, fixed_keys=keys)
 
-    def cut(self, store: ArtifactStore) -> Sequence[Sequence[str]]:
+    def cut_ranges(self, store: ArtifactStore) -> Sequence[Sequence[str]]:
         """The ranges that are made one after the other."""
         return [self.keys(store)] if self.ranges is None else self.ranges(store)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OtherDataset:
+class DatasetInput:
     """An artifact of another dataset, as an input; `split` if it is one of those that exist once for each split.
 
     `keys` are where the declaration names the dataset, `advice` is what a person is told whose dataset never has it.
@@ -80,7 +80,7 @@ class OtherDataset:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OtherAsset:
+class AssetInput:
     """An asset that is no artifact of a dataset, as an input: its files are the source."""
 
     key: tuple[str, ...]
@@ -187,7 +187,7 @@ class ArtifactSpec:
     build: Callable[[BuildRequest], Iterable[Outcome]]
     recipes: Callable[[ArtifactStore, Sequence[str | None]], Iterable[Recipe]]
     split: str | None = None
-    inputs: tuple["ArtifactSpec | OtherDataset | OtherAsset", ...] = ()
+    inputs: tuple["ArtifactSpec | DatasetInput | AssetInput", ...] = ()
     check_groups: tuple[CheckGroup, ...] = ()
     partitions: Partitions | None = None
     plans: tuple[Partitions, ...] = ()

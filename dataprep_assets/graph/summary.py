@@ -45,7 +45,10 @@ def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], se
     lines = ["", *own, *losses, "", _checks(dataset, store)]
     lines += [
         f"files:  {store.location(product)}",
-        *(f"          {name}" for name in _shown([record.path for record in (receipt.files if receipt else ())])),
+        *(
+            f"          {name}"
+            for name in _shorten_names([record.path for record in (receipt.files if receipt else ())])
+        ),
     ]
     if seconds is not None and not privacy.closed:
         lines.append(f"time:   {seconds:.1f} s")
@@ -59,7 +62,7 @@ def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
 
 def end_of_run(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | None) -> list[str]:
     """The lines at the end of a run: the losses, and what changed since the state with the counts `before`."""
-    return [*_losses(dataset, loss_table(dataset, store)), *_changed(dataset, store, before)]
+    return [*_losses(dataset, loss_table(dataset, store)), *_describe_changes(dataset, store, before)]
 
 
 def end_of_failed_run(dataset: Dataset, store: ArtifactStore) -> list[str]:
@@ -75,11 +78,11 @@ def _losses(dataset: Dataset, table: LossTable) -> Iterator[str]:
 def present_counts(dataset: Dataset, store: ArtifactStore) -> DatasetCounts | None:
     """The counts of the last run that made all of the dataset; None if there are none."""
     with suppress(DataprepError):  # the run makes a damaged artifact again
-        return dataset.counted(store)
+        return dataset.last_counts(store)
     return None
 
 
-def _changed(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | None) -> Iterator[str]:
+def _describe_changes(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | None) -> Iterator[str]:
     now, privacy = present_counts(dataset, store), privacy_of(dataset.declaration)
     if before is None or now is None:
         return
@@ -152,7 +155,7 @@ def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
     yield from dataset.standing(store)
 
 
-def _shown(names: Sequence[str]) -> Sequence[str]:
+def _shorten_names(names: Sequence[str]) -> Sequence[str]:
     if len(names) <= _FILES_SHOWN:
         return names
     return [*names[: _FILES_SHOWN - 1], f"… and {len(names) - _FILES_SHOWN + 1} more"]

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict  # pydantic takes no other below Python 
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
-from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
 from dataprep_assets.graph.check import Check, Checkable
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifact import Artifact
@@ -92,7 +92,7 @@ def find_in_workers(
         for task in tasks:
             pool.submit(task)
         for event in pool.events():
-            if isinstance(event, Finished):
+            if isinstance(event, FinishedTask):
                 if event.error is not None:
                     raise event.error
                 yield event.task.id.partition, event.result

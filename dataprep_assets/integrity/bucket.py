@@ -2,7 +2,7 @@
 
 A build works in `<root>/<artifact>/` and publishes from there (:mod:`dataprep_assets.integrity.publication` says how,
 and why two runs never mix their bytes). Afterwards these files, and those that a later step fetches, are copies
-(`integrity/copies.py`) that may be deleted at any time.
+(`integrity/verified_copies.py`) that may be deleted at any time.
 
 Without reading an object, a store knows its size and, if this project wrote it, its SHA-256. Other objects (written by
 other tools, or in a `LocalStore`) are read once in each version, and their digests are kept below `<root>/.digests/`.
@@ -31,7 +31,6 @@ from dataprep_assets.integrity.artifacts import (
     of_artifact,
 )
 from dataprep_assets.integrity.commit import alone, left_over, remove_directory, write_atomically
-from dataprep_assets.integrity.copies import Copies
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.publication import AT_ONCE, Publication, differs
 from dataprep_assets.integrity.receipt import (
@@ -43,6 +42,7 @@ from dataprep_assets.integrity.receipt import (
     parse_receipt,
     read_receipt,
 )
+from dataprep_assets.integrity.verified_copies import Copies
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
@@ -96,7 +96,7 @@ class ObjectDigests:
 
     root: Path
 
-    def of(self, store: Store, info: ObjectInfo) -> ObjectInfo:
+    def with_digest(self, store: Store, info: ObjectInfo) -> ObjectInfo:
         """The object with its SHA-256: the store's, the remembered one, or that of the bytes of this version."""
         if info.sha256 is not None:
             return info
@@ -150,7 +150,7 @@ class BucketArtifacts(ArtifactStore):
     @property
     def store(self) -> Store:
         """The bucket."""
-        return _opened(self.open_store)
+        return _open_once(self.open_store)
 
     @property
     def copies(self) -> Copies:
@@ -235,7 +235,7 @@ class BucketArtifacts(ArtifactStore):
             found = publication.located(receipt, record)
             # an object of another size is wrong already, and need not be read
             if found is not None and verification == "full" and found.bytes == record.bytes:
-                found = self._digests.of(self.store, found)
+                found = self._digests.with_digest(self.store, found)
             return differs(record, found)
 
         return [sentence for sentence in map_all(defect, receipt.files, AT_ONCE) if sentence]
@@ -270,7 +270,7 @@ class BucketArtifacts(ArtifactStore):
         except IntegrityError:
             return None
         if receipt is None:
-            present, _ = publication.finished()
+            present, _ = publication.complete_publications()
             receipt = present.receipt if present is not None else None
         if receipt is None or receipt.key != key:
             return None
@@ -378,7 +378,7 @@ class BucketArtifacts(ArtifactStore):
         receipt = read_receipt(directory)
         if receipt is None:
             raise MissingArtifactError(f"{directory}: no committed artifact to publish")
-        present, broken = publication.finished()
+        present, broken = publication.complete_publications()
         area = publication.area(receipt, present)
         sent = {
             record.path: self._send(directory, record, (joined or {}).get(record.path), f"{area}/{record.path}")
@@ -477,7 +477,7 @@ _STORES: dict[tuple[int, Callable[[], Store]], Store] = {}
 _OPENING = threading.Lock()
 
 
-def _opened(open_store: Callable[[], Store]) -> Store:
+def _open_once(open_store: Callable[[], Store]) -> Store:
     """One client per process: clients have connection pools, and must not be used across a fork."""
     key = (os.getpid(), open_store)
     with _OPENING:

@@ -218,7 +218,7 @@ def remove_directory(final: Path, first: str) -> None:
         (final / first).unlink(missing_ok=True)
         fsync_directory(final)
         shutil.rmtree(final)
-    for other in _staged(final.parent / STAGING, {final.name}):
+    for other in _list_staged(final.parent / STAGING, {final.name}):
         shutil.rmtree(other)
     if final.parent.is_dir():
         fsync_directory(final.parent)
@@ -239,7 +239,7 @@ def sweep(finals: Iterable[Path]) -> None:
             if _something_left(final):
                 _sweep_one(final)
             continue
-        left = {_final_name(other) for other in _staged(parent / STAGING, names)}
+        left = {_final_name(other) for other in _list_staged(parent / STAGING, names)}
         left |= {name for entry in parent.glob(f"{_ASIDE}*") if (name := entry.name.removeprefix(_ASIDE)) in names}
         for name in left:
             _sweep_one(names[name])
@@ -254,7 +254,7 @@ def _something_left(final: Path) -> bool:
             return bool(_begun(final, lock.read()))
     except FileNotFoundError:
         # without a lock file nothing says what was begun
-        return bool(_staged(final.parent / STAGING, {final.name}))
+        return bool(_list_staged(final.parent / STAGING, {final.name}))
 
 
 def _sweep_one(final: Path) -> None:
@@ -262,7 +262,7 @@ def _sweep_one(final: Path) -> None:
         if not mine:
             return
         recover_aside(final)
-        for other in _staged(final.parent / STAGING, {final.name}):
+        for other in _list_staged(final.parent / STAGING, {final.name}):
             shutil.rmtree(other)
 
 
@@ -287,7 +287,7 @@ def _begun(final: Path, said: bytes) -> list[Path]:
     """The staging directories that are left of this one's builds, as its lock file says."""
     area = final.parent / STAGING
     if not said:  # of a version that wrote nothing into it, or cut short
-        return _staged(area, {final.name})
+        return _list_staged(area, {final.name})
     # what is named is removed: a damaged file, or one that somebody else wrote, must not lead elsewhere
     of_this = re.compile(re.escape(final.name) + "-[^/]{16}")
     named = [area / name for name in said.decode(errors="replace").split() if of_this.fullmatch(name)]
@@ -307,7 +307,7 @@ def left_over(parent: Path) -> set[str]:
     return set()
 
 
-def _staged(area: Path, names: Container[str]) -> list[Path]:
+def _list_staged(area: Path, names: Container[str]) -> list[Path]:
     """Staging directories of the artifacts with these names, under any key, in one listing: there may be thousands."""
     try:
         with os.scandir(area) as entries:

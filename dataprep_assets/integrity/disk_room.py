@@ -1,6 +1,6 @@
 """Errors for a disk that is full or cannot be written.
 
-Entry points: `writing`, `refused`.
+Entry points: `writing`, `refusal_error`.
 """
 
 import errno
@@ -27,10 +27,10 @@ def writing(folder: Path, needed: int | None = None) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        raise refused(error, folder, needed) from error
+        raise refusal_error(error, folder, needed) from error
 
 
-def refused(error: OSError, folder: Path, needed: int | None = None) -> DataprepError:
+def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> DataprepError:
     """The project's error for a refusal of the operating system, with one sentence that says what to do.
 
     Args:

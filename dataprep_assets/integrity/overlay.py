@@ -34,7 +34,7 @@ class OverlayArtifacts(ArtifactStore):
         # asked each time: what is built in the scratch folder meanwhile hides what is below
         return self._scratch if os.path.exists(f"{self.directory(artifact)}/{NAME}") else self.below
 
-    def _opened(self, artifact: Artifact) -> ArtifactStore:
+    def _open_holder(self, artifact: Artifact) -> ArtifactStore:
         holder = self._holder(artifact)
         if holder is self.below and artifact in self.damaged:
             raise MissingArtifactError(f"{self.location(artifact)}: damaged. Materialize it again")
@@ -73,13 +73,13 @@ class OverlayArtifacts(ArtifactStore):
         return self._holder(artifact).damage(artifact, receipt, verification)
 
     def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
-        return self._opened(artifact).local(artifact, names)
+        return self._open_holder(artifact).local(artifact, names)
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
-        return self._opened(artifact).fetch(artifact, receipt, name, holder)
+        return self._open_holder(artifact).fetch(artifact, receipt, name, holder)
 
     def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> Ranges | None:
-        return self._opened(artifact).ranges(artifact, receipt, name)
+        return self._open_holder(artifact).ranges(artifact, receipt, name)
 
     def join(
         self,

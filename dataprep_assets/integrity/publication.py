@@ -62,7 +62,7 @@ def differs(record: FileRecord, info: ObjectInfo | None, *, certain: bool = Fals
 
 
 @dataclass(frozen=True)
-class Present:
+class PresentReceipt:
     """The object of the receipt in the bucket, in this version; `receipt` is None if its bytes are not a receipt."""
 
     version: str
@@ -78,7 +78,7 @@ class Present:
         return area.endswith(f"-{_base(self)}")
 
 
-def _base(present: Present | None) -> str:
+def _base(present: PresentReceipt | None) -> str:
     """The part of a staging area's name that stands for the receipt to be replaced."""
     return "new" if present is None else hashlib.sha256(present.version.encode()).hexdigest()[:16]
 
@@ -99,7 +99,7 @@ class Publication:
         """The prefix of all staged keys of a content. Every intact object there belongs to this content."""
         return f"{self.artifact}/{STAGING}/{receipt.content[:32]}-"
 
-    def area(self, receipt: Receipt, present: Present | None) -> str:
+    def area(self, receipt: Receipt, present: PresentReceipt | None) -> str:
         """Where to stage the data of a content that is to replace the `present` receipt."""
         return f"{self._areas(receipt)}{_base(present)}"
 
@@ -110,7 +110,7 @@ class Publication:
         """
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
         # Checked only now: objects listed while this receipt was there cannot belong to a later one.
-        present = self.present()
+        present = self.read_present()
         if present is None or not present.has(receipt):
             return
         mine = self._areas(receipt)
@@ -123,32 +123,32 @@ class Publication:
         moved = self._move(receipt, [key for key in staged if key.startswith(mine)])
         # Listed before the receipt is looked at once more: so nothing of a later publication can be among them.
         strays = self._strays(receipt)
-        present = self.present()
+        present = self.read_present()
         if present is not None and present.has(receipt):
             map_all(self.store.delete, [*strays, *moved], AT_ONCE)
 
-    def finished(self) -> tuple[Present | None, ObjectInfo | None]:
+    def complete_publications(self) -> tuple[PresentReceipt | None, ObjectInfo | None]:
         """The present receipt, after completing publications that other runs left unfinished.
 
         Without a receipt, also the claim of a publication that cannot be completed because its data are gone.
         """
         key = self._claim_key
         for _ in range(_TRIES):
-            present, broken = self.present(), None
+            present, broken = self.read_present(), None
             if present is None and (info := self.store.head(key)) is not None:
                 try:
                     data = b"".join(self.store.read(key, version=info.version))
                 except (ConflictError, MissingArtifactError):
                     continue
-                if self.present() is not None:  # the claim may be void, made after the receipt
+                if self.read_present() is not None:  # the claim may be void, made after the receipt
                     continue
                 broken = None if self._complete_claimed(data) else info
-                present = self.present()
+                present = self.read_present()
             if present is not None and present.receipt is not None and not self.is_settled(present.receipt):
                 self.settle(present.receipt)
-                present = self.present()
+                present = self.read_present()
             return present, broken if present is None else None
-        raise self.lost()
+        raise self.lost_race_error()
 
     def _complete_claimed(self, data: bytes) -> bool:
         """Complete the publication of another run; returns False if that cannot be done."""
@@ -173,16 +173,16 @@ class Publication:
                 claimed = parse_receipt(b"".join(self.store.read(key)), f"{self.location}/{STAGING}/{_CLAIM}").content
             except MissingArtifactError:  # published meanwhile
                 claimed = None
-            present = self.present()
+            present = self.read_present()
             # A rival of the same content is none: both write the same bytes under the same keys.
             if claimed != receipt.content if present is None else not present.has(receipt):
-                raise self.lost() from error
+                raise self.lost_race_error() from error
         else:
             # Claims are removed after the receipt was written: one made since then is void.
-            present = self.present()
+            present = self.read_present()
             if present is not None and not present.has(receipt):
                 self.store.delete(key)
-                raise self.lost()
+                raise self.lost_race_error()
 
     def complete(self, receipt: Receipt, data: bytes) -> None:
         """Copy the claimed data to their final keys and write the receipt `data`; many processes may do so at once.
@@ -199,7 +199,7 @@ class Publication:
         with suppress(ConflictError):
             self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)
 
-    def replace(self, receipt: Receipt, data: bytes, present: Present) -> None:
+    def replace(self, receipt: Receipt, data: bytes, present: PresentReceipt) -> None:
         """Write the receipt `data` over the `present` one.
 
         Raises IntegrityError when another run replaced that already.
@@ -207,9 +207,9 @@ class Publication:
         try:
             self.store.put(f"{self.artifact}/{NAME}", data, if_version=present.version)
         except ConflictError as error:
-            now = self.present()
+            now = self.read_present()
             if now is None or not now.has(receipt):
-                raise self.lost() from error
+                raise self.lost_race_error() from error
 
     def _move(self, receipt: Receipt, staged: Sequence[str]) -> list[str]:
         """Copy staged objects to their final keys; returns those that can be removed now."""
@@ -248,12 +248,12 @@ class Publication:
         """Whether nothing is left to copy or to remove for this receipt."""
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
         # mostly nothing is staged, and then the receipt need not be read
-        present = self.present() if staged else None
+        present = self.read_present() if staged else None
         mine = self._areas(receipt)
         left = [key for key in staged if key.startswith(mine) or present is None or not present.is_base_of(key)]
         return not left and not self._strays(receipt)
 
-    def present(self) -> Present | None:
+    def read_present(self) -> PresentReceipt | None:
         """The receipt with its version; None when the artifact does not exist."""
         key = f"{self.artifact}/{NAME}"
         for _ in range(_TRIES):
@@ -266,16 +266,16 @@ class Publication:
                 continue
             try:
                 # in this version, so that a conditional write replaces exactly what was read
-                return Present(info.version, parse_receipt(data, f"{self.location}/{NAME}"))
+                return PresentReceipt(info.version, parse_receipt(data, f"{self.location}/{NAME}"))
             except IntegrityError:
-                return Present(info.version, None)
-        raise self.lost()
+                return PresentReceipt(info.version, None)
+        raise self.lost_race_error()
 
     def final(self, record: FileRecord) -> ObjectInfo | None:
         """The object under a file's final key, whatever its bytes."""
         return self.store.head(f"{self.artifact}/{record.path}")
 
-    def is_kept(self, record: FileRecord, present: Present | None) -> bool:
+    def is_kept(self, record: FileRecord, present: PresentReceipt | None) -> bool:
         """Whether a file is already under its final key, and no run is about to change that."""
         if present is not None and (present.receipt is None or record not in present.receipt.files):
             return False
@@ -293,7 +293,7 @@ class Publication:
                 return self.store.head(info.key) or final
         return final
 
-    def lost(self) -> IntegrityError:
+    def lost_race_error(self) -> IntegrityError:
         """The error of a run that was not the first to publish."""
         return IntegrityError(
             f"{self.location}: another run published other data at the same time. Let one of the two finish, then "

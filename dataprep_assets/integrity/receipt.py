@@ -122,7 +122,7 @@ def read_receipt(directory: Path) -> Receipt | None:
     """
     path = f"{directory}/{NAME}"
     try:
-        return _read(path)
+        return _read_receipt(path)
     except FileNotFoundError:
         # `while_unchanged` follows a link when it asks for the file's status, so one that leads nowhere is not found
         if not os.path.islink(path):
@@ -141,7 +141,7 @@ def read_receipt(directory: Path) -> Receipt | None:
 
 
 @while_unchanged
-def _read(path: str) -> Receipt:
+def _read_receipt(path: str) -> Receipt:
     with open(path, "rb", opener=regular) as file:
         # one byte more than a receipt may have: enough to refuse it, however large the file is
         return parse_receipt(file.read(_LARGEST + 1), path)
@@ -301,6 +301,6 @@ def versions(
     return found
 
 
-def now() -> str:
+def current_time() -> str:
     """The current time as ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, RunFailedError
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration_mistakes import read
+from dataprep_assets.graph.declaration_mistakes import read_documents
 from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.order import ancestors
 from dataprep_assets.graph.rebuild import Rebuild, rebuild_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Trace, Tracer, trace
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.verify import Verified, verify_place
 from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment
@@ -27,7 +27,7 @@ from dataprep_assets.stores.private import private_files
 
 if TYPE_CHECKING:
     from dataprep_assets.library.project import OpenProject
-    from dataprep_assets.orchestration.build import Attendant
+    from dataprep_assets.orchestration.build import BuildListener
     from dataprep_assets.orchestration.runs import RunResult
 
 _SHOWN = 12
@@ -71,13 +71,13 @@ class OpenDataset:
         """
         from dataprep_assets.graph.status import never_built
 
-        found = self.check()
-        wrong = [mistake for mistake in found if not mistake.hint and not mistake.of_source]
-        if not wrong and (hiding := [mistake for mistake in found if mistake.hides_all]):
+        mistakes = self.check()
+        wrong = [mistake for mistake in mistakes if not mistake.hint and not mistake.of_source]
+        if not wrong and (hiding := [mistake for mistake in mistakes if mistake.hides_all]):
             wrong = hiding if never_built(self.specs, self.store) else []
         if wrong:
             raise ConfigError("\n".join(map(str, wrong)))
-        return [mistake for mistake in found if mistake.hint]
+        return [mistake for mistake in mistakes if mistake.hint]
 
     def status(self) -> Rebuild:
         """What a run would make now, why, and what that costs. Nothing is written; local sources are read."""
@@ -126,7 +126,7 @@ class OpenDataset:
         specs, store = self.specs, self.store
         if retracted_left(specs, store) or any(one.action is not Action.KEEP for one in decisions(specs, store)):
             return False
-        from dataprep_assets.orchestration.recorded import Recorded
+        from dataprep_assets.orchestration.instance_records import Recorded
 
         with self.project.instance() as instance:
             events = Recorded(instance)
@@ -137,7 +137,7 @@ class OpenDataset:
         self,
         *,
         only: Mapping[ArtifactSpec, Sequence[str]] | None = None,
-        attendants: "Sequence[Attendant]" = (),
+        attendants: "Sequence[BuildListener]" = (),
         part: str = "",
         verbose: bool = False,
     ) -> "RunResult":
@@ -151,20 +151,20 @@ class OpenDataset:
         """
         import dagster as dg
 
-        from dataprep_assets.code_location import bound
+        from dataprep_assets.code_location import bind_resources
         from dataprep_assets.orchestration.build import job_of
         from dataprep_assets.orchestration.keys import PART
         from dataprep_assets.orchestration.runs import execute
 
         job, here = job_of(self.specs, only=only, attendants=attendants), self.project.project
-        definitions = bound(dg.Definitions(jobs=[job]), here.root)
+        definitions = bind_resources(dg.Definitions(jobs=[job]), here.root)
         with self.project.instance() as instance, private_files(self.component.declaration.sensitive):
             tags = {PART: part} if part else {}
             whole = definitions.resolve_job_def(job.name)
             return execute(whole, instance, tags=tags, verbose=verbose)
 
     def build_part(
-        self, part: PartitionSelection, *, attendants: "Sequence[Attendant]" = (), verbose: bool = False
+        self, part: PartitionSelection, *, attendants: "Sequence[BuildListener]" = (), verbose: bool = False
     ) -> "RunResult":
         """Make the chosen partitions, and before them what plans them and what they are made of.
 
@@ -189,7 +189,7 @@ class OpenDataset:
         result = self.build(only=before, attendants=attendants, part=str(part), verbose=verbose)
         if result.ended:
             return result
-        if only := part.chosen(self.specs, self.store):
+        if only := part.select_partitions(self.specs, self.store):
             return self.build(only=only, attendants=attendants, part=str(part), verbose=verbose)
         raise NotFoundError(f"{self.name}: nothing in this part: there are fewer partitions than processes")
 
@@ -203,7 +203,7 @@ class OpenDataset:
             named = re.findall(r"^([a-z_.]+):|`([a-z_.]+)[`:]", failure.why) if failure.misconfigured else []
             key = next((key for pair in named if (key := pair[0] or pair[1]).partition(".")[0] in fields), None)
             if key is not None:
-                (document, *_) = read(path)
+                (document, *_) = read_documents(path)
                 where = f"{where}: {path}:{document.line_of(key.split('.'))}"
             lines.append(f"{where}: {failure.why}")
         return lines
@@ -264,8 +264,8 @@ class OpenDataset:
         planned: dict[str, list[str | None]] = {}
         for spec in self.specs:
             try:
-                for one in spec.artifacts(self.store):
-                    planned.setdefault(one.name, []).append(one.partition)
+                for artifact in spec.artifacts(self.store):
+                    planned.setdefault(artifact.name, []).append(artifact.partition)
             except DataprepError:  # not planned yet
                 # as long as nothing is planned, any partition may come
                 planned.setdefault(spec.name, []).append(asked.partition)

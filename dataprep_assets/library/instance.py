@@ -21,7 +21,7 @@ from dataprep_assets.stores.locks import own_file
 _GONE = re.compile(r"dataprep_assets\.orchestration\.(sqlite_storage|compute_logs)\b")
 
 
-def opened(home: Path) -> dg.DagsterInstance:
+def open_instance(home: Path) -> dg.DagsterInstance:
     """The instance of the folder `home`, which is DAGSTER_HOME.
 
     Raises ConfigError if the folder cannot be created, if its settings are invalid, or if what they name cannot be
@@ -39,16 +39,16 @@ def opened(home: Path) -> dg.DagsterInstance:
     with _locked(home):
         if not (home / "dagster.yaml").exists():
             shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
-        return _opened(home / "dagster.yaml")
+        return _open_configured(home / "dagster.yaml")
 
 
-def _opened(settings: Path) -> dg.DagsterInstance:
+def _open_configured(settings: Path) -> dg.DagsterInstance:
     try:
         _require_own_storage_of_dagster(settings)
-        found = dg.DagsterInstance.get()
-        found.all_asset_keys()  # the event log creates its tables at the first query
-        limit_pools(found)
-        return found
+        instance = dg.DagsterInstance.get()
+        instance.all_asset_keys()  # the event log creates its tables at the first query
+        limit_pools(instance)
+        return instance
     except ConfigError:
         raise
     except Exception as error:  # a database that is damaged, or does not answer, raises what its driver has

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.pool import chosen_engine, require_engine, worker_count
 from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration_mistakes import read
+from dataprep_assets.graph.declaration_mistakes import read_documents
 from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.spec import OtherDataset
+from dataprep_assets.graph.spec import DatasetInput
 from dataprep_assets.stores.connect import LocalPlace, missing_library
 
 if TYPE_CHECKING:
@@ -70,15 +70,15 @@ def mistakes_in(project: "OpenProject", path: Path) -> list[Mistake]:
 
 def _of_error(text: str, path: Path) -> list[Mistake]:
     """The lines of an error of loading a file, each of which begins with a place."""
-    found: list[Mistake] = []
+    mistakes: list[Mistake] = []
     for line in text.splitlines():
         # an absolute path may have blanks in it
         if (place := re.match(r"(/.+?|\S+?)(?::(\d+))?: (.+)", line)) and Path(place[1]).is_file():
             number = int(place[2]) if place[2] else None
-            found.append(Mistake(file=Path(place[1]), line=number, sentence=place[3]))
+            mistakes.append(Mistake(file=Path(place[1]), line=number, sentence=place[3]))
         else:  # such as how many more there are
-            found.append(Mistake(file=path, line=None, sentence=line))
-    return found
+            mistakes.append(Mistake(file=path, line=None, sentence=line))
+    return mistakes
 
 
 def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried: bool = False) -> list[Mistake]:
@@ -86,7 +86,7 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried
 
     With `tried` the user's own code runs on a few rows.
     """
-    (document, *_) = read(path)
+    (document, *_) = read_documents(path)
     remarks = (
         *component.remarks(),
         *_of_other_datasets(project, component),
@@ -162,61 +162,61 @@ def _of_other_datasets(project: "OpenProject", component: Dataset) -> Iterator[R
         if name in declared:
             yield from _of_another_kind(project, source)
             yield from _of_itself(project, component, source)
-            for found in project.loaded([name]):
-                yield from component.remarks_on(found)
+            for other in project.load_all([name]):
+                yield from component.remarks_on(other)
             continue
         near = nearest(name, declared)
-        told = f"`{'.'.join(source.keys)}`: {name}: no dataset of this project; " + (
+        sentence = f"`{'.'.join(source.keys)}`: {name}: no dataset of this project; " + (
             f"did you mean {near!r}?" if near else "its artifacts have to be in the same storage"
         )
-        yield Remark(keys=source.keys, sentence=told, hint=True)
+        yield Remark(keys=source.keys, sentence=sentence, hint=True)
 
 
-def _inputs(component: Dataset) -> dict[str, OtherDataset]:
+def _inputs(component: Dataset) -> dict[str, DatasetInput]:
     """Each other dataset of which a dataset is made, with one of the artifacts."""
-    inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, OtherDataset)]
+    inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, DatasetInput)]
     return {source.dataset: source for source in inputs}
 
 
-def _splits(component: Dataset) -> list[OtherDataset]:
+def _splits(component: Dataset) -> list[DatasetInput]:
     """Each split of another dataset that a dataset is made of."""
-    inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, OtherDataset)]
+    inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, DatasetInput)]
     return [source for source in dict.fromkeys(inputs) if source.split is not None]
 
 
-def _of_another_split(project: "OpenProject", source: OtherDataset) -> Iterator[Remark]:
+def _of_another_split(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
     """A remark if a declared dataset has no such split."""
-    for found in project.loaded([source.dataset]):
-        there = [spec.split for spec in found.specs if spec.name == source.name and spec.split is not None]
+    for dataset in project.load_all([source.dataset]):
+        there = [spec.split for spec in dataset.specs if spec.name == source.name and spec.split is not None]
         if there and source.split not in there:
-            told = (
+            sentence = (
                 f"`{'.'.join(source.keys)}`: {source.dataset}: has no split {source.split!r}. Use one of "
                 f"{', '.join(there)}"
             )
-            yield Remark(keys=source.keys, sentence=told)
+            yield Remark(keys=source.keys, sentence=sentence)
 
 
-def _of_itself(project: "OpenProject", component: Dataset, source: OtherDataset) -> Iterator[Remark]:
+def _of_itself(project: "OpenProject", component: Dataset, source: DatasetInput) -> Iterator[Remark]:
     """A remark if an input dataset is, over others or not, made of this one: none of them could be made first."""
     own, seen, waiting = component.declaration.dataset, set[str](), [source.dataset]
     while waiting:
         name = waiting.pop()
-        for found in project.loaded([name]) if name not in seen else ():
-            others = _inputs(found)
+        for dataset in project.load_all([name]) if name not in seen else ():
+            others = _inputs(dataset)
             if own in others:
-                told = (
+                sentence = (
                     f"`{'.'.join(source.keys)}`: {source.dataset}: {name} is made of {own} itself, so neither can be "
                     "made first. Leave one of them out"
                 )
-                yield Remark(keys=source.keys, sentence=told)
+                yield Remark(keys=source.keys, sentence=sentence)
                 return
             waiting += others
         seen.add(name)
 
 
-def _of_another_kind(project: "OpenProject", source: OtherDataset) -> Iterator[Remark]:
+def _of_another_kind(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
     """A remark if a declared dataset never has the artifact that another one is made of; one that is broken says so."""
-    for found in project.loaded([source.dataset]):
+    for found in project.load_all([source.dataset]):
         if not any(spec.name == source.name for spec in found.specs):
             told = (
                 f"`{'.'.join(source.keys)}`: {source.dataset}: is a {found.component}, which has no `{source.name}` to "

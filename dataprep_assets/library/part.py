@@ -44,13 +44,15 @@ class PartitionSelection:
         said = {"--split": self.split, self.option: self.bounds, "--process-count": self.count}
         return ", ".join(name for name, value in said.items() if value is not None)
 
-    def chosen(self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> "dict[ArtifactSpec, Sequence[str]]":
+    def select_partitions(
+        self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore"
+    ) -> "dict[ArtifactSpec, Sequence[str]]":
         """The partitioned artifacts with the chosen ones of their partitions; an artifact without any is left out.
 
         Raises ConfigError if there are none of that name.
         """
         partitioned = self.partitioned(specs)
-        found: dict[ArtifactSpec, Sequence[str]] = {}
+        selected: dict[ArtifactSpec, Sequence[str]] = {}
         known: list[str] = []
         some = False
         for spec in partitioned:
@@ -58,16 +60,16 @@ class PartitionSelection:
                 continue
             every = spec.partitions.keys(store)
             known += [f"{every[0]}...{every[-1]}"] if every else []
-            within = self._within(every)
+            within = self._select_within_bounds(every)
             # a range is of one split: that the others have nothing in it is no mistake
             some |= bool(within)
             if keys := self._of_process(within):
-                found[spec] = keys
+                selected[spec] = keys
         if self.bounds is not None and not some:
             raise ConfigError(
                 f"{self.option} {self.bounds}: give FIRST...LAST among {', '.join(dict.fromkeys(known)) or 'none'}"
             )
-        return found
+        return selected
 
     def partitioned(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
         """The partitioned artifacts; raises ConfigError if there are none, or none of the split."""
@@ -80,7 +82,7 @@ class PartitionSelection:
             raise ConfigError(f"--split {self.split}: {dataset} has {splits or 'no splits, its partitions are chosen'}")
         return partitioned
 
-    def _within(self, every: Sequence[str]) -> Sequence[str]:
+    def _select_within_bounds(self, every: Sequence[str]) -> Sequence[str]:
         """The partitions within the bounds; none if the bounds are not among them."""
         if self.bounds is None:
             return every

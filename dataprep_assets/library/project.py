@@ -135,7 +135,7 @@ class OpenProject:
 
         Raises ConfigError when there is none of a name.
         """
-        from dataprep_assets.orchestration.shipped import is_shown, shown_as
+        from dataprep_assets.orchestration.shipped_datasets import is_shown, shown_as
 
         if names is None:
             return [path for path in self.declarations.paths if is_shown(shown_as(path.parent))]
@@ -183,7 +183,7 @@ class OpenProject:
             raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
         return found
 
-    def loaded(self, names: Iterable[str]) -> "list[Dataset]":
+    def load_all(self, names: Iterable[str]) -> "list[Dataset]":
         """Those of these datasets that can be loaded; the commands of the others say why they cannot."""
         found = []
         for name in names:
@@ -225,12 +225,12 @@ class OpenProject:
 
         Raises ConfigError if its folder cannot be created, or if its settings are invalid.
         """
-        from dataprep_assets.library.instance import opened
+        from dataprep_assets.library.instance import open_instance
 
         home, before = self.home, os.environ.get(_HOME)
         os.environ[_HOME] = str(home)
         try:
-            with opened(home) as instance:
+            with open_instance(home) as instance:
                 yield instance
         finally:
             if before is None:

@@ -12,11 +12,11 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import check_decisions
 from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
 from dataprep_assets.orchestration.lost_runs import stay_at_work
-from dataprep_assets.orchestration.making import Making, refusals
 from dataprep_assets.orchestration.metadata import definition_metadata
 from dataprep_assets.orchestration.partitions import definition_of
 from dataprep_assets.orchestration.plans import plan_metadata
 from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.orchestration.step_build import StepBuild, refusals
 from dataprep_assets.orchestration.versions import reported
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.resources import StorageResource, io_manager
@@ -39,7 +39,7 @@ def asset_of(
             slots = context.partition_keys if spec.partitions is not None else [None]
             found = check_decisions(spec, store, slots)
             failed = {slot for slot, one in found.items() if one.action is Action.BUILD}
-            yield from Making(context, spec, store).build(slots, rebuild=failed)
+            yield from StepBuild(context, spec, store).build(slots, rebuild=failed)
         yield reported()
 
     return artifact

@@ -11,7 +11,7 @@ import dagster as dg
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import Automation
-from dataprep_assets.graph.declaration_mistakes import read
+from dataprep_assets.graph.declaration_mistakes import read_documents
 from dataprep_assets.graph.products import products
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.dataset_runs import in_progress
@@ -32,7 +32,7 @@ def check_crons(automation: Automation, yaml_path: Path) -> None:
                 start=datetime(2000, 1, 1), fmt="%Y-%m-%d", cron_schedule=cron, timezone=automation.timezone
             ).get_first_partition_key()
         except Exception as error:  # what Dagster raises for a date that does not exist is not public
-            (document, *_) = read(yaml_path)
+            (document, *_) = read_documents(yaml_path)
             line = document.line_of(["automation", key])
             raise ConfigError(
                 f"{yaml_path}:{line}: automation.{key}: {cron!r} is not a cron expression that ever comes due; "

@@ -23,11 +23,11 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import check_decisions, decisions_of, sweep
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import check_evaluation, log_evaluation
+from dataprep_assets.orchestration.instance_records import Recorded
 from dataprep_assets.orchestration.keys import DATASET, job_name, step_name
 from dataprep_assets.orchestration.lost_runs import stay_at_work
-from dataprep_assets.orchestration.making import Making, refusals, refuse_failed
 from dataprep_assets.orchestration.pools import POOLS
-from dataprep_assets.orchestration.recorded import Recorded
+from dataprep_assets.orchestration.step_build import StepBuild, refusals, refuse_failed
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.private import private_files
 
@@ -35,7 +35,7 @@ _CHECK = "no_retracted_document"
 _Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
-class Attendant(Protocol):
+class BuildListener(Protocol):
     """What goes on beside a build: it is told of each artifact and its partitions (none if it has none)."""
 
     def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
@@ -44,7 +44,7 @@ class Attendant(Protocol):
     def after(self, spec: ArtifactSpec, partitions: Sequence[str]) -> None:
         """Called when the artifact is there and proven; may raise DataprepError."""
 
-    def told(self, sentence: str) -> None:
+    def report_line(self, sentence: str) -> None:
         """Called with what a step warns of, and with what the last one did."""
 
 
@@ -52,7 +52,7 @@ def job_of(
     specs: Sequence[ArtifactSpec],
     *,
     only: Mapping[ArtifactSpec, Sequence[str]] | None = None,
-    attendants: Sequence[Attendant] = (),
+    attendants: Sequence[BuildListener] = (),
 ) -> dg.JobDefinition:
     """The job of a dataset.
 
@@ -90,7 +90,7 @@ def _step(
     members: Sequence[ArtifactSpec],
     specs: Sequence[ArtifactSpec],
     only: Mapping[ArtifactSpec, Sequence[str]],
-    attendants: Sequence[Attendant],
+    attendants: Sequence[BuildListener],
 ) -> dg.OpDefinition:
     """The step that makes one artifact of the dataset's `specs`, or those that are made together."""
     declaration, pool = members[0].declaration, members[0].pool
@@ -109,13 +109,13 @@ def _step(
             for spec, partitions in in_order(members, store):
                 chosen = partitions if spec not in only else [key for key in partitions if key in only[spec]]
                 if chosen or spec.partitions is None:
-                    yield from _Making(context, spec, store, chosen, attendants).done(specs)
+                    yield from _JobBuild(context, spec, store, chosen, attendants).done(specs)
         yield dg.Output(None)
 
     return step
 
 
-class _Making:
+class _JobBuild:
     """The making of an artifact, or of some of its partitions, in a run of the job."""
 
     def __init__(
@@ -124,7 +124,7 @@ class _Making:
         spec: ArtifactSpec,
         store: ArtifactStore,
         partitions: Sequence[str],
-        attendants: Sequence[Attendant],
+        attendants: Sequence[BuildListener],
     ) -> None:
         self._context, self._spec, self._store, self._attendants = context, spec, store, attendants
         self._partitions = partitions
@@ -161,7 +161,7 @@ class _Making:
 
     def _once(self, failed: Set[str | None] = frozenset()) -> Iterator[_Event]:
         spec, store, slots, attendants = self._spec, self._store, self._slots, self._attendants
-        making = Making(self._context, spec, store, partial(_tell, attendants))
+        making = StepBuild(self._context, spec, store, partial(_tell, attendants))
         decided = decisions_of(spec, store, slots, events=self._recorded)
         # what is left to be checked is reused by its build, which fetches the files of a mirror that its checks read
         wanted = [slot for slot in slots if slot in failed or decided[slot].action is not Action.KEEP]
@@ -188,16 +188,16 @@ class _Making:
         if damaged:
             name = "/".join(source.path)
             self._context.log.warning(f"{name}: damaged, and made again: {', '.join(one or name for one in damaged)}")
-            making = Making(self._context, source, self._store)
+            making = StepBuild(self._context, source, self._store)
             yield from making.build(damaged, rebuild=set(damaged))
             evaluations = making.prove(damaged)
             yield from evaluations
             refuse_failed(evaluations)
 
 
-def _tell(attendants: Sequence[Attendant], sentence: str) -> None:
+def _tell(attendants: Sequence[BuildListener], sentence: str) -> None:
     for attendant in attendants:
-        attendant.told(sentence)
+        attendant.report_line(sentence)
 
 
 def _damaged(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:
@@ -208,7 +208,7 @@ def _damaged(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:
     return [slot for slot, one in found.items() if one.kind == DAMAGED]
 
 
-def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[Attendant]) -> dg.OpDefinition:
+def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[BuildListener]) -> dg.OpDefinition:
     """The last step: what killed runs left goes, and what is in no plan and holds retracted documents."""
     declaration = specs[0].declaration
 

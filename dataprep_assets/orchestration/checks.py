@@ -89,7 +89,7 @@ def findings(
         decided = check_decisions(spec, store, slots)
         left = slots if again else [slot for slot, one in decided.items() if one.action is not Action.KEEP]
         before = version_of(spec.artifacts(store), store) if left else None
-        found |= privately(_proven(spec, store, left), spec.declaration.sensitive)
+        found |= privately(_examine(spec, store, left), spec.declaration.sensitive)
         if left:
             with private_files(spec.declaration.sensitive):
                 keep(spec, store, before, found, left)
@@ -113,7 +113,7 @@ def _unreadable(spec: ArtifactSpec, error: DataprepError) -> dict[str, Finding]:
     return {check.name: Finding(passed=False, summary=str(error)) for check in spec.checks}
 
 
-def _proven(spec: ArtifactSpec, store: ArtifactStore, left: Sequence[str | None]) -> Iterator[tuple[str, Finding]]:
+def _examine(spec: ArtifactSpec, store: ArtifactStore, left: Sequence[str | None]) -> Iterator[tuple[str, Finding]]:
     """The finding of every proof; what is not `left` to be proven is as remembered."""
     if left or spec.partitions is not None:
         yield from spec.examine(store, [slot for slot in left if slot is not None])

@@ -21,7 +21,7 @@ from dataprep_assets.orchestration.automation import automation_of, check_crons
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.orchestration.freshness import policy_of
-from dataprep_assets.orchestration.shipped import TAG, is_shown, shown_as
+from dataprep_assets.orchestration.shipped_datasets import TAG, is_shown, shown_as
 from dataprep_assets.orchestration.upstream import asked_of_the_environment
 
 D = TypeVar("D", bound=DatasetDeclaration)
@@ -98,7 +98,7 @@ class DatasetComponent(Dataset, dg.Component):
         written = cast("_AsWritten", attributes).attributes
         yaml_path = Path(context.path) / "defs.yaml"
         scope = context.resolution_context.scope
-        component = cls.of(rendered(written, scope, yaml_path, cls.own_templates(written)), yaml_path)
+        component = cls.from_attributes(rendered(written, scope, yaml_path, cls.own_templates(written)), yaml_path)
         if component.declaration.automation is not None:
             check_crons(component.declaration.automation, yaml_path)
         return component

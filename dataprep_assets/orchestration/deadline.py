@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def within(seconds: float, work: Callable[[], T]) -> T:
+def run_with_deadline(seconds: float, work: Callable[[], T]) -> T:
     """Return or raise what `work` does; raises TimeoutError after so many seconds.
 
     Clients' own timeouts count from one packet to the next, and name resolution has none. Work that is late goes on in

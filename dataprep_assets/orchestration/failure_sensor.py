@@ -23,7 +23,7 @@ from dataprep_assets.errors import ConfigError, TransferError
 from dataprep_assets.graph.automation import Email, EnvironmentVariable, OnFailure
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.orchestration.dataset_runs import belongs
-from dataprep_assets.orchestration.deadline import within
+from dataprep_assets.orchestration.deadline import run_with_deadline
 from dataprep_assets.orchestration.keys import DATASET
 
 UI = "DATAPREP_UI_URL"
@@ -76,8 +76,8 @@ class Failure:
             f"for {self.partitions}" if self.partitions else "",
             f"(blocking checks: {checks})" if checks else "",
         ]
-        told = " ".join(filter(None, parts)) + (f": {self.error}" if self.error else "")
-        return told + (". It is launched again" if self.will_retry else "")
+        text = " ".join(filter(None, parts)) + (f": {self.error}" if self.error else "")
+        return text + (". It is launched again" if self.will_retry else "")
 
     def to_json(self) -> dict[str, Any]:
         """The JSON body for a webhook; `text` is the line that chat services show."""
@@ -156,12 +156,12 @@ def _failed_checks(events: Iterable[dg.DagsterEvent], declaration: DatasetDeclar
     for event in events:
         if event.event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
             continue
-        found = event.asset_check_evaluation_data
-        if found.blocking and not found.passed and found.severity == dg.AssetCheckSeverity.ERROR:
+        evaluation = event.asset_check_evaluation_data
+        if evaluation.blocking and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR:
             yield FailedCheck(
-                asset=found.asset_key.to_user_string(),
-                check=found.check_name,
-                finding=None if declaration.sensitive else found.description,
+                asset=evaluation.asset_key.to_user_string(),
+                check=evaluation.check_name,
+                finding=None if declaration.sensitive else evaluation.description,
             )
 
 
@@ -173,8 +173,8 @@ def _error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.DagsterEvent
             return _one_line(data.user_failure_data.description)
         if data.error is not None:
             return _one_line((data.error.cause or data.error).message)
-    told = [e.message for e in events if e.event_type == dg.DagsterEventType.RUN_FAILURE and e.message]
-    return _one_line(told[-1]) if told else None
+    messages = [e.message for e in events if e.event_type == dg.DagsterEventType.RUN_FAILURE and e.message]
+    return _one_line(messages[-1]) if messages else None
 
 
 def _one_line(text: str) -> str:
@@ -215,7 +215,7 @@ def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg
         refused = []
         for channel, send in channels.items():
             try:
-                within(LONGEST_TRY_SECONDS, lambda send=send: send(failure))  # type: ignore[misc]
+                run_with_deadline(LONGEST_TRY_SECONDS, lambda send=send: send(failure))  # type: ignore[misc]
             except Exception as error:  # the other channel has its try, and no message has a secret
                 known = isinstance(error, ConfigError | TransferError)
                 late = f"no answer within {LONGEST_TRY_SECONDS:.0f} s"

@@ -41,7 +41,7 @@ class _Evaluation:
     at: float
     run: str
 
-    def of(self, made: dg.EventLogRecord) -> bool:
+    def is_of(self, made: dg.EventLogRecord) -> bool:
         """Whether the UI shows this evaluation as a result of the materialization `made`."""
         return (bool(self.run) and self.run == made.run_id) or self.at > made.timestamp
 
@@ -108,12 +108,12 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
         description=f"Warns when a product of {dataset} is older than {_words(window)}, in its check `{FRESH}`.",
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        made, said = _last_made(context.instance, keys), _last_evaluations(context.instance, keys)
+        made, evaluations = _last_made(context.instance, keys), _last_evaluations(context.instance, keys)
         findings = {key: kept_fresh(_when(made.get(key)), time.time(), window) for key in keys}
         anew = [
             key
             for key in keys
-            if not _stands(said.get(key), made.get(key), findings[key].passed)
+            if not _stands(evaluations.get(key), made.get(key), findings[key].passed)
             and not just_made(_when(made.get(key)), time.time())
         ]
         events = [check_evaluation(by_key[key], None, FRESH, findings[key]) for key in anew]
@@ -136,17 +136,17 @@ def _last_made(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Map
 def _last_evaluations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, _Evaluation]:
     """The last evaluation of each asset's check; checks that were never evaluated are left out."""
     checks = [dg.AssetCheckKey(key, FRESH) for key in keys]
-    found: dict[dg.AssetKey, _Evaluation] = {}
+    evaluations: dict[dg.AssetKey, _Evaluation] = {}
     for check, summary in instance.event_log_storage.get_asset_check_summary_records(checks).items():
         record = summary.last_completed_check_execution_record
         if record is None or (evaluation := record.evaluation) is None:
             continue
-        found[check.asset_key] = _Evaluation(
+        evaluations[check.asset_key] = _Evaluation(
             passed=evaluation.passed,
             at=record.create_timestamp,
             run=record.run_id,
         )
-    return found
+    return evaluations
 
 
 def _when(made: dg.EventLogRecord | None) -> float | None:
@@ -166,7 +166,7 @@ def just_made(made: float | None, now: float) -> bool:
 
 def _stands(said: _Evaluation | None, made: dg.EventLogRecord | None, passes: bool) -> bool:
     """Whether the last evaluation still holds: of the latest materialization, and with the same result now."""
-    return said is not None and said.passed == passes and (made is None or said.of(made))
+    return said is not None and said.passed == passes and (made is None or said.is_of(made))
 
 
 def _words(window: timedelta) -> str:

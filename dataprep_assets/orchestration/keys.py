@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, AssetInput, DatasetInput
 
 Context = dg.OpExecutionContext | dg.AssetExecutionContext
 """The context of a step: of the job of a dataset, or of an asset."""
@@ -18,7 +18,7 @@ MISCONFIGURED = "misconfigured"
 """Metadata entry of a step that failed by what is declared, or set in the environment, alone."""
 
 
-def asset_key(spec: ArtifactSpec | OtherDataset | OtherAsset) -> dg.AssetKey:
+def asset_key(spec: ArtifactSpec | DatasetInput | AssetInput) -> dg.AssetKey:
     """The key of an artifact's asset."""
     return dg.AssetKey(list(spec.path))
 

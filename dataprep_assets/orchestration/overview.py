@@ -19,8 +19,8 @@ import dagster as dg
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.card import DATA_CARD, CardFacts
 from dataprep_assets.graph.check_results import NotPassed, oldest, results
+from dataprep_assets.graph.metadata_values import Markdown, Shown, Table
 from dataprep_assets.graph.privacy import privacy_of
-from dataprep_assets.graph.shown import Markdown, Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import never_built, stale
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -72,7 +72,7 @@ class DatasetState:
     freshness: str | None = None
 
     @property
-    def failed(self) -> list[tuple[dg.AssetKey, str]]:
+    def failed_checks(self) -> list[tuple[dg.AssetKey, str]]:
         """The blocking checks that failed."""
         return [key for key, found in self.not_passed.items() if found.blocks]
 
@@ -84,7 +84,7 @@ class DatasetState:
     @property
     def is_broken(self) -> bool:
         """Whether somebody has to look at it."""
-        return bool(self.failed or self.warned or self.state == "unknown") or _has_failed(self.last_build)
+        return bool(self.failed_checks or self.warned or self.state == "unknown") or _has_failed(self.last_build)
 
 
 def _has_failed(run: dg.RunRecord | None) -> bool:
@@ -131,7 +131,7 @@ def _state(
             if not is_new
             for check, result in results(spec, store).items()
         }
-        proven = [] if is_new else [at for spec in specs if (at := _oldest(spec, store)) is not None]
+        proven = [] if is_new else [time for spec in specs if (time := _oldest(spec, store)) is not None]
         card = {} if is_new else _card(specs, store)
     except DataprepError as error:
         why = privacy.error(error)
@@ -249,21 +249,21 @@ def page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> d
     unloadable = (f"- {_link(key.path[0], key)}: {_sentence(why)}" for key, why in sorted(broken.items()))
     shown: dict[str, Shown] = {}
     if broken:
-        shown["cannot be loaded"] = Markdown(_cut(list(unloadable)))
+        shown["cannot be loaded"] = Markdown(_shorten_lines(list(unloadable)))
     shown |= {
         "to build": sum(one.to_build for one in every),
-        "checks failed": sum(len(one.failed) for one in every),
+        "checks failed": sum(len(one.failed_checks) for one in every),
         "checks warned": sum(len(one.warned) for one in every),
     }
-    for at, one in enumerate((one for one in every if one.is_broken), 1):
-        shown[f"look at {at}"] = Markdown(_cut([_line(one), *_reasons(one)]))
+    for number, state in enumerate((one for one in every if one.is_broken), 1):
+        shown[f"look at {number}"] = Markdown(_shorten_lines([_line(state), *_reasons(state)]))
     shown["all datasets"] = Table(
         [
             {
                 # a long name breaks at its underscores
                 "dataset": one.dataset.replace("_", "_\u200b"),
                 "state": one.state,
-                "failed": len(one.failed),
+                "failed": len(one.failed_checks),
                 "warned": len(one.warned),
             }
             for one in every
@@ -273,30 +273,33 @@ def page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> d
     return {name: rendered(value) for name, value in shown.items()}
 
 
-def _line(one: DatasetState) -> str:
+def _line(state: DatasetState) -> str:
     """A dataset in one line."""
-    checks = one.passed + len(one.not_passed)
-    parts = [one.state, f"{one.passed} of {checks} checks passed" if checks else ""]
-    if one.last_build is not None:
-        run, at = one.last_build.dagster_run, one.last_build.end_time or one.last_build.create_timestamp.timestamp()
-        parts.append(f"last build [{run.status.value.lower()} {_time(at)}](/runs/{run.run_id})")
-    parts += [f"freshness {one.freshness.lower()}" if one.freshness else ""]
-    parts += [f"oldest check {_time(one.proven)}" if one.proven is not None else ""]
-    parts += [f"{count} {name}" for name, count in one.card.items()]
-    return f"**{_link(one.dataset, dg.AssetKey([one.dataset]))}**: {'; '.join(filter(None, parts))}"
+    checks = state.passed + len(state.not_passed)
+    parts = [state.state, f"{state.passed} of {checks} checks passed" if checks else ""]
+    if state.last_build is not None:
+        run, end_time = (
+            state.last_build.dagster_run,
+            state.last_build.end_time or state.last_build.create_timestamp.timestamp(),
+        )
+        parts.append(f"last build [{run.status.value.lower()} {_time(end_time)}](/runs/{run.run_id})")
+    parts += [f"freshness {state.freshness.lower()}" if state.freshness else ""]
+    parts += [f"oldest check {_time(state.proven)}" if state.proven is not None else ""]
+    parts += [f"{count} {name}" for name, count in state.card.items()]
+    return f"**{_link(state.dataset, dg.AssetKey([state.dataset]))}**: {'; '.join(filter(None, parts))}"
 
 
 def _reasons(one: DatasetState) -> Iterator[str]:
     if one.why:
         yield f"- {_sentence(one.why)}"
-    for word, keys in (("failed", one.failed), ("warned", one.warned)):
+    for word, keys in (("failed", one.failed_checks), ("warned", one.warned)):
         for key, check in keys:
             name = "/".join([*key.path[1:], check])
             detail = f"?view=checks&checkDetail={quote(check, safe='')}"
             yield f"- {word}: {_link(name, key, detail)}: {_sentence(one.not_passed[key, check].sentence)}"
 
 
-def _cut(lines: Sequence[str]) -> str:
+def _shorten_lines(lines: Sequence[str]) -> str:
     """As many of the lines as the UI shows in place, and how many more there are."""
     kept = 1
     while kept < len(lines) and len("\n".join(lines[: kept + 1])) <= _INLINE:

@@ -15,7 +15,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.lost_runs import end_lost_runs
 from dataprep_assets.orchestration.plans import DECLARATION, PLANS
-from dataprep_assets.orchestration.shipped import TAG
+from dataprep_assets.orchestration.shipped_datasets import TAG
 
 INTERVAL_SECONDS = 30
 PLANNER = "plan_new_datasets"

@@ -123,12 +123,12 @@ def _interruptions() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard, told = socket.socketpair()
-    with heard, told:
+    heard, wakeup = socket.socketpair()
+    with heard, wakeup:
         heard.setblocking(False)
-        told.setblocking(False)
+        wakeup.setblocking(False)
         # the interpreter writes the number of each signal that Python handles to it, whatever its handler does then
-        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        before = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         try:
             yield
         finally:
@@ -143,8 +143,12 @@ def _why(event: dg.DagsterEvent) -> str | None:
 
     None for a step that failed only by its checks, which are reported by themselves.
     """
-    if event.is_step_failure and (told := event.step_failure_data.user_failure_data) is not None and told.description:
-        return None if FAILED_CHECKS in told.metadata else told.description
+    if (
+        event.is_step_failure
+        and (failure := event.step_failure_data.user_failure_data) is not None
+        and failure.description
+    ):
+        return None if FAILED_CHECKS in failure.metadata else failure.description
     error = getattr(event.event_specific_data, "error", None)
     return (
         None if error is None else f"{(error.cause or error).message.strip()}. That is a bug: `--verbose` shows where"

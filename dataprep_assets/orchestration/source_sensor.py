@@ -13,10 +13,10 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.automation import Automation
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.privacy import privacy_of
-from dataprep_assets.graph.source_watch import Look, SourceWatch, look
+from dataprep_assets.graph.source_watch import PollResult, SourceWatch, look
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.dataset_runs import in_progress
-from dataprep_assets.orchestration.deadline import within
+from dataprep_assets.orchestration.deadline import run_with_deadline
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.private import private_files
@@ -35,7 +35,7 @@ class _Tick:
     asked."""
 
     sentence: str
-    look: Look | None = None
+    look: PollResult | None = None
 
 
 def watch_of(specs: Sequence[ArtifactSpec]) -> SourceWatch:
@@ -122,7 +122,7 @@ def source_schedule(
     return on_new_files
 
 
-def _tags(dataset: str, found: Look) -> dict[str, str]:
+def _tags(dataset: str, found: PollResult) -> dict[str, str]:
     return {DATASET: dataset, SOURCE: found.identity, CHANGE: found.change}
 
 
@@ -142,7 +142,7 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
     privacy = privacy_of(declaration, declaration.store(storage))
     try:
         with private_files(declaration.sensitive):
-            found = within(LONGEST_LOOK_SECONDS, lambda: look(watch, declaration.store(storage), seen))
+            poll = run_with_deadline(LONGEST_LOOK_SECONDS, lambda: look(watch, declaration.store(storage), seen))
     except TimeoutError:
         return _Tick(
             sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s; it is asked again. Where it "
@@ -152,10 +152,10 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
         # what a tick raises is recorded with its stack, in words that may name a source file
         if not (declaration.sensitive or isinstance(error, DataprepError)):
             raise
-        told = privacy.error(error, "the source cannot be asked").rstrip(".")
-        return _Tick(sentence=f"the source cannot be asked: {told}; it is asked again")
-    if found.change:
-        found = replace(found, change=privacy.text(found.change, "the source changed"))
-        return _Tick(sentence=found.change, look=found)
-    same = "nothing changed since the last look" if found.identity == seen else "the source is as it was planned"
-    return _Tick(sentence=same, look=found)
+        reason = privacy.error(error, "the source cannot be asked").rstrip(".")
+        return _Tick(sentence=f"the source cannot be asked: {reason}; it is asked again")
+    if poll.change:
+        poll = replace(poll, change=privacy.text(poll.change, "the source changed"))
+        return _Tick(sentence=poll.change, look=poll)
+    same = "nothing changed since the last look" if poll.identity == seen else "the source is as it was planned"
+    return _Tick(sentence=same, look=poll)

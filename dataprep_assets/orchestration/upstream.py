@@ -32,9 +32,9 @@ def latest(instance: dg.DagsterInstance, key: Sequence[str]) -> list[Materializa
     if event is None or event.asset_materialization is None:
         return []
     if event.asset_materialization.partition is None:
-        return [_of(event.asset_materialization)]
+        return [_read_materialization(event.asset_materialization)]
     left = set(instance.get_materialized_partitions(asset))
-    found: dict[str, Materialization] = {}
+    materializations: dict[str, Materialization] = {}
     cursor: str | None = None
     # newest first: the first event that is met of a partition is its latest
     while left:
@@ -43,14 +43,14 @@ def latest(instance: dg.DagsterInstance, key: Sequence[str]) -> list[Materializa
             made = record.asset_materialization
             if made is not None and made.partition in left:
                 left.discard(made.partition)
-                found[made.partition] = _of(made)
+                materializations[made.partition] = _read_materialization(made)
         if not page.has_more:
             break
         cursor = page.cursor
-    return [found[partition] for partition in sorted(found)]
+    return [materializations[partition] for partition in sorted(materializations)]
 
 
-def _of(made: dg.AssetMaterialization) -> Materialization:
+def _read_materialization(made: dg.AssetMaterialization) -> Materialization:
     texts = {name: entry.value for name, entry in made.metadata.items()}
     return Materialization(
         partition=made.partition, metadata={name: value for name, value in texts.items() if isinstance(value, str)}

@@ -61,7 +61,7 @@ def pack(lengths: NDArray[Any], capacity: int, algorithm: Algorithm, *, seed: in
     return group(order, method.place(lengths[order], capacity))
 
 
-def _given(lengths: Int64, _seed: int) -> Int64:
+def _given_order(lengths: Int64, _seed: int) -> Int64:
     return np.arange(lengths.size, dtype=np.int64)
 
 
@@ -201,10 +201,10 @@ class _Method:
 
 
 _METHODS: dict[Algorithm, _Method] = {
-    "concatenative": _Method(_given, next_fit),
-    "first_fit": _Method(_given, _first_fit),
+    "concatenative": _Method(_given_order, next_fit),
+    "first_fit": _Method(_given_order, _first_fit),
     "first_fit_shuffle": _Method(_shuffled, _first_fit),
     "first_fit_decreasing": _Method(_decreasing, _first_fit_decreasing),
-    "best_fit": _Method(_given, _best_fit),
+    "best_fit": _Method(_given_order, _best_fit),
     "best_fit_decreasing": _Method(_decreasing, _best_fit),
 }

@@ -13,7 +13,7 @@ truncate       one chunk of the header and the first of the body; the rest is dr
 Under the first two rules every token of the body is in a chunk, and each chunk after the first begins with the last
 ``overlap`` body tokens of the one before. A document whose body is empty has no chunk: a header alone teaches nothing.
 
-Entry points: `SplitRule`, `split`; `without_room` for callers that drop documents instead of failing.
+Entry points: `SplitRule`, `split_documents`; `without_room` for callers that drop documents instead of failing.
 """
 
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class Chunks:
     dropped: Int64
 
 
-def split(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Chunks:
+def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Chunks:
     """Cut documents into chunks of at most ``rule.row_length`` tokens.
 
     ``header_lengths``, ``body_lengths``: integers, shape ``(documents,)``, unit tokens, 0 or more. Raises FormatError,
@@ -104,7 +104,8 @@ def split(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitR
 
 
 def without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Int64:
-    """Indices of the documents that `split` refuses for the same ``header_lengths``, ``body_lengths`` and ``rule``.
+    """Indices of the documents that `split_documents` refuses for the same ``header_lengths``, ``body_lengths`` and
+    ``rule``.
 
     They are int64 and ascending. These are documents whose header leaves no room for one token of the body, and those
     that need several chunks while the room beside the header is not above the overlap, so that no chunk would get

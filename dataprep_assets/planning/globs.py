@@ -67,10 +67,10 @@ def taken_by(include: Sequence[str], *, naming: Sequence[str] = ()) -> Callable[
     """
     matches, names = one_of(include), one_of([glob for glob in (*include, *naming) if is_hidden(glob)])
 
-    def taken(path: str) -> bool:
+    def is_taken(path: str) -> bool:
         return matches(path) is not None and (not is_hidden(path) or names(path) is not None)
 
-    return taken
+    return is_taken
 
 
 def require_named(key: str, glob: str, paths: Collection[str]) -> None:

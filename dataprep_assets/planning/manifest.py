@@ -309,7 +309,7 @@ def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Ma
     `entries` are the lines in their order, `shards` maps a split to its number of shards.
     """
 
-    def written(file: BinaryIO) -> Iterator[bytes]:
+    def write_lines(file: BinaryIO) -> Iterator[bytes]:
         """Each line once it is written: it is made once for the file and the digest."""
         for entry in entries:
             line = entry.line
@@ -317,7 +317,7 @@ def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Ma
             yield line
 
     with open(directory / MANIFEST, "wb") as file:
-        summary = _summary(entries, shards, _digest(written(file)))
+        summary = _summary(entries, shards, _digest(write_lines(file)))
     (directory / SUMMARY).write_text(json.dumps(summary, indent=1, sort_keys=True) + "\n")
 
 
@@ -343,15 +343,15 @@ def read_manifest(directory: Path) -> list[ManifestEntry]:
     """The entries of `manifest.jsonl`; raises FormatError, naming the line, for a line that is not an entry."""
     path = directory / MANIFEST
     try:
-        # a copy: what `_read` gives is kept for the next caller
-        return list(_read(str(path)))
+        # a copy: what `_read_entries` gives is kept for the next caller
+        return list(_read_entries(str(path)))
     except OSError as error:
         raise FormatError(f"{path}: {error.strerror or error}. Materialize `manifest` again") from error
 
 
 @while_unchanged
 @without_collector()
-def _read(path: str) -> list[ManifestEntry]:
+def _read_entries(path: str) -> list[ManifestEntry]:
     entries = []
     with open(path, "rb") as file:
         for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), 1):

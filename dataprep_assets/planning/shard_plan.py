@@ -81,7 +81,7 @@ def plan_shards(
         added = [e for e in members if e.relpath not in held]
         # behind all shards of the earlier plan, also those that lose all their files now: no name changes hands at once
         first = max((shard_index(key) + 1 for key in earlier), default=0)
-        for index, group in enumerate(_cut(added, _count(added, sizing, list(shards.values())))):
+        for index, group in enumerate(_cut_groups(added, _count(added, sizing, list(shards.values())))):
             shards[shard_key(split, first + index)] = group
         position = 0
         for key, group in shards.items():
@@ -124,7 +124,7 @@ def _count(added: Sequence[ManifestEntry], sizing: ShardSizing, before: Sequence
     return max(1, min(count, len(added)))
 
 
-def _cut(members: Sequence[ManifestEntry], count: int) -> list[list[ManifestEntry]]:
+def _cut_groups(members: Sequence[ManifestEntry], count: int) -> list[list[ManifestEntry]]:
     if not members:
         return []
     total = sum(e.size_bytes for e in members)

@@ -65,9 +65,9 @@ def latest(names: Iterable[str]) -> str:
     Raises ConfigError when no name has a place in the order, or two share the highest one.
     """
     known = list(names)
-    ordered = _sorted(known)[0]
+    ordered = _sort_versions(known)[0]
     if not ordered:
-        raise ConfigError(f"version: latest: there is no version_<major>[-<minor>] among {_listed(known)}")
+        raise ConfigError(f"version: latest: there is no version_<major>[-<minor>] among {_format_versions(known)}")
     # a missing minor number is 0, so two names can have the highest place
     best = [v.name for v in ordered if (v.major, v.minor) == (ordered[-1].major, ordered[-1].minor)]
     if len(best) > 1:
@@ -81,21 +81,23 @@ def choose(names: Iterable[str], wanted: str) -> Choice:
     Raises ConfigError for a name that is not there, and for `latest` or `all` of nothing.
     """
     known = list(names)
-    ordered, unordered = _sorted(known)
+    ordered, unordered = _sort_versions(known)
     if wanted == BASE:
         return Choice(chosen=(BASE,), unordered=unordered)
     if wanted == "latest":
         return Choice(chosen=(latest(known),), unordered=unordered)
     if wanted == "all":
         if not ordered:
-            raise ConfigError(f"version: all: there is no version_<major>[-<minor>] among {_listed(known)}")
+            raise ConfigError(f"version: all: there is no version_<major>[-<minor>] among {_format_versions(known)}")
         return Choice(chosen=tuple(v.name for v in ordered), unordered=unordered)
     if wanted not in known:
-        raise ConfigError(f"version: {wanted}: not there; there are {_listed(known)}. Or say base, latest or all")
+        raise ConfigError(
+            f"version: {wanted}: not there; there are {_format_versions(known)}. Or say base, latest or all"
+        )
     return Choice(chosen=(wanted,), unordered=tuple(u for u in unordered if u.name != wanted))
 
 
-def _sorted(names: Iterable[str]) -> tuple[list[TaskVersion], tuple[Unordered, ...]]:
+def _sort_versions(names: Iterable[str]) -> tuple[list[TaskVersion], tuple[Unordered, ...]]:
     parsed = [parse(name) for name in sorted(set(names))]
     return (
         sorted(p for p in parsed if isinstance(p, TaskVersion)),
@@ -103,6 +105,6 @@ def _sorted(names: Iterable[str]) -> tuple[list[TaskVersion], tuple[Unordered, .
     )
 
 
-def _listed(names: Iterable[str]) -> str:
-    ordered, unordered = _sorted(names)
+def _format_versions(names: Iterable[str]) -> str:
+    ordered, unordered = _sort_versions(names)
     return ", ".join([*(v.name for v in ordered), *(f"{u.name} ({u.reason})" for u in unordered)]) or "no folders"

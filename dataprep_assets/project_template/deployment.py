@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.project import Project, at
+from dataprep_assets.project import Project, read_project
 
 _TEMPLATE = Path(__file__).parent
 _DEPLOY = _TEMPLATE / "deploy"
@@ -45,7 +45,7 @@ def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
 
     Raises ConfigError if the folder is not a project, or has such a folder already.
     """
-    project = at(root)
+    project = read_project(root)
     if project is None:
         raise ConfigError(f"{root}: not a project: no pyproject.toml with [tool.dg.project] is there")
     target = root / "deploy" / place

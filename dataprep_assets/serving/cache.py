@@ -26,10 +26,10 @@ from dataprep_assets.errors import (
 )
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.serving.keep import Keep, fits, victims
+from dataprep_assets.serving.keep_policy import Keep, fits, victims
 from dataprep_assets.serving.kept_manifest import keep_manifest, refuse_published
 from dataprep_assets.serving.readers import Shard, open_pair
-from dataprep_assets.serving.release import Place, Release, ReleaseFile, ReleaseShard
+from dataprep_assets.serving.release import Release, ReleaseFile, ReleaseLocation, ReleaseShard
 from dataprep_assets.serving.shared_state import POLL_SECONDS, SharedState, file_mode, make_folder
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.locks import own_file
@@ -54,12 +54,12 @@ class Cache:
     """
 
     def __init__(
-        self, directory: Path, place: Place, release: Release, prefix: str, keep: Keep, room_seconds: float
+        self, directory: Path, place: ReleaseLocation, release: Release, prefix: str, keep: Keep, room_seconds: float
     ) -> None:
         self.directory = directory
         self._place = place
         self._release = release
-        self._shards = release.of(prefix)
+        self._shards = release.shards_of(prefix)
         self._keep = keep
         self._room_seconds = room_seconds
         self._state = SharedState(directory, prefix, sensitive=release.sensitive)
@@ -105,7 +105,7 @@ class Cache:
             sequence_length=self._release.sequence_length,
         )
 
-    def present(self) -> dict[int, int]:
+    def present_shards(self) -> dict[int, int]:
         """Shards that are on disk, completely or partly → the bytes of the complete shard."""
         # One listing, not a look at each file: a release may have thousands of shards. Partial files take room, too.
         names = {name.removesuffix(".part") for name in _names(self.path(self._shards[0].token_file).parent)}
@@ -244,7 +244,7 @@ class Cache:
                 evicted = [index for index in self._victims(shard, only_copies) if index in chosen]
                 for index in evicted:
                     self._throw_away(index)
-                left = {i: size for i, size in self.present().items() if i != shard.index}
+                left = {i: size for i, size in self.present_shards().items() if i != shard.index}
                 if fits(self._keep, left, shard.bytes):
                     # still under the lock, so that two processes do not both take the same room
                     self._begin(shard.token_file)
@@ -257,7 +257,7 @@ class Cache:
             self._await_room(shard, held, only_copies, deadline, stopped)
             if not waiting:
                 waiting = True
-                note("waiting", shard.index, f"{self._label(shard.index)}: no room yet; {_said(held, only_copies)}")
+                note("waiting", shard.index, f"{self._label(shard.index)}: no room yet; {_users(held, only_copies)}")
             time.sleep(POLL_SECONDS)
 
     def _begin(self, file: ReleaseFile) -> None:
@@ -287,12 +287,14 @@ class Cache:
         if time.monotonic() > deadline:
             raise ConfigError(
                 f"{self._label(shard.index)}: no room in {self.directory} within {self._room_seconds:g} s, "
-                f"keep={self._keep}: {_said(held, only_copies)}. Raise keep, or give these windows caches of their own"
+                f"keep={self._keep}: {_users(held, only_copies)}. Raise keep, or give these windows caches of their own"
             )
 
     def _victims(self, shard: ReleaseShard, only_copies: Collection[int]) -> list[int]:
         held = {index for shards in self._state.leases().values() for index in shards} | set(only_copies)
-        return victims(self._keep, self.present(), shard.bytes, held=held, wanted=shard.index, shards=len(self._shards))
+        return victims(
+            self._keep, self.present_shards(), shard.bytes, held=held, wanted=shard.index, shards=len(self._shards)
+        )
 
     def _only_copy(self, index: int) -> str:
         """Why a shard cannot be fetched again if it is evicted; "" when it can."""
@@ -346,7 +348,7 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _said(held: dict[str, list[int]], only_copies: Collection[int]) -> str:
+def _users(held: dict[str, list[int]], only_copies: Collection[int]) -> str:
     said = [f"process {name} holds {shards}" for name, shards in held.items() if shards]
     if only_copies:
         said.append(f"{sorted(only_copies)} cannot be fetched again")

@@ -6,12 +6,12 @@ Entry points: `changes_of`, `told_revisions`.
 from collections.abc import Iterator
 
 from dataprep_assets.serving.mixture import PLACES
-from dataprep_assets.serving.training_schedule import Source, TrainingSchedule
+from dataprep_assets.serving.training_schedule import ScheduleHistory, Source
 
 _SETTINGS = ("batch", "sequence_length", "seed", "samples", "steps")
 
 
-def changes_of(schedule: TrainingSchedule, number: int) -> list[str]:
+def changes_of(schedule: ScheduleHistory, number: int) -> list[str]:
     """What a revision has otherwise than those that it follows; of the first one what it is."""
     now = schedule.revisions[number]
     if not number:
@@ -54,7 +54,7 @@ def _shards(then: Source, now: Source) -> Iterator[str]:
         yield f"shards of {now.name}: {told}"
 
 
-def told_revisions(schedule: TrainingSchedule) -> list[str]:
+def told_revisions(schedule: ScheduleHistory) -> list[str]:
     """A line for each revision: its number, its first step, what it changed."""
     # nothing of it counts people, so all of it is shown
     return [

@@ -9,13 +9,13 @@ import logging
 from pathlib import Path
 
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
-from dataprep_assets.serving.release import MANIFEST, Place, Release, read_release
+from dataprep_assets.serving.release import MANIFEST, Release, ReleaseLocation, read_release
 from dataprep_assets.serving.shared_state import FOLDER, file_mode, locked_file, replace_file
 
 logger = logging.getLogger(__name__)
 
 
-def read_or_kept(place: Place, directory: Path) -> Release:
+def read_or_kept(place: ReleaseLocation, directory: Path) -> Release:
     """The release published at `place`, or the one in the kept manifest if the store cannot be reached.
 
     Raises MissingArtifactError when the store has no manifest, FormatError when it is damaged, SourceError when the
@@ -43,7 +43,7 @@ def refuse_published(directory: Path, release: Release) -> None:
         raise ConfigError(f"{path}: is no manifest of this release. Use another cache folder") from error
     if there.digest != release.digest:
         raise ConfigError(
-            f"{directory}: another release is published there {_both(there, release)}. Use another cache folder"
+            f"{directory}: another release is published there {_pair_of(there, release)}. Use another cache folder"
         )
 
 
@@ -63,10 +63,10 @@ def keep_manifest(directory: Path, release: Release) -> None:
             return
     if held.digest != release.digest:
         raise ConfigError(
-            f"{directory}: it holds shards of another release {_both(held, release)}. Use another cache folder, or "
+            f"{directory}: it holds shards of another release {_pair_of(held, release)}. Use another cache folder, or "
             "delete it"
         )
 
 
-def _both(there: Release, this: Release) -> str:
+def _pair_of(there: Release, this: Release) -> str:
     return f"({there.dataset}, {there.digest[:12]}; this one is {this.dataset}, {this.digest[:12]})"

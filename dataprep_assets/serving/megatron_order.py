@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.sampler import RevisionRule, Sampler, Turn
-from dataprep_assets.serving.source_order import Pieces
+from dataprep_assets.serving.sampler import RevisionRule, Sampler, SourceCursor
+from dataprep_assets.serving.source_order import TokenSlices
 from dataprep_assets.serving.training_schedule import Source
 
 Int64 = NDArray[np.int64]
@@ -105,7 +105,7 @@ class SourceSamples:
                 assert number is not None
                 for first in range(0, count, _BLOCK):
                     ordinals = np.arange(first, min(first + _BLOCK, count))
-                    yield self._found(rule, rule.turns[number], ordinals, others)
+                    yield self._locate_samples(rule, rule.turns[number], ordinals, others)
 
     def run_blocks(self, others: list[Int64]) -> Iterator[Int64]:
         """As `order_blocks`, for each sample of the run; those of other sources, which it had before, are padding.
@@ -117,10 +117,10 @@ class SourceSamples:
             number = _number(rule, self.source.name)
             count = (rule.stop - rule.first) * rule.revision.batch
             for first in range(0, count, _BLOCK):
-                theirs, ordinals = rule.mixture.at(np.arange(first, min(first + _BLOCK, count)))
+                theirs, ordinals = rule.mixture.locate(np.arange(first, min(first + _BLOCK, count)))
                 found = np.full(len(theirs), self.padding)
                 if number is not None and (mine := theirs == number).any():
-                    found[mine] = self._found(rule, rule.turns[number], ordinals[mine], others)
+                    found[mine] = self._locate_samples(rule, rule.turns[number], ordinals[mine], others)
                 yield found
 
     @property
@@ -128,7 +128,7 @@ class SourceSamples:
         """The sample of the index that is nothing but padding."""
         return self.window_rows
 
-    def _found(self, rule: RevisionRule, turn: Turn, ordinals: Int64, others: list[Int64]) -> Int64:
+    def _locate_samples(self, rule: RevisionRule, turn: SourceCursor, ordinals: Int64, others: list[Int64]) -> Int64:
         # Each sample as one stretch: its shard, its first token, and where its last span ends.
         pieces = turn.pieces(ordinals)[1]
         order = np.lexsort((pieces.at, pieces.row))
@@ -170,7 +170,7 @@ def _number(rule: RevisionRule, name: str) -> int | None:
     return next((at for at, turn in enumerate(rule.turns) if turn.source.name == name), None)
 
 
-def _torn(pieces: Pieces) -> NDArray[np.bool_]:
+def _torn(pieces: TokenSlices) -> NDArray[np.bool_]:
     """Of each piece, whether it does not follow, in its shard, the one before it in its sample."""
     again = pieces.row[1:] == pieces.row[:-1]
     follows = (pieces.shard[1:] == pieces.shard[:-1]) & (pieces.start[1:] == pieces.stop[:-1])
@@ -190,7 +190,7 @@ def blend_blocks(sampler: Sampler, sources: list[SourceSamples], size: int) -> I
         count = (rule.stop - rule.first) * rule.revision.batch
         numbers = np.array([names.get(turn.source.name, -1) for turn in rule.turns], np.int64)
         for first in range(0, count, _BLOCK):
-            theirs, ordinals = rule.mixture.at(np.arange(first, min(first + _BLOCK, count)))
+            theirs, ordinals = rule.mixture.locate(np.arange(first, min(first + _BLOCK, count)))
             mine = numbers[theirs]
             # -1, of a source that is not read any more, takes the last number of `done`, which `where` leaves out
             yield np.maximum(mine, 0), np.where(mine < 0, last, done[mine] + ordinals)

@@ -58,7 +58,7 @@ class Mixture:
         ranks[order] = np.arange(PLACES) - self._starts[self.table[order]]
         self._ranks = ranks
 
-    def at(self, samples: Int64) -> tuple[Int64, Int64]:
+    def locate(self, samples: Int64) -> tuple[Int64, Int64]:
         """The source of each of these samples, numbered from 0, and how many samples of it came before."""
         cycle, place = samples // PLACES, samples % PLACES
         source = self.table[place].astype(np.int64)

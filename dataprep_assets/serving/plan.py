@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.keep import Keep, KeepBytes, check_keep, fits, victims
+from dataprep_assets.serving.keep_policy import Keep, KeepBytes, check_keep, fits, victims
 from dataprep_assets.serving.release import Release
 
 # The first epoch begins with an empty cache; the second shows what the policy keeps. A third would repeat the second.
@@ -79,7 +79,7 @@ def plan_window(
             f"plan: bandwidth={bandwidth}, verify_bandwidth={verify_bandwidth}, step_seconds={step_seconds}, "
             f"steps_per_shard={steps_per_shard}: all must be positive"
         )
-    sizes = [shard.bytes for shard in release.of(prefix)]
+    sizes = [shard.bytes for shard in release.shards_of(prefix)]
     check_keep(keep, sizes)
     turn = step_seconds * steps_per_shard
     seconds_a_byte = 1 / bandwidth + 1 / verify_bandwidth

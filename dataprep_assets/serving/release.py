@@ -132,7 +132,7 @@ class Release:
         plain.pop("location", None)
         return digest_value(plain)
 
-    def of(self, prefix: str) -> Sequence[ReleaseShard]:
+    def shards_of(self, prefix: str) -> Sequence[ReleaseShard]:
         """The shards of a prefix; raises ConfigError naming those there are."""
         found = self.shards.get(prefix)
         if not found:
@@ -192,7 +192,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Place:
+class ReleaseLocation:
     """Where a release is: a store, and the prefix of its keys, empty or ending in `/`."""
 
     store: Store
@@ -206,21 +206,21 @@ class Place:
         return f"{self.store.url}/{self.base}".rstrip("/")
 
 
-def locate(release: str | Path | Store | Place) -> Place:
+def locate(release: str | Path | Store | ReleaseLocation) -> ReleaseLocation:
     """The place of a release, given as a folder, a URL, the path or URL of its manifest, or a store.
 
     URLs are `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `https://host/folder`, and `hf://datasets/
     organization/name@revision/folder` of the hub (HF_ENDPOINT, HF_TOKEN). Credentials come from each client's own
     chain, or for S3 and R2 from the R2_DATASET_* variables (see `stores.connect`). Raises ConfigError for any other.
     """
-    if isinstance(release, Place):
+    if isinstance(release, ReleaseLocation):
         return release
     if isinstance(release, Store):
-        return Place(release)
+        return ReleaseLocation(release)
     text = str(release)
     if "://" not in text:
         path = expanded(text)
-        return Place(LocalStore(path.parent if path.name == MANIFEST or path.is_file() else path))
+        return ReleaseLocation(LocalStore(path.parent if path.name == MANIFEST or path.is_file() else path))
     text = text.removesuffix(f"/{MANIFEST}").rstrip("/")
     try:
         parts = urlsplit(text)
@@ -236,13 +236,13 @@ def locate(release: str | Path | Store | Place) -> Place:
         from dataprep_assets.stores.http import HttpStore, hub_url
     if parts.scheme == "hf":
         url, token = hub_url(text, os.environ), os.environ.get("HF_TOKEN")
-        return Place(HttpStore(url, token=token, token_name="HF_TOKEN", allow_http=allows_http(os.environ)))
+        return ReleaseLocation(HttpStore(url, token=token, token_name="HF_TOKEN", allow_http=allows_http(os.environ)))
     if parts.scheme in ("http", "https"):
-        return Place(HttpStore(text, allow_http=allows_http(os.environ)))
-    return Place(place_of(text, os.environ, reads=True)())
+        return ReleaseLocation(HttpStore(text, allow_http=allows_http(os.environ)))
+    return ReleaseLocation(place_of(text, os.environ, reads=True)())
 
 
-def files_of(place: Place, release: Release) -> Place:
+def files_of(place: ReleaseLocation, release: Release) -> ReleaseLocation:
     """Where the files are of the release whose manifest is at a place.
 
     Raises ConfigError if a manifest names another place and is not on this machine: its author could send a trainer
@@ -258,7 +258,7 @@ def files_of(place: Place, release: Release) -> Place:
     return locate(release.location)
 
 
-def read_release(place: Place) -> Release:
+def read_release(place: ReleaseLocation) -> Release:
     """The manifest of a published release.
 
     Raises MissingArtifactError when there is none, FormatError when it is damaged, TransferError.

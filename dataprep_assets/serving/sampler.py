@@ -17,8 +17,23 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, NotFoundError
 from dataprep_assets.serving.mixture import mixture_of
-from dataprep_assets.serving.source_order import Cut, Packs, Pieces, Rest, Run, SourceOrder, joined
-from dataprep_assets.serving.training_schedule import Reign, Revision, Samples, Source, SourceShard, TrainingSchedule
+from dataprep_assets.serving.source_order import (
+    Packs,
+    Remainder,
+    Run,
+    SampleSlots,
+    SourceOrder,
+    TokenSlices,
+    join_slices,
+)
+from dataprep_assets.serving.training_schedule import (
+    Revision,
+    RevisionInterval,
+    Samples,
+    ScheduleHistory,
+    Source,
+    SourceShard,
+)
 
 Int64 = NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
@@ -62,7 +77,7 @@ class SourceProgress:
     done: int
 
 
-class Turn:
+class SourceCursor:
     """A source under one revision: the order that is under way when it begins, and the epochs that follow."""
 
     def __init__(
@@ -71,7 +86,7 @@ class Turn:
         self.source, self._seed, self._number = source, revision.seed, number
         self._rules = (revision.sequence_length, revision.seed, revision.samples)
         self._packs = packs if revision.samples == "documents" else None
-        self._whole = Cut(source.shards, revision.sequence_length, self._packs)
+        self._whole = SampleSlots(source.shards, revision.sequence_length, self._packs)
         # neighbouring steps lie in the same few epochs
         self._of_epoch = lru_cache(maxsize=4)(self._begun)
         # Where the source stands as the turn begins: `done` samples of this order were read under earlier revisions.
@@ -99,8 +114,8 @@ class Turn:
         # Batch and weights do not decide the order: where all else is as before, it goes on without another link.
         if before.rules == self._rules and before.source.lock == self.source.lock:
             return before.epoch, before.order, before.done
-        rest = Rest(before.order, before.done, self._whole.length, moved, changed)
-        cut = Cut(self.source.shards, self._whole.length, self._packs, new)
+        rest = Remainder(before.order, before.done, self._whole.length, moved, changed)
+        cut = SampleSlots(self.source.shards, self._whole.length, self._packs, new)
         order = SourceOrder(cut, self._key(before.epoch), self.source.shards, rest)
         # all that was left may have been retracted
         return (before.epoch, order, 0) if order.size else (before.epoch + 1, self._begun(before.epoch + 1), 0)
@@ -135,7 +150,7 @@ class Turn:
             return samples[samples >= self.done] - self.done
         return self.left + (epoch - self.epoch - 1) * self._whole.size + samples
 
-    def allowed(self) -> int | None:
+    def max_samples(self) -> int | None:
         """How many samples it may give until its last epoch ends; None: any number."""
         if self.source.epochs is None:
             return None
@@ -149,7 +164,7 @@ class Turn:
             yield epoch, at
             epoch, at = epoch + 1, at + self._whole.size
 
-    def read(self, count: int) -> float:
+    def epochs_read(self, count: int) -> float:
         """How many times all of the source has been read after `count` of the turn's samples."""
         epoch, done = (int(found[0]) for found in self.located(np.array([count])))
         return epoch + self.order_of(epoch).read(done)
@@ -173,25 +188,25 @@ class Turn:
             done = order.size
         return SourceProgress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done)
 
-    def pieces(self, ordinals: Int64) -> tuple[Int64, Pieces]:
+    def pieces(self, ordinals: Int64) -> tuple[Int64, TokenSlices]:
         """The epoch of each of the turn's samples, and their spans."""
         epochs, samples = self.located(ordinals)
         parts = []
         for epoch in np.unique(epochs).tolist():
             rows = np.flatnonzero(epochs == epoch)
             parts.append(self.order_of(epoch).pieces(samples[rows]).of_rows(rows))
-        return epochs, joined(parts)
+        return epochs, join_slices(parts)
 
 
 class RevisionRule:
     """A revision with the turns of its sources, and the steps `[first, stop)` that it decides."""
 
     def __init__(
-        self, revision: Revision, reign: Reign, packs: Packs | None, before: dict[str, SourceProgress]
+        self, revision: Revision, reign: RevisionInterval, packs: Packs | None, before: dict[str, SourceProgress]
     ) -> None:
         self.revision, self.number, self.first = revision, reign.revision, reign.first
         self.mixture = mixture_of(tuple(source.share for source in revision.sources))
-        self.turns = [Turn(s, revision, reign.revision, packs, before.get(s.name)) for s in revision.sources]
+        self.turns = [SourceCursor(s, revision, reign.revision, packs, before.get(s.name)) for s in revision.sources]
         self.end, self.why = self._end()
         """The first step that cannot be made under it, and why."""
         self.stop = self.end if reign.stop is None else reign.stop
@@ -201,7 +216,7 @@ class RevisionRule:
             [] if self.revision.steps is None else [(self.revision.steps, f"the run has {self.revision.steps} steps")]
         )
         for number, turn in enumerate(self.turns):
-            if (allowed := turn.allowed()) is not None:
+            if (allowed := turn.max_samples()) is not None:
                 # samples count from 0, so this is the first that the source may not give: its step cannot be made
                 sample = int(self.mixture.place_of(number, np.array([allowed]))[0])
                 often = f"{turn.source.epochs} times" if turn.source.epochs != 1 else "once"
@@ -227,7 +242,7 @@ class Sampler:
         packs: Gives the packs of a shard; needed where samples are whole documents.
     """
 
-    def __init__(self, schedule: TrainingSchedule, packs: Packs | None = None) -> None:
+    def __init__(self, schedule: ScheduleHistory, packs: Packs | None = None) -> None:
         self.schedule = schedule
         self.rules: list[RevisionRule] = []
         turns: dict[str, SourceProgress] = {}
@@ -301,7 +316,7 @@ class Sampler:
 
     def spans_of(self, rule: RevisionRule, samples: Int64) -> Spans:
         """The spans of the samples of a revision, numbered from its first step on."""
-        source, ordinal = rule.mixture.at(samples)
+        source, ordinal = rule.mixture.locate(samples)
         parts = []
         for number in np.unique(source).tolist():
             rows = np.flatnonzero(source == number)
@@ -310,7 +325,7 @@ class Sampler:
             parts.append((own, np.full(len(own.row), number), epochs[found.row]))
         if not parts:
             return Spans(*[_NONE] * 6)
-        pieces = joined([own for own, _, _ in parts])
+        pieces = join_slices([own for own, _, _ in parts])
         # sources were asked one by one; now back into the order of the samples, and of the spans in each
         order = np.lexsort((pieces.at, pieces.row))
         sources, epochs = (np.concatenate([part[at] for part in parts])[order] for at in (1, 2))

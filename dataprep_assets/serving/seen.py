@@ -19,7 +19,7 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows, no_runs, open_ids, open_runs
 from dataprep_assets.serving.sampler import Sampler, SampleRead
 from dataprep_assets.serving.training_data import TrainingData, documents_folder
-from dataprep_assets.serving.training_schedule import Reign, SourceShard
+from dataprep_assets.serving.training_schedule import RevisionInterval, SourceShard
 
 SHARD = "shard.json"
 _BLOCK = 1 << 18
@@ -90,7 +90,7 @@ class SeenLedger:
             for shard in source.shards
         }
 
-    def told(self, content: str) -> dict[str, Any]:
+    def shard_facts(self, content: str) -> dict[str, Any]:
         """What the schedule says of a shard: dataset, partition, source files, how its ids were made."""
         name = f"{documents_folder(content)}/{SHARD}"
         try:
@@ -108,7 +108,7 @@ class SeenLedger:
 
     def _rows(self, content: str) -> tuple[list[str], DocumentRows]:
         """The source files of a shard, and which rows of them its documents are."""
-        sources = self.told(content)["sources"]
+        sources = self.shard_facts(content)["sources"]
         # only a file of which the shard has a part says its rows
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
         name = f"{documents_folder(content)}/{ROWS}"
@@ -116,7 +116,7 @@ class SeenLedger:
         runs = open_runs(self.data.handle.path(name)) if name in self._names else no_runs()
         return [str(line["file"]) for line in sources], DocumentRows(files, runs)
 
-    def kept(self, content: str, document: int) -> KeptDocument:
+    def kept_document(self, content: str, document: int) -> KeptDocument:
         """A document of a shard."""
         dataset, shard = self.shards[content]
         ends = self.data.ends(shard)
@@ -129,7 +129,7 @@ class SeenLedger:
             row=row, hash=None if ids is None else int(ids[document]),
         )  # fmt: skip
 
-    def within(self, shard: SourceShard, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    def documents_within(self, shard: SourceShard, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """(document, its tokens among `[start, stop)`) of each document that has any."""
         ends = self.data.ends(shard)
         at = start
@@ -151,8 +151,8 @@ def documents_of_step(ledger: SeenLedger, step: int, *, rank: int = 0, world_siz
     spans = sampler.spans(step, positions)
     for row, number, epoch, at, start, stop in zip(*(column.tolist() for column in spans), strict=True):
         source, shard = sources[number], sources[number].shards[at]
-        for document, tokens in ledger.within(shard, start, stop):
-            kept = ledger.kept(shard.content, document)
+        for document, tokens in ledger.documents_within(shard, start, stop):
+            kept = ledger.kept_document(shard.content, document)
             found.append(
                 SeenDocument(
                     step=step,
@@ -197,7 +197,7 @@ def find_documents(
             for number, name in enumerate(files):
                 here = (index.document(number, row) for row in rows.get(name, ()))
                 documents |= {document for document in here if document is not None}
-        found += [ledger.kept(content, document) for document in sorted(documents)]
+        found += [ledger.kept_document(content, document) for document in sorted(documents)]
     return found
 
 
@@ -252,7 +252,7 @@ def steps_of_document(ledger: SeenLedger, document: KeptDocument, *, until: int 
     return sorted(readings, key=lambda one: (one.step, one.position, one.start))
 
 
-def taken_back(ledger: SeenLedger, document: KeptDocument) -> list[tuple[Reign, SampleRead]]:
+def taken_back(ledger: SeenLedger, document: KeptDocument) -> list[tuple[RevisionInterval, SampleRead]]:
     """The times that a document was read in steps that were taken back, with the revision of these."""
     data, found = ledger.data, []
     for reign in data.schedule.taken_back:

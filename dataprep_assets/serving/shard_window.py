@@ -24,10 +24,10 @@ from dataprep_assets.errors import ConfigError, CorruptSourceError, DataprepErro
 from dataprep_assets.paths import expanded
 from dataprep_assets.serving.cache import Cache
 from dataprep_assets.serving.events import OnEvent, WindowEvent, WindowStatus, tell
-from dataprep_assets.serving.keep import Keep, check_keep
+from dataprep_assets.serving.keep_policy import Keep, check_keep
 from dataprep_assets.serving.kept_manifest import read_or_kept
 from dataprep_assets.serving.readers import Shard
-from dataprep_assets.serving.release import Place, files_of, locate
+from dataprep_assets.serving.release import ReleaseLocation, files_of, locate
 from dataprep_assets.serving.schedule import Schedule
 from dataprep_assets.serving.window_state import WindowState
 from dataprep_assets.stores.retry import RetryPolicy, StoppedError
@@ -95,7 +95,7 @@ class ShardWindow:
     """See the module.
 
     - `release`: folder, manifest path, URL (`s3://`, `gs://`, `https://`, `hf://`, `file://`), `Store`, or
-      `Place(store, "prefix/")`;
+      `ReleaseLocation(store, "prefix/")`;
     - `cache_dir`: folder for the shards, shared by the ranks of this machine; made if need be;
     - `steps_per_shard`: steps that each shard is trained on;
     - `keep`: `"all"`, a number of shards, or `KeepBytes(n)`;
@@ -112,7 +112,7 @@ class ShardWindow:
 
     def __init__(
         self,
-        release: str | Path | Store | Place,
+        release: str | Path | Store | ReleaseLocation,
         cache_dir: str | Path,
         steps_per_shard: int,
         *,
@@ -126,7 +126,7 @@ class ShardWindow:
         directory = expanded(cache_dir, "cache_dir").absolute()
         place = locate(release)
         self.release = read_or_kept(place, directory)
-        shards = self.release.of(prefix)
+        shards = self.release.shards_of(prefix)
         if sequence_length not in (None, self.release.sequence_length):
             raise ConfigError(
                 f"sequence_length={sequence_length}: the release of {self.release.dataset} is cut into samples of "
@@ -284,7 +284,7 @@ class ShardWindow:
                 active=None if self._active is None else self._active.index,
                 wanted=self._wanted,
                 next=self._next,
-                ready=tuple(sorted(self._ready & self._needed())),
+                ready=tuple(sorted(self._ready & self._needed_shards())),
                 fetching=self._fetching,
                 done_bytes=0 if self._bar is None else self._bar.done,
                 total_bytes=0 if self._fetching is None else self._shards[self._fetching].bytes,
@@ -308,13 +308,13 @@ class ShardWindow:
         if self._closed:
             raise ConfigError("the window was closed; make another one")
 
-    def _needed(self) -> set[int]:
+    def _needed_shards(self) -> set[int]:
         named = {self._wanted, self._next, self._active.index if self._active is not None else None}
         return {index for index in named if index is not None}
 
     def _hold(self) -> None:
         """Tell the other processes what this one needs or still reads. Call it while holding `_changed`."""
-        held = self._needed() | {shard.index for shard in self._open}
+        held = self._needed_shards() | {shard.index for shard in self._open}
         # after `close` there is no lease to write, but a thread that hung in a transfer may still come here
         if held != self._held and not self._closed:
             self._cache.hold(held)
@@ -357,7 +357,7 @@ class ShardWindow:
             with self._changed:
                 while not self._closed and self._todo() is None:
                     # Readers end without notice, so the shards that only they held are checked from time to time.
-                    self._changed.wait(_RELEASE_SECONDS if self._held - self._needed() else None)
+                    self._changed.wait(_RELEASE_SECONDS if self._held - self._needed_shards() else None)
                     self._hold()
                 if self._closed:
                     return
@@ -380,7 +380,7 @@ class ShardWindow:
                 failures += 1
                 # Nobody waits for a prefetch: it has until its swap, so its failures do not count.
                 tries += self._wanted == index
-                if self._failed(index, said, tries, failures):
+                if self._report_failure(index, said, tries, failures):
                     return
             else:
                 self._say("ready", index, f"shard {index} is verified")
@@ -418,7 +418,7 @@ class ShardWindow:
     def _is_over(self, index: int) -> bool:
         return self._closed or index not in (self._wanted, self._next)
 
-    def _failed(self, index: int, error: DataprepError, tries: int, failures: int) -> bool:
+    def _report_failure(self, index: int, error: DataprepError, tries: int, failures: int) -> bool:
         """Report a failed attempt at once, not at the swap; wait for the next one, or give up and return True."""
         # another try does not mend a ConfigError: no room, or a setting of the store
         last = tries == self._retry.attempts or isinstance(error, ConfigError)

@@ -47,7 +47,7 @@ def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
             samples[name] = samples.get(name, 0) + count
             tokens[name] = tokens.get(name, 0) + turn.tokens(count)
             # Not added up: a turn goes on in the epoch that the revision before left unfinished, and counts from there.
-            epochs[name] = turn.read(count)
+            epochs[name] = turn.epochs_read(count)
             ends.setdefault(name, []).extend(_ends(rule, number, count))
     total = sum(samples.values())
     return [

@@ -1,8 +1,9 @@
 """The order in which the samples of one source are read, in one epoch; it may have been revised while it was under way.
 
-A `Cut` is shards cut into samples. A `SourceOrder` is a keyed permutation of all samples of a cut, or, after a
-revision, of what was not read of the order before (`Rest`) together with the samples of the shards that came new. So it
-is a chain as long as there were changes in one epoch, every link of which is evaluated at single points: nothing is
+A `SampleSlots` is shards cut into samples. A `SourceOrder` is a keyed permutation of all samples of a cut, or, after a
+revision, of what was not read of the order before (`Remainder`) together with the samples of the shards that came new.
+So it is a chain as long as there were changes in one epoch, every link of which is evaluated at single points: nothing
+is
 stored but what a retraction emptied.
 
 A rest is seen as one long row of *slots*, the samples that were not read, each as wide as a sample was then; another
@@ -23,7 +24,7 @@ Int64 = NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
 
 
-class Pieces(NamedTuple):
+class TokenSlices(NamedTuple):
     """Spans of tokens that samples consist of: int64 arrays of one length.
 
     `row` numbers the samples as they were asked for, `at` is the span's place in its sample, `shard` the number of its
@@ -36,18 +37,18 @@ class Pieces(NamedTuple):
     start: Int64
     stop: Int64
 
-    def of_rows(self, rows: Int64) -> "Pieces":
+    def of_rows(self, rows: Int64) -> "TokenSlices":
         """The same spans, of the samples that had these numbers."""
         return self._replace(row=rows[self.row])
 
-    def where(self, mask: NDArray[np.bool_]) -> "Pieces":
+    def where(self, mask: NDArray[np.bool_]) -> "TokenSlices":
         """Some of the spans."""
-        return Pieces(*(column[mask] for column in self))
+        return TokenSlices(*(column[mask] for column in self))
 
 
-def joined(parts: Sequence[Pieces]) -> Pieces:
+def join_slices(parts: Sequence[TokenSlices]) -> TokenSlices:
     """All spans of several."""
-    return Pieces(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return TokenSlices(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 class PackTable(NamedTuple):
@@ -67,7 +68,7 @@ Run = tuple[int, int, int]
 """A shard, by its number, and the tokens `[start, stop)` of it."""
 
 
-class Cut:
+class SampleSlots:
     """Shards cut into samples of `length` tokens, numbered through.
 
     Args:
@@ -118,19 +119,19 @@ class Cut:
         # not by its table: a start would open the files of all shards
         return len(self._tables[shard].ends) if shard in self._tables else self._shards[shard].samples
 
-    def pieces(self, samples: Int64) -> Pieces:
+    def pieces(self, samples: Int64) -> TokenSlices:
         """The spans of samples, which must exist."""
         # right of equal firsts: runs without samples begin where the next one does
         which = np.searchsorted(self._firsts, samples, side="right") - 1
         number = samples - self._firsts[which]
         if self._packs is not None:
-            return self._packed(which, number)
+            return self._locate_packed(which, number)
         start = self._starts[which] + number * self.length
         stop = np.minimum(start + self.length, self._stops[which])
-        return Pieces(np.arange(len(samples)), np.zeros_like(start), self._numbers[which], start, stop)
+        return TokenSlices(np.arange(len(samples)), np.zeros_like(start), self._numbers[which], start, stop)
 
-    def _packed(self, which: Int64, number: Int64) -> Pieces:
-        parts = [Pieces(_NONE, _NONE, _NONE, _NONE, _NONE)]
+    def _locate_packed(self, which: Int64, number: Int64) -> TokenSlices:
+        parts = [TokenSlices(_NONE, _NONE, _NONE, _NONE, _NONE)]
         for row, (at, pack) in enumerate(zip(which.tolist(), number.tolist(), strict=True)):
             shard = int(self._numbers[at])
             table = self._table(shard)
@@ -139,8 +140,8 @@ class Cut:
             stops = np.asarray(table.stops[low:high], np.int64)
             # the pieces of a pack lie one after another in its sample
             at_ = np.cumsum(stops - starts) - (stops - starts)
-            parts.append(Pieces(np.full(high - low, row), at_, np.full(high - low, shard), starts, stops))
-        return joined(parts)
+            parts.append(TokenSlices(np.full(high - low, row), at_, np.full(high - low, shard), starts, stops))
+        return join_slices(parts)
 
     def touching(self, shard: int, start: int, stop: int) -> Int64:
         """The samples with any of the tokens `[start, stop)` of a shard."""
@@ -175,7 +176,7 @@ def _part(table: PackTable, ranges: Sequence[tuple[int, int]]) -> PackTable:
     return PackTable(np.cumsum(counts[counts > 0]), begins[held], np.asarray(table.stops, np.int64)[held])
 
 
-class Rest:
+class Remainder:
     """What was not read of an order when it was revised, in the shards as they are now, as samples of a new length.
 
     Args:
@@ -197,7 +198,7 @@ class Rest:
         self._order, self._done, self._moved = order, done, moved
         self.is_exact, self.read = order.is_exact, order.read(done)
         self._wide, self._length = order.length, length
-        self._kept = {then: Kept.of(shard) for then, shard in changed.items()}
+        self._kept = {then: KeptRanges.from_shard(shard) for then, shard in changed.items()}
         self._slots = -(-(order.size - done) * self._wide // length)
         self._was = {int(now): then for then, now in enumerate(moved.tolist()) if now >= 0}
         gone = {at: ((0, one.tokens),) for at, one in enumerate(order.shards) if moved[at] < 0 and one.tokens}
@@ -218,7 +219,7 @@ class Rest:
         self._skips = self._empty - np.arange(len(self._empty))
         self.size = self._slots - len(self._empty)
 
-    def pieces(self, samples: Int64) -> Pieces:
+    def pieces(self, samples: Int64) -> TokenSlices:
         """The spans of samples, which must exist."""
         return self._raw(samples + np.searchsorted(self._skips, samples, side="right"))
 
@@ -232,13 +233,13 @@ class Rest:
             if span is None:  # all of it is new
                 return _NONE
             start, stop = span
-        return self._counted(self._cover(self._order.touching(then, start, stop)))
+        return self._count_slots(self._cover(self._order.touching(then, start, stop)))
 
     def short(self) -> Int64:
         """The samples that may have fewer than `length` tokens."""
         last = np.array([self._slots - 1] if self._slots else [], np.int64)
         short = self._cover(np.union1d(self._holed, self._order.short()))
-        return self._counted(np.union1d(short, last))
+        return self._count_slots(np.union1d(short, last))
 
     def _cover(self, places: Int64) -> Int64:
         """The slots, ascending, that hold some of the order's samples, of those that were not read."""
@@ -249,15 +250,15 @@ class Rest:
         every = first[:, None] + np.arange(most)
         return np.unique(every[every <= last[:, None]])
 
-    def _counted(self, slots: Int64) -> Int64:
+    def _count_slots(self, slots: Int64) -> Int64:
         """The samples that slots are; those without a token are none."""
         slots = np.setdiff1d(slots, self._empty)
         return slots - np.searchsorted(self._empty, slots)
 
-    def _raw(self, slots: Int64) -> Pieces:
+    def _raw(self, slots: Int64) -> TokenSlices:
         left = self._order.size - self._done
         first, stop = slots * self._length, np.minimum((slots + 1) * self._length, left * self._wide)
-        parts = [Pieces(_NONE, _NONE, _NONE, _NONE, _NONE)]
+        parts = [TokenSlices(_NONE, _NONE, _NONE, _NONE, _NONE)]
         # A slot lies in so many samples of then at most; each round looks at the next one of every slot.
         for number in range(-(-self._length // self._wide) + 1):
             old = first // self._wide + number
@@ -273,9 +274,9 @@ class Rest:
                 row=rows[found.row], at=found.at + shift + low, start=found.start + low, stop=found.stop - high
             )
             parts.append(clipped.where(clipped.start < clipped.stop))
-        return self._present(joined(parts))
+        return self._present_slices(join_slices(parts))
 
-    def _present(self, pieces: Pieces) -> Pieces:
+    def _present_slices(self, pieces: TokenSlices) -> TokenSlices:
         """The same spans in the shards as they are now, without what is gone."""
         # A span in a shard that lost documents may fall apart, so it is looked at by itself; all others at once.
         cut = np.isin(pieces.shard, list(self._kept)) if self._kept else np.zeros(len(pieces.row), np.bool_)
@@ -283,13 +284,15 @@ class Rest:
         whole = whole._replace(shard=self._moved[whole.shard])
         parts = [whole.where(whole.shard >= 0)]
         for row, at, shard, start, stop in zip(*pieces.where(cut), strict=True):
-            begin, end, shift = self._kept[int(shard)].within(start, stop)
+            begin, end, shift = self._kept[int(shard)].ranges_within(start, stop)
             some = np.ones_like(begin)
-            parts.append(Pieces(some * row, at + begin - start, some * self._moved[shard], begin + shift, end + shift))
-        return joined(parts)
+            parts.append(
+                TokenSlices(some * row, at + begin - start, some * self._moved[shard], begin + shift, end + shift)
+            )
+        return join_slices(parts)
 
 
-class Kept(NamedTuple):
+class KeptRanges(NamedTuple):
     """The ranges of tokens that a shard has kept: their starts and stops then, and how far each has moved since."""
 
     starts: Int64
@@ -297,7 +300,7 @@ class Kept(NamedTuple):
     shifts: Int64
 
     @classmethod
-    def of(cls, shard: SourceShard) -> "Kept":
+    def from_shard(cls, shard: SourceShard) -> "KeptRanges":
         """Those of a shard that lost some ranges and gained others."""
         removed, added = (_gaps(ranges) for ranges in (shard.removed, shard.added))
         # places among the kept tokens alone, at which something was taken out or put in
@@ -308,7 +311,7 @@ class Kept(NamedTuple):
         lengths = np.diff(places, append=np.iinfo(np.int64).max // 2)
         return cls(starts, starts + lengths, put - out)
 
-    def within(self, start: int, stop: int) -> tuple[Int64, Int64, Int64]:
+    def ranges_within(self, start: int, stop: int) -> tuple[Int64, Int64, Int64]:
         """What was kept of the tokens `[start, stop)` of then: starts and stops then, and how far each has moved."""
         low, high = np.searchsorted(self.stops, start, side="right"), np.searchsorted(self.starts, stop, side="left")
         begins, ends = np.maximum(self.starts[low:high], start), np.minimum(self.stops[low:high], stop)
@@ -345,7 +348,7 @@ class SourceOrder:
     """
 
     def __init__(
-        self, cut: Cut, key: tuple[str | int, ...], shards: Sequence[SourceShard], rest: Rest | None = None
+        self, cut: SampleSlots, key: tuple[str | int, ...], shards: Sequence[SourceShard], rest: Remainder | None = None
     ) -> None:
         self._cut, self._rest, self.shards = cut, rest, shards
         self.length = cut.length
@@ -375,14 +378,14 @@ class SourceOrder:
         lacking = self.length * len(np.unique(found.row)) - int((found.stop - found.start).sum())
         return count * self.length - lacking
 
-    def pieces(self, samples: Int64) -> Pieces:
+    def pieces(self, samples: Int64) -> TokenSlices:
         """The spans of the order's samples `samples`, which must exist; in no particular order."""
         place = self._permutation(samples)
         if self._rest is None:
             return self._cut.pieces(place)
         new, old = np.flatnonzero(place >= self._left), np.flatnonzero(place < self._left)
         fresh, rest = self._cut.pieces(place[new] - self._left), self._rest.pieces(place[old])
-        return joined([fresh.of_rows(new), rest.of_rows(old)])
+        return join_slices([fresh.of_rows(new), rest.of_rows(old)])
 
     def touching(self, shard: int, start: int, stop: int) -> Int64:
         """The samples that may have any of the tokens `[start, stop)` of a shard: all that have, and few others."""

@@ -30,9 +30,9 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, CorruptSourceError, MissingArtifactError, SourceError
 from dataprep_assets.formats import sample_ids
 from dataprep_assets.serving.cache import SAMPLED_IDS
-from dataprep_assets.serving.keep import Keep
+from dataprep_assets.serving.keep_policy import Keep
 from dataprep_assets.serving.readers import Shard, torch_dataset
-from dataprep_assets.serving.release import MANIFEST, Place
+from dataprep_assets.serving.release import MANIFEST, ReleaseLocation
 from dataprep_assets.serving.shard_window import ShardWindow
 from dataprep_assets.stores.connect import S3Place, s3_endpoint
 from dataprep_assets.stores.endpoints import allows_http
@@ -127,7 +127,7 @@ class ShardedDatasetManager:
         token_dtype: npt.DTypeLike = np.uint32,
         file_prefix: str = "train",
         *,
-        release: str | Path | Store | Place | None = None,
+        release: str | Path | Store | ReleaseLocation | None = None,
         cache_dir: str | Path | None = None,
         keep: Keep = 2,
     ) -> None:
@@ -271,7 +271,7 @@ def _folder() -> str:
     return folder
 
 
-def _from_environment(on_disk: Path) -> Path | Place | str:
+def _from_environment(on_disk: Path) -> Path | ReleaseLocation | str:
     """The release: the manifest in the folder of the shards, else where the original expects it.
 
     Raises ConfigError, naming the variables that are not set.
@@ -281,13 +281,13 @@ def _from_environment(on_disk: Path) -> Path | Place | str:
     # one variable is both a folder of this machine and the beginning of the keys, which have no outer slashes
     prefix = _folder().strip("/")
     if os.environ.get("R2_DATASET_BUCKET_LIST", "").strip():
-        return Place(Mirrors([place() for place in _listed(prefix)]))
+        return ReleaseLocation(Mirrors([place() for place in _list_buckets(prefix)]))
     if not (bucket := os.environ.get("R2_DATASET_BUCKET_NAME")):
         raise ConfigError("R2_DATASET_BUCKET_NAME: not set; it says where the shards are. Or give release, cache_dir")
     return f"s3://{bucket}/{prefix}"
 
 
-def _listed(prefix: str) -> list[S3Place]:
+def _list_buckets(prefix: str) -> list[S3Place]:
     """The buckets of R2_DATASET_BUCKET_LIST, as the original's configuration has them (`src/tplr/config.py`).
 
     Raises ConfigError, without repeating a secret.

@@ -25,14 +25,14 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, TransferError
 from dataprep_assets.formats.document_index import ENDS, TOKENS
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle, RemoteTokens
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets.integrity.storage import artifacts_at
 from dataprep_assets.serving.packs import open_packs
 from dataprep_assets.serving.sampler import Sampler, Spans
 from dataprep_assets.serving.source_order import PackTable
-from dataprep_assets.serving.training_schedule import SCHEDULE, Source, SourceShard, TrainingSchedule
+from dataprep_assets.serving.training_schedule import SCHEDULE, ScheduleHistory, Source, SourceShard
 from dataprep_assets.stores.connect import LocalPlace, place_of
 from dataprep_assets.stores.private import closed_folder
 
@@ -116,7 +116,7 @@ class TrainingData:
             value = json_of(self._handle.read(SCHEDULE))
         except ValueError as error:
             raise IntegrityError(f"{where}: not JSON: {error}. `dataprep verify` says what is damaged") from error
-        self.schedule = TrainingSchedule.of_json(value, where)
+        self.schedule = ScheduleHistory.of_json(value, where)
         # What steps have needed so far, by the content of its shard. Never emptied: it is mapped, or read by ranges.
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
         self._ends: dict[str, NDArray[Any]] = {}
@@ -182,11 +182,11 @@ class TrainingData:
         TransferError, naming the step, if a bucket cannot be read.
         """
         positions = self.sampler.positions(step, rank, world_size)
-        return self._read(step, positions, self._ahead(step, rank, world_size, 0, len(positions)))
+        return self._read_batch(step, positions, self._ahead(step, rank, world_size, 0, len(positions)))
 
     def sample(self, step: int, position: int) -> Batch:
         """One sample of a step; samples that are asked for in order cost least."""
-        return self._read(step, np.array([position]), self._ahead(step, 0, 1, position, position + 1))
+        return self._read_batch(step, np.array([position]), self._ahead(step, 0, 1, position, position + 1))
 
     def _ahead(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
         """The spans of a rank's samples `[low, high)` in a step, of those that are computed at a time."""
@@ -208,7 +208,7 @@ class TrainingData:
         samples = (steps[:, None] * batch + mine).ravel()
         return self.sampler.spans_of(rule, samples), len(mine)
 
-    def _read(self, step: int, positions: NDArray[np.int64], spans: Spans) -> Batch:
+    def _read_batch(self, step: int, positions: NDArray[np.int64], spans: Spans) -> Batch:
         rule = self.sampler.rule(step)
         shape = (len(positions), rule.revision.sequence_length)
         tokens, labels = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)

@@ -5,7 +5,7 @@ read (sources, their shards by the digest of their content), in which shares, ho
 step, and the seed. A revision whose first step lies before steps that were trained on under earlier revisions takes
 these back: the run went back to a checkpoint. What each step reads follows from this file alone (`sampler`).
 
-Entry points: `TrainingSchedule`, `Revision`, `Source`, `SourceShard`.
+Entry points: `ScheduleHistory`, `Revision`, `Source`, `SourceShard`.
 """
 
 import json
@@ -153,7 +153,7 @@ class Revision:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reign:
+class RevisionInterval:
     """The steps `[first, stop)` that a revision decides, and its number; `stop` is None while no other follows."""
 
     revision: int
@@ -162,7 +162,7 @@ class Reign:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSchedule:
+class ScheduleHistory:
     """See the module."""
 
     name: str
@@ -174,7 +174,7 @@ class TrainingSchedule:
         return digest_value(self.to_json())
 
     @cached_property
-    def reigns(self) -> tuple[Reign, ...]:
+    def reigns(self) -> tuple[RevisionInterval, ...]:
         """Which steps each revision decides; those that were taken back are in none."""
         held: list[tuple[int, int]] = []
         for number, revision in enumerate(self.revisions):
@@ -182,10 +182,12 @@ class TrainingSchedule:
             held = [(n, first) for n, first in held if first < revision.first_step]
             held.append((number, revision.first_step))
         stops = [*(first for _, first in held[1:]), None][: len(held)]
-        return tuple(Reign(revision=n, first=first, stop=stop) for (n, first), stop in zip(held, stops, strict=True))
+        return tuple(
+            RevisionInterval(revision=n, first=first, stop=stop) for (n, first), stop in zip(held, stops, strict=True)
+        )
 
     @property
-    def taken_back(self) -> tuple[Reign, ...]:
+    def taken_back(self) -> tuple[RevisionInterval, ...]:
         """Steps that were trained on under a revision and then taken back, by an earlier checkpoint."""
         found = []
         for number, revision in enumerate(self.revisions[1:], 1):
@@ -194,7 +196,7 @@ class TrainingSchedule:
                 first = max(reign.first, revision.first_step)
                 stop = min(reign.stop or revision.trained, revision.trained)
                 if first < stop:
-                    found.append(Reign(revision=reign.revision, first=first, stop=stop))
+                    found.append(RevisionInterval(revision=reign.revision, first=first, stop=stop))
         return tuple(found)
 
     def source_before(self, step: int, name: str) -> Source | None:
@@ -202,11 +204,11 @@ class TrainingSchedule:
         held = [self.revisions[reign.revision] for reign in self.reigns if reign.first < step]
         return next((source for one in reversed(held) if (source := one.source(name)) is not None), None)
 
-    def upto(self, revisions: int) -> "TrainingSchedule":
+    def upto(self, revisions: int) -> "ScheduleHistory":
         """The schedule as it was when it had this many revisions."""
-        return TrainingSchedule(name=self.name, revisions=self.revisions[:revisions])
+        return ScheduleHistory(name=self.name, revisions=self.revisions[:revisions])
 
-    def reign(self, step: int) -> Reign:
+    def reign(self, step: int) -> RevisionInterval:
         """The revision that decides a step; raises NotFoundError for a step below 0."""
         if step < 0:
             raise NotFoundError(f"step {step}: steps count from 0")

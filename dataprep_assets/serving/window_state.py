@@ -32,7 +32,7 @@ class WindowState:
         return asdict(self)
 
     @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Self:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; raises ConfigError if the value is not the state of a window."""
         names = {field.name: field.type for field in fields(cls)}
         # `type`, not `isinstance`: a step that is `true` would pass for 1

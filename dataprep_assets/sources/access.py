@@ -36,7 +36,7 @@ class Listing:
     left_out: frozenset[str] = frozenset()
 
     @classmethod
-    def of(
+    def from_files(
         cls,
         files: Iterable[SourceFile],
         read: Callable[[SourceFile], bytes] | None = None,
@@ -160,7 +160,7 @@ class LocalTree:
                         relpath=below + name,
                     ) from error
                 files.append(SourceFile(relpath=below + name, size_bytes=size))
-        return Listing.of(files, lambda file: self.path(file).read_bytes())
+        return Listing.from_files(files, lambda file: self.path(file).read_bytes())
 
     def _check_link(self, link: Path, root: Path) -> None:
         target = Path(os.path.realpath(link))
@@ -199,7 +199,7 @@ class HubCache:
         commit, _ = cached_snapshot(self.folder, self.revision)
         files = list_cached_files(self.folder, self.revision, follow_links=self.follow_links)
         snapshot = self.folder / "snapshots" / commit
-        return Listing.of(
+        return Listing.from_files(
             map(_as_source_file, files),
             lambda file: (snapshot / file.relpath).read_bytes(),
             commit=commit,
@@ -233,7 +233,7 @@ class HubMirror:
 
     def list(self) -> Listing:
         commit = self.repo.resolve_commit()
-        return Listing.of(
+        return Listing.from_files(
             map(_as_source_file, self.repo.list_files(commit)),
             commit=commit,
             url_prefix=_url_prefix(self.repo.repo_id, commit),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.bounds import at
+from dataprep_assets.bounds import report_position
 from dataprep_assets.errors import CorruptSourceError, out_of_memory
 from dataprep_assets.sources.blocks import BlockReader
 from dataprep_assets.sources.contents import no_table
@@ -79,14 +79,14 @@ class ArrowRows(ReadThrough[BlockReader]):
         file = self._file
         for batch, first in self._batches():
             check_names(batch.schema.names, file.columns, file.label)
-            chosen = file.rows.within(first, batch.num_rows)
+            chosen = file.rows.rows_within(first, batch.num_rows)
             if file.columns is not None:
                 batch = batch.select([name for name in file.columns if name in batch.schema.names])
             step = max(1, min(MOST_ROWS, batch.num_rows * _BLOCK_BYTES // max(batch.nbytes, 1)))
             for start in range(chosen.start, chosen.stop, step):
                 row = first + start
                 for some in small_parts(batch.slice(start, min(step, chosen.stop - start))):
-                    at(file.label, row)
+                    report_position(file.label, row)
                     yield rows_of_batch(some, row, file)
                     row += some.num_rows
 

@@ -63,16 +63,16 @@ class BlockReader:
         return self._digest.hexdigest()
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._joined(_BLOCK)
+        return self._join_pieces(_BLOCK)
 
     def pieces(self) -> Iterator[bytes]:
         """The same in smaller blocks, most of them as they come from the decompressor: joining them is a copy."""
-        return self._joined(_READ)
+        return self._join_pieces(_READ)
 
-    def _joined(self, least: int) -> Iterator[bytes]:
+    def _join_pieces(self, least: int) -> Iterator[bytes]:
         pieces: list[bytes] = []
         size = 0
-        for piece in self._opened():
+        for piece in self._open_file():
             pieces.append(piece)
             size += len(piece)
             if size >= least:
@@ -86,7 +86,7 @@ class BlockReader:
         if pieces:
             yield b"".join(pieces)
 
-    def _opened(self) -> Iterator[bytes]:
+    def _open_file(self) -> Iterator[bytes]:
         with open(self.path, "rb", buffering=0) as file:
             head = file.read(HEAD)
         if (kind := pointer(head)) is not None:
@@ -196,8 +196,8 @@ class TextReader(BlockReader):
     such as an HTML page or an archive, and says what it is.
     """
 
-    def _joined(self, least: int) -> Iterator[bytes]:
-        blocks = super()._joined(least)
+    def _join_pieces(self, least: int) -> Iterator[bytes]:
+        blocks = super()._join_pieces(least)
         first = next(blocks, b"")
         if (encoding := encoding_of(first)) is not None:
             blocks = self._decoded(encoding, first, blocks)
@@ -305,7 +305,7 @@ class _ZstdSteps:
         while magic := self._file.read(4):
             self._step += magic
             if magic[1:] == _ZSTD_SKIPPABLE and magic[0] & 0xF0 == 0x50:
-                yield from self._raw(int.from_bytes(self._read(4), "little"))
+                yield from self._raw(int.from_bytes(self._read_bytes(4), "little"))
             elif magic == _ZSTD_FRAME:
                 yield from self._frame()
             else:
@@ -318,7 +318,7 @@ class _ZstdSteps:
         if self._step:
             yield bytes(self._step)
 
-    def _read(self, size: int) -> bytes:
+    def _read_bytes(self, size: int) -> bytes:
         data = self._file.read(size)
         self._step += data
         self._short |= len(data) < size
@@ -327,28 +327,28 @@ class _ZstdSteps:
     def _frame(self) -> Iterator[bytes]:
         # The descriptor (RFC 8878, 3.1.1.1.1) says how long window, dictionary id and content size behind it are; their
         # values are the decompressor's affair.
-        described = int.from_bytes(self._read(1), "little")
+        described = int.from_bytes(self._read_bytes(1), "little")
         single, checksum, content = described >> 5 & 1, described >> 2 & 1, described >> 6
-        self._read(1 - single + (0, 1, 2, 4)[described & 3] + ((single, 2, 4, 8)[content]))
+        self._read_bytes(1 - single + (0, 1, 2, 4)[described & 3] + ((single, 2, 4, 8)[content]))
         last = False
         while not last and not self._short:
-            header = int.from_bytes(self._read(3), "little")
+            header = int.from_bytes(self._read_bytes(3), "little")
             last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
             # Raw blocks (0) and runs (1, a single byte in the file) make what they say, others up to the limit.
             self._made += min(size, _ZSTD_BLOCK) if kind < 2 else _ZSTD_BLOCK
-            self._read(1 if kind == 1 else size)
+            self._read_bytes(1 if kind == 1 else size)
             if self._made >= _BLOCK or len(self._step) >= _READ:
-                yield self._taken()
-        self._read(4 * checksum)
+                yield self._take_step()
+        self._read_bytes(4 * checksum)
         if len(self._step) >= _READ:
-            yield self._taken()
+            yield self._take_step()
 
     def _raw(self, size: int) -> Iterator[bytes]:
         while size and not self._short:
-            size -= len(self._read(min(size, _READ)))
+            size -= len(self._read_bytes(min(size, _READ)))
             if len(self._step) >= _READ:
-                yield self._taken()
+                yield self._take_step()
 
-    def _taken(self) -> bytes:
+    def _take_step(self) -> bytes:
         step, self._step, self._made = bytes(self._step), bytearray(), 0
         return step

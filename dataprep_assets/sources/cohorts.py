@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import orjson
 
-from dataprep_assets.bounds import at, is_close
+from dataprep_assets.bounds import is_close, report_position
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
 from dataprep_assets.sources.blocks import TextReader
@@ -87,10 +87,10 @@ def find_cohorts(
                 twice.add(month)
             found[month] = file
     if wrong := sorted(twice & {*expected, *absent}):
-        raise SourceError(f"months {_shown(wrong)} have several files each; leave one of each in the source")
+        raise SourceError(f"months {_list_months(wrong)} have several files each; leave one of each in the source")
     if wrong := sorted(found.keys() & set(absent)):
         raise SourceError(
-            f"months {_shown(wrong)} have a file, but months.allow_missing says that they have none; correct it"
+            f"months {_list_months(wrong)} have a file, but months.allow_missing says that they have none; correct it"
         )
     return {month: found[month] for month in expected if month in found}
 
@@ -103,7 +103,7 @@ def month_of(relpath: str, pattern: str) -> str | None:
     return f"{int(match['year']):04d}-{int(match['month']):02d}"
 
 
-def _shown(months: Sequence[str]) -> str:
+def _list_months(months: Sequence[str]) -> str:
     return ", ".join(months[:8]) + (f" and {len(months) - 8} more" if len(months) > 8 else "")
 
 
@@ -165,11 +165,11 @@ class CohortReader:
         elements = (
             _lines(self._data(), self._largest)
             if self._format == "jsonl"
-            else Elements(self._format.removeprefix("json_"), self._label, self._largest).cut(self._data())
+            else Elements(self._format.removeprefix("json_"), self._label, self._largest).cut_elements(self._data())
         )
         for row, (byte, raw) in enumerate(elements, 1):
             if row % _SAID == 1 or is_close():
-                at(self._label, row, byte)
+                report_position(self._label, row, byte)
             if raw is None or is_too_large(raw, self._largest):
                 yield BadRecord(row, byte, TOO_LARGE)
             elif raw:  # a blank line has a number, and is no record
@@ -184,14 +184,14 @@ class CohortReader:
             # With braces, the pair becomes an object; the parser then also checks the key, the colon and what follows.
             value = parse(b"{%b}" % raw if self._format == "json_object" else raw)
         except orjson.JSONDecodeError:
-            return self._refused(row, byte, raw)
+            return self._bad_record(row, byte, raw)
         if self._format == "json_object":
             ((key, value),) = value.items()  # one: elements are cut at the commas between pairs
         if not isinstance(value, dict):
             return BadRecord(row, byte, "not_an_object")
         return PatientRecord(row, byte, key, value)
 
-    def _refused(self, row: int, byte: int, raw: bytes) -> BadRecord:
+    def _bad_record(self, row: int, byte: int, raw: bytes) -> BadRecord:
         try:
             raw.decode()
         except UnicodeDecodeError:

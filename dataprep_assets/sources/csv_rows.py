@@ -31,7 +31,7 @@ class _Lines:
         self._file, self._delimiter = file, delimiter.encode()
         # so many bytes of a record are held, even if the record will be refused: only the parser knows where it ends
         self._most = max(file.max_record_bytes, MAX_RECORD_BYTES)
-        self._lines = self._each(under)
+        self._lines = self._read_lines(under)
         self.row = self.byte = self.size = 0
         # how many delimiters each line of the record has, quoted or not
         self.delimiters: list[int] = []
@@ -70,7 +70,7 @@ class _Lines:
             self.valid = False
             return line.decode(errors="replace") + "\n"
 
-    def _each(self, under: BlockReader) -> Iterator[tuple[int, bytes | None]]:
+    def _read_lines(self, under: BlockReader) -> Iterator[tuple[int, bytes | None]]:
         for found, byte in whole_lines(under.pieces(), self._most):
             if found is None:
                 yield byte, None
@@ -87,7 +87,7 @@ class CsvRows(RowByRow):
     merged: tuple[int, int] | None = None
     """Row and byte of the first record each of whose lines looks like one, once it was read."""
 
-    def _found(self) -> Iterator[Found]:
+    def _find_rows(self) -> Iterator[Found]:
         file = self._file
         # a limit of the whole process, which is smaller than a long document
         csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))

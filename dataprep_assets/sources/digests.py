@@ -19,7 +19,7 @@ class SourceDigests:
 
     key: bytes | None = field(default=None, repr=False)
 
-    def of(self, sha256: str) -> str:
+    def digest_of(self, sha256: str) -> str:
         """The digest of a file with this SHA-256 (hex): 64 hex digits."""
         if self.key is None:
             return sha256

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from dataprep_assets.bounds import at, is_close
+from dataprep_assets.bounds import is_close, report_position
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.sources.blocks import BlockReader
@@ -124,7 +124,7 @@ class InputFile:
 
     def wants(self, number: int) -> bool:
         """Whether a row is to be read."""
-        return self.rows.within(number, 1) == slice(0, 1) and (self.only is None or number in self.only)
+        return self.rows.rows_within(number, 1) == slice(0, 1) and (self.only is None or number in self.only)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,20 +179,20 @@ class RowByRow(ReadThrough[BlockReader], ABC):
         self._file = file
 
     @abstractmethod
-    def _found(self) -> Iterator[Found]:
+    def _find_rows(self) -> Iterator[Found]:
         """All rows of the file, wanted or not."""
 
     def count(self) -> int:
         """Physical rows of the file."""
-        return sum(found.row is not None for found in self._found())
+        return sum(found.row is not None for found in self._find_rows())
 
     def __iter__(self) -> Iterator[RowBlock]:
         block, held = RowBlock(), 0
-        for number, byte, size, row in self._found():
+        for number, byte, size, row in self._find_rows():
             if not self._file.wants(number):
                 continue
             if not held or is_close():
-                at(self._file.label, number, byte)
+                report_position(self._file.label, number, byte)
             if row is None:
                 block.blank_lines += 1
             elif isinstance(row, BadRecord):

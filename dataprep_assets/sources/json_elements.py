@@ -53,7 +53,7 @@ class Elements:
         self._element = 0  # byte at which the current element begins
         self._rows = 0
 
-    def cut(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
+    def cut_elements(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
         """Byte and content of each element, white space stripped; None for one of more bytes than may be held."""
         for data in without_mark(blocks):
             yield from self._feed(data)
@@ -88,7 +88,7 @@ class Elements:
             elif byte != _COMMA:
                 self._depth -= 1
             if byte == _COMMA or not self._depth:
-                yield from self._ended(data[start : at - 1], byte)
+                yield from self._end_element(data[start : at - 1], byte)
                 self._element = self._byte + at
                 start = at
         if self._closed:
@@ -134,7 +134,7 @@ class Elements:
                 self._in_string = False
                 return at
 
-    def _ended(self, last: bytes, delimiter: int) -> Iterator[tuple[int, bytes | None]]:
+    def _end_element(self, last: bytes, delimiter: int) -> Iterator[tuple[int, bytes | None]]:
         size, self._held = self._held + len(last), 0
         if size > self._largest:
             self._pieces.clear()

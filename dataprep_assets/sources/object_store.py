@@ -121,7 +121,7 @@ class ObjectStorePrefix:
         """All objects below the prefix except folder markers (keys that end in `/`), pinned by their versions."""
         store = self.open()
         files = [SourceFile(relpath=info.key, size_bytes=info.bytes, etag=info.version) for info in store.list()]
-        return Listing.of(files, url_prefix=f"{self.url.removesuffix('/')}/")
+        return Listing.from_files(files, url_prefix=f"{self.url.removesuffix('/')}/")
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
         """Bytes of the files that are absent or differ from the entries, less the space that a killed fetch holds."""
@@ -217,7 +217,7 @@ class _Fetcher:
         path.unlink(missing_ok=True)
         info = self._pinned(entry, label)
         digest = ranged.download(
-            lambda start, stop: self._read(entry, start, stop, label),
+            lambda start, stop: self._read_range(entry, start, stop, label),
             size=entry.size_bytes,
             target=path,
             sha256=info.sha256,
@@ -241,18 +241,18 @@ class _Fetcher:
         if info is None:
             raise _gone(label)
         if (info.version, info.bytes) != (entry.etag, entry.size_bytes):
-            raise _changed(
+            raise _changed_error(
                 label,
                 f"the store has {info.bytes} bytes of version {info.version}, the manifest says "
                 f"{entry.size_bytes} of {entry.etag}",
             )
         return info
 
-    def _read(self, entry: ManifestEntry, start: int, stop: int, label: str) -> Iterator[bytes]:
+    def _read_range(self, entry: ManifestEntry, start: int, stop: int, label: str) -> Iterator[bytes]:
         try:
             yield from self.store.read(entry.relpath, start, stop, version=entry.etag)
         except ConflictError:
-            raise _changed(label, f"version {entry.etag} was replaced while it was read") from None
+            raise _changed_error(label, f"version {entry.etag} was replaced while it was read") from None
         except MissingArtifactError:
             raise _gone(label) from None
 
@@ -293,7 +293,7 @@ class _Fetcher:
         return False
 
 
-def _changed(label: str, difference: str) -> SourceError:
+def _changed_error(label: str, difference: str) -> SourceError:
     return SourceError(
         f"{label}: the object changed since the manifest was made ({difference}). Materialize `manifest` again "
         "if that was meant; otherwise restore the object"

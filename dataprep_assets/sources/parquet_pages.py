@@ -62,7 +62,7 @@ def rows_at_once(
         if columns is None or chunk.path_in_schema.partition(".")[0] in columns:
             # of a type of a fixed length every value takes that much, also a null
             width = max(_VALUE_BYTES, metadata.schema.column(index).length)
-            found.append(_Column.of(file, chunk, max(1, of_group.num_rows), width))
+            found.append(_Column.from_chunk(file, chunk, max(1, of_group.num_rows), width))
     if (least := sum(column.bytes(1) for column in found)) > PAGE_BYTES:
         raise FormatError(
             f"one row takes pages of {len(found):,} columns with {least:,.0f} bytes; {PAGE_BYTES:,} "
@@ -92,7 +92,7 @@ class _Column:
     is_dictionary: bool
 
     @classmethod
-    def of(cls, file: int, chunk: Any, rows: int, width: int) -> "_Column":
+    def from_chunk(cls, file: int, chunk: Any, rows: int, width: int) -> "_Column":
         pages = list(_pages(file, chunk))
         for page in pages:
             if max(page.bytes, page.values * width) > PAGE_BYTES:

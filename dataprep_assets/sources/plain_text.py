@@ -18,7 +18,7 @@ class TextRows(RowByRow):
 
     under = TextReader
 
-    def _found(self) -> Iterator[Found]:
+    def _find_rows(self) -> Iterator[Found]:
         file, row = self._file, 1
         separator = (file.reading.text_separator or "").encode()
         for byte, size, piece in pieces(self._blocks(separator), separator, file.max_record_bytes):

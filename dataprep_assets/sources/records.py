@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from dataprep_assets.bounds import at, is_close
+from dataprep_assets.bounds import is_close, report_position
 from dataprep_assets.errors import SourceError
 from dataprep_assets.sources.contents import BOM, is_array
 from dataprep_assets.sources.input_format import ALL_ROWS, AS_NAMED, InputFile, ReadOptions, RowBlock, RowReader
@@ -123,7 +123,7 @@ class RecordFields:
     id: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
 
-    def asked(self, reason: str) -> str:
+    def key_hint(self, reason: str) -> str:
         """In brackets the key that names the field that a record lacks, by the reason for which it is refused."""
         if reason == "missing_text":
             return f" (`text_field: {self.text}`)"
@@ -212,7 +212,7 @@ class JsonLinesReader(ReadThrough[JsonRows]):
         return Block([], row, rows=[], ids=self._fields.no_ids, blank_lines=count)
 
     def _parse(self, lines: list[bytes] | None, row: int, byte: int) -> tuple[Block, int]:
-        at(self._label, row, byte)
+        report_position(self._label, row, byte)
         if lines is None:
             return Block([], row, rows=[], ids=self._fields.no_ids, bad=[BadRecord(row, byte, TOO_LARGE)]), 1
         limit = self._fields.max_record_bytes

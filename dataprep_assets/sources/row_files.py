@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import orjson
 
-from dataprep_assets.bounds import MOST_VALUES, at, has_too_many_values, is_close
+from dataprep_assets.bounds import MOST_VALUES, has_too_many_values, is_close, report_position
 from dataprep_assets.errors import CorruptSourceError, FormatError, RowPosition, out_of_memory
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sources.contents import BOM, no_table
@@ -62,7 +62,7 @@ class RowRange:
     first: int = 1
     stop: int | None = None
 
-    def within(self, first: int, count: int) -> slice:
+    def rows_within(self, first: int, count: int) -> slice:
         """Which of `count` rows that begin at row `first` are in the range."""
         start = min(max(self.first - first, 0), count)
         stop = count if self.stop is None else min(max(self.stop - first, 0), count)
@@ -166,7 +166,7 @@ def wanted_lines(
     row = 1
     for found, byte in whole_lines(blocks, max_record_bytes):
         count = 1 if found is None else len(found)
-        chosen = rows.within(row, count)
+        chosen = rows.rows_within(row, count)
         if chosen.start < chosen.stop:
             if found is None:
                 yield None, row, byte
@@ -281,13 +281,13 @@ class ParquetBlocks(ABC, Generic[B]):
             with pq.ParquetFile(self._path, memory_map=True, page_checksum_verification=True) as file:
                 columns = self._columns(file.schema_arrow)
                 groups, row = self._groups(file.metadata)
-                at(self._label, row)
+                report_position(self._label, row)
                 for batch in self._batches(file, groups, columns):
-                    chosen = self._range.within(row, batch.num_rows)
+                    chosen = self._range.rows_within(row, batch.num_rows)
                     if chosen.start < chosen.stop:
                         first = row + chosen.start
                         for part in self._parts(batch.slice(chosen.start, chosen.stop - chosen.start)):
-                            at(self._label, first)
+                            report_position(self._label, first)
                             yield self._block(part, first)
                             first += part.num_rows
                     row += batch.num_rows
@@ -324,7 +324,7 @@ class ParquetBlocks(ABC, Generic[B]):
         first, row = 1, 1
         for group in range(metadata.num_row_groups):
             count = metadata.row_group(group).num_rows
-            chosen = self._range.within(row, count)
+            chosen = self._range.rows_within(row, count)
             if chosen.start < chosen.stop:
                 first = row if not groups else first
                 groups.append(group)

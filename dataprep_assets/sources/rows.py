@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from dataprep_assets.bounds import MOST_PARSED, at, is_close
+from dataprep_assets.bounds import MOST_PARSED, is_close, report_position
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.blocks import TextReader
 from dataprep_assets.sources.contents import BOM, is_array
@@ -139,7 +139,7 @@ class JsonRows(ReadThrough[TextReader]):
             if isinstance(lines, Blank):  # no getting on
                 yield RowBlock(blank_lines=lines)
                 continue
-            at(self._label, row, byte)
+            report_position(self._label, row, byte)
             block = RowBlock()
             if lines is None:
                 if self._is_wanted(row):
@@ -162,18 +162,18 @@ class JsonRows(ReadThrough[TextReader]):
 
     def _elements(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
         """Byte offset and JSON of each element of the array; None for an element beyond the limit."""
-        return Elements("array", self._label, self._largest).cut(chain([first], blocks))
+        return Elements("array", self._label, self._largest).cut_elements(chain([first], blocks))
 
     def of_array(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[RowBlock]:
         """The rows of a file that is an array, from its first block on."""
         block, held = RowBlock(), 0
         for number, (byte, raw) in enumerate(self._elements(first, blocks), 1):
             # Elements outside of the range are cut, to number them and to find the array's end, and not parsed.
-            if self._range.within(number, 1) != slice(0, 1):
+            if self._range.rows_within(number, 1) != slice(0, 1):
                 continue
             too_large = raw is None or is_too_large(raw, self._largest)
             if not held or is_close():
-                at(self._label, number)
+                report_position(self._label, number)
             value = None if raw is None or too_large else self._parsed(raw, number, byte)  # all: is it an array?
             if not self._is_wanted(number):
                 continue
@@ -257,7 +257,7 @@ def check_names(names: Sequence[str], wanted: Collection[str] | None, label: str
 
 def small_parts(batch: Any) -> Iterator[Any]:
     """A `pyarrow.RecordBatch` in parts whose objects take a bounded amount of memory together."""
-    if batch.num_rows > 1 and (is_close() or _made(batch.columns) > _MADE_TOGETHER):
+    if batch.num_rows > 1 and (is_close() or _object_bytes(batch.columns) > _MADE_TOGETHER):
         # Halved until it fits, because rows differ: one may be nearly all of the batch.
         half = batch.num_rows // 2
         yield from small_parts(batch.slice(0, half))
@@ -300,7 +300,7 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
 
 def _may_be_too_large(batch: Any, file: InputFile) -> bool:
     """Whether any of some rows can be larger than a record may be; of one row, whether it is."""
-    return _held(batch.columns) > file.max_record_bytes or _made(batch.columns) > MOST_PARSED
+    return _value_bytes(batch.columns) > file.max_record_bytes or _object_bytes(batch.columns) > MOST_PARSED
 
 
 def own_values(array: Any) -> Any:
@@ -315,7 +315,7 @@ def own_values(array: Any) -> Any:
     return array.cast(pa.large_binary()) if types.is_binary_view(array.type) else array
 
 
-def _held(arrays: Sequence[Any]) -> int:
+def _value_bytes(arrays: Sequence[Any]) -> int:
     """Bytes of the values of some `pyarrow.Array`s, without what says where they are."""
     import pyarrow.compute as pc
     import pyarrow.types as types
@@ -324,7 +324,7 @@ def _held(arrays: Sequence[Any]) -> int:
     for array in map(own_values, arrays):
         kind = array.type
         if types.is_nested(kind):
-            size += _held(_inner(array))
+            size += _value_bytes(_inner(array))
         elif (
             types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
         ):
@@ -335,7 +335,7 @@ def _held(arrays: Sequence[Any]) -> int:
     return size
 
 
-def _made(arrays: Sequence[Any]) -> int:
+def _object_bytes(arrays: Sequence[Any]) -> int:
     """About the bytes that the Python objects of some `pyarrow.Array`s will take, with the lists that hold them."""
     import pyarrow.types as types
 
@@ -346,9 +346,9 @@ def _made(arrays: Sequence[Any]) -> int:
         kind, count = array.type, len(array) - array.null_count
         size += 8 * len(array)
         if types.is_struct(kind):
-            size += count * (184 + 24 * kind.num_fields) + _made(_inner(array))
+            size += count * (184 + 24 * kind.num_fields) + _object_bytes(_inner(array))
         elif types.is_nested(kind):
-            size += 64 * count + _made(_inner(array))
+            size += 64 * count + _object_bytes(_inner(array))
         else:
             size += 56 * count + array.nbytes
     return size

@@ -35,7 +35,7 @@ def left_out(files: Iterable[SourceFile], read: Callable[[SourceFile], bytes] | 
         state = marks.get((folder, _STATE))
         if state is None and (folder, _INFO) not in marks:
             continue
-        named = None if state is None or read is None else _named(state, read)
+        named = None if state is None or read is None else _named_files(state, read)
         found.update(f"{folder}/{name}".lstrip("/") for name in names if not _belongs(name, named))
     return frozenset(found)
 
@@ -44,7 +44,7 @@ def _belongs(name: str, named: frozenset[str] | None) -> bool:
     return not name.startswith("cache-") if named is None else name in named
 
 
-def _named(state: SourceFile, read: Callable[[SourceFile], bytes]) -> frozenset[str] | None:
+def _named_files(state: SourceFile, read: Callable[[SourceFile], bytes]) -> frozenset[str] | None:
     """The files that a `state.json` names; None if it names none, as one of something else."""
     if state.size_bytes > _MAX_STATE:
         return None

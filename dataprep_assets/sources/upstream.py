@@ -73,7 +73,7 @@ def open_asset(
     """
     name = "/".join(key)
     if place is not None and "{partition}" not in place:
-        return _opened(name, place, cache_dir, follow_links)
+        return _open_place(name, place, cache_dir, follow_links)
     # The number of the time slot is part of the cache's key: the next slot asks again.
     known = _materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
     if not known:
@@ -83,14 +83,14 @@ def open_asset(
         )
     places = {one.partition: _place(name, one, place) for one in known}
     if None in places:
-        return _opened(name, places[None], cache_dir, follow_links)
+        return _open_place(name, places[None], cache_dir, follow_links)
     if len(set(places.values())) < len(places):
         raise SourceError(
             f"{name}: several partitions name the same place in their metadata; give each its own, or declare "
             "`source.path` for all of them"
         )
     return UpstreamPartitions(
-        {str(p): _opened(f"{name} [{p}]", at, cache_dir, follow_links) for p, at in places.items()}
+        {str(p): _open_place(f"{name} [{p}]", at, cache_dir, follow_links) for p, at in places.items()}
     )
 
 
@@ -115,7 +115,7 @@ def _place(name: str, made: Materialization, declared: str | None) -> str:
     return found
 
 
-def _opened(name: str, place: str, cache_dir: Path | None, follow_links: bool) -> SourceAccess:
+def _open_place(name: str, place: str, cache_dir: Path | None, follow_links: bool) -> SourceAccess:
     if place.startswith(BUCKETS):
         if cache_dir is None:
             raise ConfigError(f"source.cache_dir: {name} is in {place}; name the folder to fetch it to")

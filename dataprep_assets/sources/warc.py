@@ -52,7 +52,7 @@ class WarcRows(RowByRow):
     # which refuses what is no archive of a crawl; inside of one, bytes may be anything
     under = TextReader
 
-    def _found(self) -> Iterator[Found]:
+    def _find_rows(self) -> Iterator[Found]:
         from fastwarc.warc import ArchiveIterator
 
         stream: Any = _WarcStream(iter(self._under))
@@ -100,7 +100,7 @@ class WarcRows(RowByRow):
 
     def count(self) -> int:
         """All records of the file."""
-        return sum(1 for _ in self._found())
+        return sum(1 for _ in self._find_rows())
 
     def _corrupt(self, why: str, remedy: str = "Fetch the file again") -> CorruptSourceError:
         return CorruptSourceError(f"{self._file.label}: WARC: {why}. {remedy}")

@@ -59,7 +59,7 @@ from dataprep_assets.stores.store import (
     conflict,
     no_object,
 )
-from dataprep_assets.stores.upload import UploadPart, cut, send_parts
+from dataprep_assets.stores.upload import UploadPart, cut_parts, send_parts
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class GcsBucket:
             crc32c=int.from_bytes(crc32c, "big"),
         )
 
-    def found(self, key: str) -> Blob | None:
+    def find_blob(self, key: str) -> Blob | None:
         """The object with its metadata, None when there is none."""
 
         def ask() -> Blob:
@@ -168,7 +168,7 @@ class GcsBucket:
             return None
 
     def head(self, key: str) -> ObjectInfo | None:
-        blob = self.found(key)
+        blob = self.find_blob(key)
         return None if blob is None else self.info(blob)
 
     def existing(self, key: str) -> ObjectInfo:
@@ -235,7 +235,7 @@ class GcsBucket:
         except ConflictError:
             if if_generation is None:
                 raise SourceError(f"{label}: HTTP 412 to a write without conditions: find what refuses it") from None
-            found = self.found(key)
+            found = self.find_blob(key)
             if found is None or (found.metadata or {}).get(WRITE) != mark[WRITE]:
                 raise
             made = self.info(found)
@@ -552,7 +552,13 @@ class GcsStore(Store):
 
         try:
             parts = send_parts(
-                path, cut(size, self._part_bytes), send, sha256=sha256, lanes=self._workers, label=label, stop=stop
+                path,
+                cut_parts(size, self._part_bytes),
+                send,
+                sha256=sha256,
+                lanes=self._workers,
+                label=label,
+                stop=stop,
             )
             info = self._bucket.join(parts, key, metadata)
         except IntegrityError:

@@ -171,7 +171,7 @@ class LocalStore(Store):
                 keys = [path.relative_to(area).as_posix() for path in inside]
                 # An area without its file was left by a kill before the file was made, or after it was renamed.
                 mine = keys[0].startswith(prefix) if keys else not prefix
-                if mine and _changed([area, *inside]) <= latest:
+                if mine and _find_latest_change([area, *inside]) <= latest:
                     shutil.rmtree(area, ignore_errors=True)
                     swept += bool(keys)
         return swept
@@ -326,7 +326,7 @@ def _link(temporary: Path, path: Path) -> bool:
     return True
 
 
-def _changed(paths: Sequence[Path]) -> float:
+def _find_latest_change(paths: Sequence[Path]) -> float:
     """The latest modification time, in seconds since 1970; 0 if no file is left."""
     times = [0.0]
     for path in paths:

@@ -53,8 +53,8 @@ def map_all(do: Callable[[T], R], items: Sequence[T], at_once: int, stop: thread
     """
     results: dict[int, R] = {}
 
-    def one(numbered: tuple[int, T]) -> None:
+    def run_one(numbered: tuple[int, T]) -> None:
         results[numbered[0]] = do(numbered[1])
 
-    run_all(one, [*enumerate(items)], at_once, threading.Event() if stop is None else stop)
+    run_all(run_one, [*enumerate(items)], at_once, threading.Event() if stop is None else stop)
     return [results[index] for index in range(len(items))]

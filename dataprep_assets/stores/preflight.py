@@ -101,7 +101,7 @@ class _Trial:
         """The steps in order: name, the steps that it needs, and the function."""
         yield "credentials and list", set(), self._list
         yield "put", {"credentials and list"}, self._put
-        yield "range read back", {"put"}, self._read
+        yield "range read back", {"put"}, self._check_read
         yield "conditional put: if absent", {"put"}, self._if_absent
         yield "conditional put: if unchanged", {"put"}, self._if_version
         yield "upload in parts", {"put"}, self._upload
@@ -130,7 +130,7 @@ class _Trial:
             None if found is not None and found.bytes == len(self._small) else "it does not exist after it was written"
         )
 
-    def _read(self) -> str | None:
+    def _check_read(self) -> str | None:
         got = b"".join(self._store.read(self._key("small"), 100, 900))
         return None if got == self._small[100:900] else "other bytes came back than were written. Do not use this store"
 

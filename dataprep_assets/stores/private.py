@@ -3,7 +3,7 @@
 Everything that this project, a library or Dagster writes inside of `private_files` is private: folders 0700, files
 0600. This uses the process's umask, because a mode that is set after a file was created comes too late, and libraries
 create files by themselves. Modes that are set explicitly are never wider than what the umask left (`placing`,
-`integrity.copies`).
+`integrity.verified_copies`).
 
 Entry points: `private_files`, `privately`, `are_private`, `closed_folder`, `open_to_others`.
 """

@@ -69,10 +69,10 @@ def plan_parts(size: int, *, part_bytes: int) -> list[UploadPart]:
         raise ConfigError(f"part_bytes={part_bytes}: object stores refuse parts under {MIN_PART_BYTES} bytes (5 MiB)")
     if size > MAX_OBJECT_BYTES:
         raise ConfigError(f"{size} bytes: an object holds at most {MAX_OBJECT_BYTES} (5 TiB). Split the file")
-    return cut(size, max(part_bytes, _whole_mib(-(-size // MAX_PARTS))))
+    return cut_parts(size, max(part_bytes, _whole_mib(-(-size // MAX_PARTS))))
 
 
-def cut(size: int, step: int) -> list[UploadPart]:
+def cut_parts(size: int, step: int) -> list[UploadPart]:
     """Cut `size` bytes into parts of `step` bytes and what is left."""
     return [UploadPart(n, start, min(start + step, size)) for n, start in enumerate(range(0, size, step), 1)]
 

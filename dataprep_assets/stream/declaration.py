@@ -8,15 +8,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dataprep_assets.graph.declaration import Attributed, resolved
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declaration import Attribution, resolved
+from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
 from dataprep_assets.stores.connect import Access
 
 RETRACTIONS = "retracted.jsonl"
 
 
-class LocalSource(Attributed):
+class LocalSource(Attribution):
     """A local folder. Files are verified in place, never copied."""
 
     kind: Literal["local"] = Field(description="`local`: a folder of this machine.")
@@ -26,7 +26,7 @@ class LocalSource(Attributed):
     )
 
 
-class HubSource(Attributed):
+class HubSource(Attribution):
     """A dataset repository on a Hugging Face hub, mirrored into the standard cache."""
 
     kind: Literal["hub"] = Field(description="`hub`: a dataset repository of the Hugging Face hub.")
@@ -44,7 +44,7 @@ class HubSource(Attributed):
     )
 
 
-class HubCacheSource(Attributed):
+class HubCacheSource(Attribution):
     """An already mirrored Hugging Face cache folder, used offline."""
 
     kind: Literal["hf_cache"] = Field(description="`hf_cache`: a repository in the hub's cache on this machine.")
@@ -55,7 +55,7 @@ class HubCacheSource(Attributed):
     )
 
 
-class ObjectStoreSource(Attributed):
+class ObjectStoreSource(Attribution):
     """A prefix of a bucket on S3, R2, MinIO or GCS, mirrored. Credentials come from the environment alone."""
 
     kind: Literal["object_store"] = Field(description="`object_store`: a prefix of an S3 or GCS bucket.")
@@ -83,7 +83,7 @@ class ObjectStoreSource(Attributed):
     )
 
 
-class AssetSource(Attributed):
+class AssetSource(Attribution):
     """The files of a Dagster asset, wherever its latest materialization put them: another tool's output, say."""
 
     kind: Literal["asset"] = Field(description="`asset`: the files of a Dagster asset.")

@@ -18,14 +18,14 @@ from typing import Any
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, TokenizerError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.metadata_values import Shown, Table
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -129,7 +129,7 @@ class CertificateFacts(Facts):
     months: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Which engine encodes the texts, and why."""
         reference = f"{ReferenceEngine.name} {self.reference_version}"
         if refuses_all(self.refused):
@@ -247,7 +247,7 @@ def _recipes(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str | No
 
 
 def _build(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
-    yield Outcome.of(*ensure_certificate(engine, request.store))
+    yield Outcome.from_receipt(*ensure_certificate(engine, request.store))
 
 
 def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
@@ -265,7 +265,7 @@ def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome
         return
     before, now = receipt.recipe["settings"], _recipe(engine, engine.sample(request.store)).settings
     if all(before[name] == now[name] for name in ("special_tokens", "tokenizer.engine", "tokenizer.refuse", SETTING)):
-        yield Outcome.of(receipt, True)
+        yield Outcome.from_receipt(receipt, True)
 
 
 def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[Receipt, bool]:
@@ -277,17 +277,17 @@ def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[R
     sample = engine.sample(store)
     recipe = _recipe(engine, sample)
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         with sample.guard():
             certificate = certified(bundle, engine.tokenizer, engine.special_tokens, sample.texts)
-        (staged / CERTIFICATE).write_bytes(_written(certificate))
+        (staged / CERTIFICATE).write_bytes(_serialize(certificate))
         facts = CertificateFacts.told_by(certificate, sample.months)
-        return Written(inputs=recipe.sources, facts=facts)
+        return WrittenFiles(inputs=recipe.sources, facts=facts)
 
     return ensure(recipe, store, write)
 
 
-def _written(certificate: Certificate) -> bytes:
+def _serialize(certificate: Certificate) -> bytes:
     return (json.dumps(certificate.to_json(), indent=1, sort_keys=True) + "\n").encode()
 
 
@@ -303,12 +303,12 @@ def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certi
 def told_engine(receipts: Mapping[ArtifactSpec, Sequence[Receipt]]) -> str | None:
     """Which engine encodes a dataset's texts, and why, by its receipts; None if it has no certificate."""
     found = (every for spec, every in receipts.items() if spec.name == ENGINE_CERTIFICATE)
-    return next((CertificateFacts.of(receipt).told for every in found for receipt in every), None)
+    return next((CertificateFacts.of(receipt).description for every in found for receipt in every), None)
 
 
 def engine_line(dataset: DatasetDeclaration, store: ArtifactStore) -> str:
     """The same as a line for the end of a run. Raises MissingArtifactError without a certificate."""
-    return f"engine: {CertificateFacts.of(store.require(dataset.artifact(ENGINE_CERTIFICATE))).told}"
+    return f"engine: {CertificateFacts.of(store.require(dataset.artifact(ENGINE_CERTIFICATE))).description}"
 
 
 def certified(
@@ -385,7 +385,7 @@ class _OpenedCertificate:
         expected = CertificateFacts.told_by(self.certificate, facts.months or None)
         others = [] if facts == expected else ["what its receipt says"]
         # beside a receipt that was written anew to fit, other bytes of the same meaning would pass
-        if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _written(self.certificate):
+        if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _serialize(self.certificate):
             others.append(f"the bytes of {CERTIFICATE}")
         return others
 

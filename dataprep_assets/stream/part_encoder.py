@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.documents import FileDocuments, sampled
-from dataprep_assets.documents.selection import Selected, with_tokens
+from dataprep_assets.documents.selection import SelectedDocuments, with_tokens
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import RunWriter
@@ -87,12 +87,12 @@ def encode_part(
                     bytes_before, cpu_before = reader.bytes_read, cpu
     except BadRecordError:
         # a damaged file must not be taken for a bad row
-        require_digest(part.label, part.digests.of(sha256_file(part.path)), part.sha256, "`snapshot`")
+        require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`snapshot`")
         counting.require_readable()
         raise
     # The digest is known only after the last byte. Should the file be another one, nothing uses its part: the counters
     # that make a part finished are written after this.
-    require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`snapshot`")
+    require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
     counting.require_readable()
     document_ends.write(files.ends, counting.all_ends())
     ledger = replace(
@@ -153,7 +153,7 @@ class _Counting:
     def encode(self, block: Block) -> "_Encoded | None":
         """The stream of a block's documents; None when it has none."""
         self._refuse(block)
-        documents = self._counted(self._selection.of(block))
+        documents = self._count_dropped(self._selection.select(block))
         if not documents.texts:
             return None
         ids, offsets = encode_or_name(
@@ -165,10 +165,10 @@ class _Counting:
         # before documents are cut: the reference encodes whole texts
         self._recheck_sample(documents, ids, offsets)
         if self._plan.max_tokens is not None:
-            ids, offsets = self._cut(ids, offsets, self._plan.max_tokens - self._plan.around)
+            ids, offsets = self._truncate(ids, offsets, self._plan.max_tokens - self._plan.around)
         if not self._plan.around:
             lengths = np.diff(offsets)
-            documents = self._counted(with_tokens(documents, lengths))
+            documents = self._count_dropped(with_tokens(documents, lengths))
             # an empty document ends where the one before it does: without its offset every id stays where it is
             offsets = np.concatenate([offsets[:1], offsets[1:][lengths > 0]])
         if not documents.texts:
@@ -179,7 +179,7 @@ class _Counting:
         """Count a block's rows; raises BadRecordError for one that cannot be a document, unless the plan drops it."""
         self._has_read |= bool(block.texts)
         for bad in block.bad:
-            self._first_bad = self._first_bad or place_of(bad, self._plan.fields.asked(bad.reason))
+            self._first_bad = self._first_bad or place_of(bad, self._plan.fields.key_hint(bad.reason))
             if self._plan.bad_records == "fail":
                 raise BadRecordError(
                     f"{self._part.label}: {self._first_bad}. {ADVICE}", file=self._part.label, **bad.position
@@ -199,13 +199,13 @@ class _Counting:
     def _has_texts(self, part: SourcePart) -> bool:
         return any(block.texts for block in part.read_records(self._plan.fields))
 
-    def _counted(self, selected: Selected) -> FileDocuments:
+    def _count_dropped(self, selected: SelectedDocuments) -> FileDocuments:
         """The documents that are kept; the others are counted."""
         self._dropped += selected.dropped
         self.retracted |= selected.retracted
         return selected.documents
 
-    def _cut(
+    def _truncate(
         self, ids: NDArray[np.uint32], offsets: NDArray[np.uint64], limit: int
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
         lengths = np.diff(offsets)

@@ -17,7 +17,7 @@ from dataprep_assets.errors import CertificateError, FormatError, IntegrityError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
 from dataprep_assets.graph.finding import REBUILD, Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, SAMPLE, SAMPLED, drawn
+from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, SAMPLE, SAMPLED, draw_documents
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
@@ -238,9 +238,9 @@ def _chosen(receipt: Receipt, samples: int | None) -> list[_Reading]:
     """What is read again: of a sample the files that have a drawn document, else all."""
     counts = [int(line["documents"]) for line in receipt.sources]
     firsts = list(accumulate(counts, initial=0))
-    wanted = drawn(receipt.key, firsts[-1], samples)
+    wanted = draw_documents(receipt.key, firsts[-1], samples)
     # drawn among those that are encoded again anyway, so that no further file is read
-    by_reference = wanted[drawn(receipt.key, len(wanted), BY_REFERENCE)]
+    by_reference = wanted[draw_documents(receipt.key, len(wanted), BY_REFERENCE)]
     found = []
     for file, (line, first, count) in enumerate(zip(receipt.sources, firsts, counts, strict=False)):
         # the numbers ascend, so those of one file are a slice
@@ -328,7 +328,7 @@ def _differences(
         # so that the bound on processes that stand still does not end a long proof
         alive()
         bad += [(one.row, one.byte, str(one.reason)) for one in block.bad]
-        documents = selection.of(block).documents
+        documents = selection.select(block).documents
         if bare:
             documents = with_tokens(documents, _lengths(documents, reading, layout, index)).documents
         for by_reference, numbers in ((False, reading.wanted), (True, reading.by_reference)):
@@ -345,7 +345,7 @@ def _differences(
         yield f"{part.label}: holds {done} documents now, the receipt says {reading.line['documents']}"
     if bad != quarantined:
         yield f"{part.label}: {len(bad)} bad records, not those at the places that {QUARANTINE} names"
-    if (digest := part.digests.of(reader.sha256)) != reading.line["sha256"]:
+    if (digest := part.digests.digest_of(reader.sha256)) != reading.line["sha256"]:
         yield f"{part.label}: sha256 of the file is {digest} now, the receipt says {reading.line['sha256']}"
 
 

@@ -41,8 +41,8 @@ def rendered_remarks(
         return
     seen = list(texts)
     if (held := bundle.special_literals.count(seen)) and held >= _MANY * len(seen):
-        told = (
+        sentence = (
             f"{'.'.join(map(str, keys))}: {held} of the first {count_of(len(seen), 'text')} hold special tokens of "
             f"{bundle.name}, which stay plain text. Set it to match if a template wrote them"
         )
-        yield Remark(keys=keys, sentence=told, hint=True)
+        yield Remark(keys=keys, sentence=sentence, hint=True)

@@ -151,8 +151,8 @@ def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
     if line is None or (part := files.get(line["file"])) is None:
         return
     for block in part.read_records(plan.fields):
-        documents = FileDocuments.of(block, plan.ids)
-        for at in np.flatnonzero(selection.listed(documents)).tolist():
+        documents = FileDocuments.from_block(block, plan.ids)
+        for at in np.flatnonzero(selection.are_listed(documents)).tolist():
             yield part.label, int(documents.rows[at]), documents.texts[at]
             found += 1
             if found == SAMPLED:
@@ -162,7 +162,7 @@ def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
 def _retracted_of(line: Mapping[str, Any], files: Mapping[str, SourcePart]) -> int:
     """How many documents of a source file were dropped as retracted, by the ledger and by the selection."""
     part = files.get(line["file"])
-    selected = () if part is None or part.ruled_out is None else part.ruled_out.of(part.label).why
+    selected = () if part is None or part.ruled_out is None else part.ruled_out.rows_of(part.label).why
     return int(line["dropped"].get(RETRACTED, 0)) + sum(reason == RETRACTED for reason in selected)
 
 

@@ -18,12 +18,12 @@ from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepE
 from dataprep_assets.execution.jobs import DirectoryJob, Outcome, TaskJob, TaskSubject, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
+from dataprep_assets.execution.tasks import FinishedTask, Pool, Task, TaskId
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.sources.input_format import input_format
-from dataprep_assets.stream.token_shard import TokenShard, encode_into, finished_part, seal, whole
+from dataprep_assets.stream.token_shard import TokenShard, complete_shard, encode_into, finished_part, seal
 from dataprep_assets.stream.token_stream import EncodedPart, Fetch, fetch_missing, load_encoder, load_warm_encoder
 
 SMALL_SHARD_BYTES = 16 << 10
@@ -40,7 +40,7 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module, because workers import it, and its arguments."""
 
 
-class FinishedOnce(TaskSubject, Protocol):
+class KeyedShard(TaskSubject, Protocol):
     """A shard that is current when its store has it under its key."""
 
     @property
@@ -74,7 +74,7 @@ class ShardJob:
 
     def __init__(
         self,
-        shard: FinishedOnce,
+        shard: KeyedShard,
         verify: Call,
         begin: Callable[[ExitStack], Receipt | ShardPieces],
         locks: ExitStack | None = None,
@@ -104,11 +104,11 @@ class ShardJob:
     def first(self) -> Task:
         return Task(TaskId(self.partition, "verify"), *self._verify)
 
-    def finished(self, end: Finished, pool: Pool) -> Outcome | None:
+    def handle_end(self, end: FinishedTask, pool: Pool) -> Outcome | None:
         step, piece = end.task.id.step, end.task.id.piece
         if step == "verify":
             if end.error is not None:
-                return self._failed(end.error)
+                return self._fail(end.error)
             return self._reused(end.result) if end.result is not None else None
         if piece is None:
             self._stack.close()
@@ -123,13 +123,13 @@ class ShardJob:
             # and the lock stays until it has ended.
             forgotten = pool.cancel(lambda other: other.partition == self.partition)
             self._waiting -= {other.piece for other in forgotten if other.piece is not None}
-            return self._failed(end.error)
+            return self._fail(end.error)
         if self._waiting:
             return None
         if self._settled:
             self._stack.close()  # only now: other files of the shard were still at work
         elif self._refused:
-            return self._failed(_all_of(self._refused))
+            return self._fail(_all_of(self._refused))
         else:
             self._submit_last(pool)
         return None
@@ -145,7 +145,7 @@ class ShardJob:
                     return self._reused(begun)
                 self._stack = stack.pop_all()
         except DataprepError as error:
-            return self._failed(error)
+            return self._fail(error)
         if self._locks is not None:
             # left, too, when the run ends early; leaving it a second time does nothing
             self._locks.enter_context(self._stack)
@@ -157,7 +157,7 @@ class ShardJob:
             self._submit_last(pool)
         return None
 
-    def told(self) -> None:
+    def release(self) -> None:
         if not self._waiting and self._settled:
             self._stack.close()  # a failed shard to which no worker writes any more
 
@@ -167,7 +167,7 @@ class ShardJob:
         # before the files of other shards: a shard is committed as soon as its last file is done
         pool.submit(task, first=True)
 
-    def _failed(self, error: Exception) -> Outcome:
+    def _fail(self, error: Exception) -> Outcome:
         self._settled = True
         return Outcome(partition=self.partition, error=error)
 
@@ -191,15 +191,15 @@ def encoded_in_pieces(shard: TokenShard, verification: Verification, locks: Exit
         if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt
-        found = {piece: finished_part(staged, piece) for piece in range(len(shard.files))}
+        finished_parts = {piece: finished_part(staged, piece) for piece in range(len(shard.files))}
         return ShardPieces(
             names=("encode", "seal"),
             tasks={
                 piece: (encode_into, (shard.plan, part, staged, piece))
                 for piece, part in enumerate(shard.files)
-                if found[piece] is None
+                if finished_parts[piece] is None
             },
-            done={piece: part for piece, part in found.items() if part is not None},
+            done={piece: part for piece, part in finished_parts.items() if part is not None},
             last=lambda parts: (_seal_once, (shard, staged, parts, verification)),
         )
 
@@ -213,7 +213,7 @@ def _seal_once(
 ) -> Receipt:
     """A worker's task: seal a shard, unless a worker that died since had published it already."""
     # under its final key, which depends on the retracted documents that its files had
-    made = whole(shard, parts.values())
+    made = complete_shard(shard, parts.values())
     if (receipt := made.store.current(made.artifact, made.key, verification)) is not None:
         shutil.rmtree(staged)
         return receipt
@@ -235,10 +235,10 @@ def shard_job(shard: TokenShard, verification: Verification, locks: ExitStack) -
     return encoded_in_pieces(shard, verification, locks)
 
 
-S = TypeVar("S", bound=FinishedOnce)
+S = TypeVar("S", bound=KeyedShard)
 
 
-def found_quickly(shard: FinishedOnce, verification: Verification) -> Receipt | None:
+def found_quickly(shard: KeyedShard, verification: Verification) -> Receipt | None:
     """The receipt of a shard that is current, if few bytes have to be read to know it."""
     return shard.store.quickly_current(shard.artifact, shard.key, verification)
 

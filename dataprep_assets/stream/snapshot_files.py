@@ -67,7 +67,7 @@ def _differing(expected: Mapping[str, str], paths: Mapping[str, Path], digests: 
             yield f"{label}: expected, but it is not among the files given"
             continue
         try:
-            actual = digests.of(sha256_file(paths[label]))
+            actual = digests.digest_of(sha256_file(paths[label]))
         except OSError as error:
             yield f"{label}: {paths[label]}: {error.strerror or error}"
             continue

@@ -2,7 +2,7 @@
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.card_contents import CardSource, attributed
-from dataprep_assets.graph.spec import OtherAsset
+from dataprep_assets.graph.spec import AssetInput
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
@@ -60,23 +60,23 @@ def is_mirrored(source: Source) -> bool:
     return source.mirrored if isinstance(source, AssetSource) else not isinstance(source, LocalSource | HubCacheSource)
 
 
-def upstream_of(source: Source) -> tuple[OtherAsset, ...]:
+def upstream_of(source: Source) -> tuple[AssetInput, ...]:
     """The assets that a declared source takes its files from, which the artifact that reads it is made of."""
-    return (OtherAsset(key=source.key),) if isinstance(source, AssetSource) else ()
+    return (AssetInput(key=source.key),) if isinstance(source, AssetSource) else ()
 
 
 def card_source(source: Source) -> CardSource:
     """A declared source as a card describes it: its public name, and never a local path."""
     if isinstance(source, AssetSource):
-        found = CardSource(name="/".join(source.key), kind="asset")
+        card = CardSource(name="/".join(source.key), kind="asset")
     elif isinstance(source, HubSource):
-        found = CardSource(name=source.repo, kind="hub", place=f"hf://datasets/{source.repo}")
+        card = CardSource(name=source.repo, kind="hub", place=f"hf://datasets/{source.repo}")
     elif isinstance(source, ObjectStoreSource):
-        found = CardSource(name=source.url, kind="object_store", place=source.url)
+        card = CardSource(name=source.url, kind="object_store", place=source.url)
     elif isinstance(source, HubCacheSource) and source.path.name.startswith(_HUB_FOLDER):
         # the cache writes the slash of a repository's name as `--`
         repo = source.path.name.removeprefix(_HUB_FOLDER).replace("--", "/", 1)
-        found = CardSource(name=repo, kind="hub", place=f"hf://datasets/{repo}")
+        card = CardSource(name=repo, kind="hub", place=f"hf://datasets/{repo}")
     else:
-        found = CardSource(name="local files", kind=source.kind)
-    return attributed(found, source)
+        card = CardSource(name="local files", kind=source.kind)
+    return attributed(card, source)

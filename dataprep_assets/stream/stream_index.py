@@ -18,11 +18,11 @@ from dataprep_assets.documents.retractions import are_listed, hex_ids
 from dataprep_assets.errors import DataprepError, NotFoundError
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
 from dataprep_assets.graph.finding import ledger_of
-from dataprep_assets.graph.place import Span
-from dataprep_assets.graph.shown import Shown
+from dataprep_assets.graph.metadata_values import Shown
+from dataprep_assets.graph.place import DocumentSpan
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle, RemoteTokens
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
 
@@ -178,7 +178,7 @@ class StreamIndex:
     def shard(self, partition: str) -> IndexedShard:
         """One shard."""
         if partition not in self._home:
-            raise NotFoundError(f"trace: no shard {partition!r}; there are {_some(list(self._home))}")
+            raise NotFoundError(f"trace: no shard {partition!r}; there are {_shorten_names(list(self._home))}")
         split, number = self._home[partition]
         return self.splits[split][number]
 
@@ -211,7 +211,7 @@ class StreamIndex:
     def by_row(self, file: str, row: int) -> Iterator[tuple[IndexedShard, int]]:
         """The shard and document that a source row became; none if it was left out."""
         if file not in self._files:
-            raise NotFoundError(f"trace: no source file {file!r}; there are {_some(list(self._files))}")
+            raise NotFoundError(f"trace: no source file {file!r}; there are {_shorten_names(list(self._files))}")
         for shard, number in self._files[file]:
             if (document := shard.rows.document(number, row)) is not None:
                 yield shard, document
@@ -225,11 +225,11 @@ class StreamIndex:
         file, row = shard.rows.locate(document)
         return shard.files[file], row
 
-    def span(self, shard: IndexedShard, document: int) -> Span:
+    def span(self, shard: IndexedShard, document: int) -> DocumentSpan:
         """The span of a document of a shard, in the shard and in its split."""
         split, number = self._home[shard.partition]
         start, stop = shard.span(document)
-        return Span(
+        return DocumentSpan(
             split=split,
             document=int(self._documents[split][number]) + document,
             start=int(self._tokens[split][number]) + start,
@@ -246,13 +246,13 @@ class StreamIndex:
             return split
         if len(self.splits) > 1:
             raise NotFoundError(
-                f"trace: numbers count within a split: name one of {_some(list(self.splits))}, or a shard"
+                f"trace: numbers count within a split: name one of {_shorten_names(list(self.splits))}, or a shard"
             )
         return next(iter(self.splits))
 
     def _require_split(self, split: str | None) -> None:
         if split is not None and split not in self.splits:
-            raise NotFoundError(f"trace: no split {split!r}; there are {_some(list(self.splits))}")
+            raise NotFoundError(f"trace: no split {split!r}; there are {_shorten_names(list(self.splits))}")
 
 
 def _sums(counts: Iterable[int]) -> NDArray[np.int64]:
@@ -264,7 +264,7 @@ def _require_within(what: str, number: int, count: int, where: str) -> None:
         raise NotFoundError(f"trace: no {what} {number} in {where}, which has {count}, counted from 0")
 
 
-def _some(names: list[str]) -> str:
+def _shorten_names(names: list[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 

@@ -34,10 +34,10 @@ def tokenizer_losses(receipts: Sequence[Receipt], part: str = "") -> Iterator[Lo
     total = Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
     for name, action in _OF_TOKENIZERS.items():
         of, unit = (total.tokens, "token") if action == "unknown" else (total.text_characters, "character")
-        yield _counted(receipts, action, name, of=of, unit=unit, part=part)
+        yield _sum_count(receipts, action, name, of=of, unit=unit, part=part)
 
 
-def _counted(receipts: Sequence[Receipt], action: Action, name: str, *, of: int, unit: str, part: str) -> Loss:
+def _sum_count(receipts: Sequence[Receipt], action: Action, name: str, *, of: int, unit: str, part: str) -> Loss:
     """The sum of a count, by file where the lines of the receipts have it."""
     files, count = Counter[str](), 0
     for receipt in receipts:

@@ -15,8 +15,8 @@ from dataprep_assets.graph.place import Locate, TokenRange
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question, SourceBytes, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import QUARANTINE, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -244,10 +244,12 @@ def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[I
 
     Positions in a stream are undefined if one of its shards is missing.
     """
-    found = store.receipts(artifacts)
-    if missing := [str(a.partition) for a, receipt in zip(artifacts, found, strict=True) if receipt is None]:
+    receipts = store.receipts(artifacts)
+    if missing := [str(a.partition) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
         raise MissingArtifactError(
             f"trace: {len(missing)} of {len(artifacts)} shards of {artifacts[0].dataset} are not there, "
             f"the first is {missing[0]}. Run the dataset first"
         )
-    return [IndexedShard(store, a, receipt) for a, receipt in zip(artifacts, found, strict=True) if receipt is not None]
+    return [
+        IndexedShard(store, a, receipt) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is not None
+    ]

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dataprep_assets.bounds import json_of
+from dataprep_assets.documents.dropped_rows import RuledOut
 from dataprep_assets.documents.retractions import counted_ids
-from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats import document_ends, document_index, flat_bins, megatron
@@ -29,7 +29,7 @@ from dataprep_assets.integrity.commit import publish_directory
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.disk_room import writing
 from dataprep_assets.integrity.ledger import LOSSES, Ledger
-from dataprep_assets.integrity.receipt import Receipt, now, record_files, versions
+from dataprep_assets.integrity.receipt import Receipt, current_time, record_files, versions
 from dataprep_assets.stores.files import boot_id
 from dataprep_assets.stream.part_encoder import encode_part
 from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
@@ -215,7 +215,7 @@ def finished_part(staged: Path, piece: int) -> EncodedPart | None:
 
 
 def _sizes(files: PartFiles) -> list[int]:
-    return [path.stat().st_size for path in files.every]
+    return [path.stat().st_size for path in files.all_files]
 
 
 def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) -> EncodedPart:
@@ -230,7 +230,7 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) ->
     files, counters = _part_files(staged, piece), _counters(staged, piece)
     # Removed, not overwritten: after a kill between publishing and clearing up, a part may be a hard link to the tokens
     # of the published shard. And earlier counters must not vouch for new bytes.
-    for leftover in (*files.every, counters):
+    for leftover in (*files.all_files, counters):
         leftover.unlink(missing_ok=True)
     with writing(staged):
         done = encode_part(plan, part, files, report)
@@ -241,7 +241,7 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) ->
     return done
 
 
-def whole(shard: TokenShard, parts: Iterable[EncodedPart]) -> TokenShard:
+def complete_shard(shard: TokenShard, parts: Iterable[EncodedPart]) -> TokenShard:
     """The shard whose files were all encoded: now it is known which of the listed documents it had, and so its key."""
     return replace(shard, retracted=tuple(sorted({one for part in parts for one in part.retracted})))
 
@@ -256,7 +256,7 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
 
     Raises BadRecordError when more rows were dropped than the budget allows.
     """
-    in_order, shard = [parts[piece] for piece in range(len(shard.files))], whole(shard, parts.values())
+    in_order, shard = [parts[piece] for piece in range(len(shard.files))], complete_shard(shard, parts.values())
     # every part is copied once more into its place
     needed = sum(sum(_sizes(_part_files(staged, piece))) for piece in range(len(shard.files)))
     with writing(staged, needed):
@@ -305,7 +305,7 @@ def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) ->
         ledger=ledger,
         sources=tuple(_source_line(f, p) for f, p in zip(shard.files, in_order, strict=True)),
         measured={
-            "created": now(),
+            "created": current_time(),
             "versions": versions(),
             "cpu_seconds": round(sum(p.cpu_seconds for p in in_order), 3),
             "wall_seconds": round(sum(p.wall_seconds for p in in_order), 3),
@@ -361,8 +361,8 @@ def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart
         worst = Counter({f.label: len(p.quarantine) for f, p in zip(shard.files, parts, strict=True)}).most_common(1)[0]
         first = next((f, *p.quarantine[0]) for f, p in zip(shard.files, parts, strict=True) if p.quarantine)
         file, row, byte, reason = first
-        if (found := file.record_at(row, shard.plan.fields)) is not None and found.bad:
-            reason = str(found.bad[0])  # which says more than was counted
+        if (record := file.record_at(row, shard.plan.fields)) is not None and record.bad:
+            reason = str(record.bad[0])  # which says more than was counted
         raise BadRecordError(
             f"{shard.artifact}: {dropped} of {ledger.rows_in} rows would be dropped {dict(ledger.dropped)}, more than "
             f"the budget of {shard.budget:.4%}. The first is {file.label}, row {row}, byte {byte}: "

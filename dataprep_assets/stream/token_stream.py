@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.ruled_out import RuledOut
+from dataprep_assets.documents.dropped_rows import RuledOut
 from dataprep_assets.documents.selection import Selection
 from dataprep_assets.errors import BadRecordError, TokenizerError
 from dataprep_assets.graph.proof_level import SAMPLE, Level
@@ -133,7 +133,7 @@ class SourcePart:
     ruled_out: RuledOut | None = None
 
     @classmethod
-    def of(
+    def from_entry(
         cls,
         entry: ManifestEntry,
         path: Path,
@@ -217,17 +217,17 @@ def unreadable_part(part: SourcePart, first: str, has_rows: Callable[[SourcePart
     return unreadable(part.path, part.format, part.compression, part.label, first)
 
 
-def refusal_of(part: SourcePart, found: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
+def refusal_of(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
     """Why a run would refuse a file with these first rows, under this policy for bad records; empty if it may not.
 
     `fields` are those that its records were asked for, if they were.
     """
-    if found.bad is None or (found.has_good and policy == "drop"):
+    if first_rows.bad is None or (first_rows.has_good and policy == "drop"):
         return ""
-    place = place_of(found.bad, "" if fields is None else fields.asked(found.bad.reason))
-    if found.has_good:
+    place = place_of(first_rows.bad, "" if fields is None else fields.key_hint(first_rows.bad.reason))
+    if first_rows.has_good:
         return f"{part.label}: {place}. {ADVICE}"
-    return str(unreadable(part.path, part.format, part.compression, part.label, place, whole=found.whole))
+    return str(unreadable(part.path, part.format, part.compression, part.label, place, whole=first_rows.whole))
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:
@@ -253,7 +253,7 @@ class PartFiles:
     rows: Path
 
     @property
-    def every(self) -> tuple[Path, ...]:
+    def all_files(self) -> tuple[Path, ...]:
         """All four files."""
         return self.tokens, self.ends, self.ids, self.rows
 

@@ -21,24 +21,24 @@ def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
 
     Raises TokenizerError if it is missing or cannot be loaded.
     """
-    bundle = _loaded(declared)
+    bundle = _load_bundle(declared)
     try_out(bundle)
     return bundle
 
 
-def _loaded(declared: TokenizerDeclaration) -> TokenizerBundle:
+def _load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
     if declared.path is not None:
         _require_text(declared.path)
         return TokenizerBundle.load(declared.path, name=declared.name)
     assert declared.repo is not None
     assert declared.revision is not None
-    found = hub_file(declared.repo, declared.revision, _TOKENIZER)
-    if found is None:
+    tokenizer_path = hub_file(declared.repo, declared.revision, _TOKENIZER)
+    if tokenizer_path is None:
         raise TokenizerError(f"tokenizer.repo: {declared.repo}@{declared.revision} has no tokenizer.json")
     hub_file(declared.repo, declared.revision, _CONFIG)  # if there is one: EOS and BOS
     # the hub's cache has a folder for each commit, in which both files lie
     return TokenizerBundle.load(
-        found.parent, name=declared.name or declared.repo.rpartition("/")[2], revision=declared.revision
+        tokenizer_path.parent, name=declared.name or declared.repo.rpartition("/")[2], revision=declared.revision
     )
 
 

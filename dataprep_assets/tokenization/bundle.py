@@ -329,9 +329,9 @@ def loaded_once(path: Path) -> TokenizerBundle:
     Reading the vocabulary takes longer than all proofs of a small shard.
     """
     bundle = TokenizerBundle.load(path)
-    return _kept(bundle, bundle.digest)
+    return _cache_bundle(bundle, bundle.digest)
 
 
 @lru_cache(maxsize=2)
-def _kept(bundle: TokenizerBundle, _digest: str) -> TokenizerBundle:
+def _cache_bundle(bundle: TokenizerBundle, _digest: str) -> TokenizerBundle:
     return bundle

@@ -336,7 +336,7 @@ class CertifiedEncoder:
         slow = [document_class(t, literals) in self.certificate.refused for t in texts]
         self.reference_documents += sum(slow)
         by_engine = {
-            is_slow: iter(_split(engine.encode(chosen)))
+            is_slow: iter(_split_ids(engine.encode(chosen)))
             for is_slow in set(slow)
             for engine in [self.reference if is_slow else self._fast]
             for chosen in [[text for text, s in zip(texts, slow, strict=True) if s == is_slow]]
@@ -384,6 +384,6 @@ class _ReferenceIdentity:
         raise TokenizerError("this is the reference's identity, not the reference")
 
 
-def _split(encoded: Encoded) -> list[Any]:
+def _split_ids(encoded: Encoded) -> list[Any]:
     ids, offsets = encoded
     return [ids[offsets[i] : offsets[i + 1]] for i in range(len(offsets) - 1)]

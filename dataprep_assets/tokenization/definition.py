@@ -96,7 +96,7 @@ class _Model:
         return [pair for pair in pairs if len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], str)]
 
     @cached_property
-    def merged(self) -> set[str]:
+    def merged_entries(self) -> set[str]:
         """The entries that merges make."""
         skipped = len(self.value.get("continuing_subword_prefix") or "")
         return {first + second[skipped:] for first, second in self.pairs}
@@ -107,7 +107,7 @@ class _Model:
             return False
         if self.kind != "BPE" or self.value.get("ignore_merges") or len(content) == 1:
             return True
-        return content in self.merged
+        return content in self.merged_entries
 
     @property
     def unknown_id(self) -> int | None:
@@ -164,7 +164,7 @@ def definition_of(path: Path, _digest: str, ends: tuple[str, ...], decoder: str 
     these tokens to those of the file, and believes it on their flags. Raises TokenizerError for a file that is none or
     exceeds the limits, and for a token that has another id than transformers would give it.
     """
-    value = _read(path)
+    value = _read_file(path)
     value["truncation"] = value["padding"] = None
     model = _Model(value["model"])
     before = value.get("added_tokens") or []
@@ -229,7 +229,7 @@ def _completed(added: list[dict[str, Any]], model: _Model, decoder: Any, path: P
     return list(found.values()) if decoder else added
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     """The parsed file, of which every part that is used later has the right type."""
     if (size := path.stat().st_size) > MAX_FILE_BYTES:
         raise TokenizerError(f"{path}: {size:,} bytes; a tokenizer.json may have at most {MAX_FILE_BYTES:,}")

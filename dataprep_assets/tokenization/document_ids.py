@@ -31,7 +31,7 @@ class DocumentIds:
     id_field: str | None = None
     key: bytes | None = field(default=None, repr=False)
 
-    def of(self, texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.uint64]:
+    def hash_texts(self, texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.uint64]:
         """The hash of each document: of its declared id if there is a field, else of its text; uint64, ``(texts,)``."""
         return self.of_encoded(map(str.encode, texts), declared)
 

@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.cli import main, run
 from dataprep_assets.execution.pool import ENGINES
-from dataprep_assets.graph.spec import OtherDataset
+from dataprep_assets.graph.spec import DatasetInput
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -189,7 +189,7 @@ def test_what_is_made_of_a_dataset_that_failed_is_left_and_nothing_else(
     datasets = [
         SimpleNamespace(
             name=name,
-            specs=[SimpleNamespace(inputs=[OtherDataset(dataset=of, name="table") for of in others])],
+            specs=[SimpleNamespace(inputs=[DatasetInput(dataset=of, name="table") for of in others])],
         )
         for name, others in made_of.items()
     ]

@@ -18,7 +18,7 @@ from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.pipelines.release.published import send_release
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import MANIFEST, Place, read_release
+from dataprep_assets.serving.release import MANIFEST, ReleaseLocation, read_release
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests import forked
@@ -82,7 +82,7 @@ def test_shards_in_somebodys_bucket_are_adopted_into_a_folder_and_trained_on(
     assert again.returncode == 0, again.stderr
     assert "reading" not in again.stdout  # digests of an adoption before are remembered
 
-    release = read_release(Place(LocalStore(kept.parent)))
+    release = read_release(ReleaseLocation(LocalStore(kept.parent)))
     wanted = make_release(tmp_path / "built", (8, 6, 8), val=1)
     assert (release.dataset, release.tokenizer, release.location) == ("swarm", "gemma", url)
     assert (release.sequence_length, release.dtype, release.shards) == (LENGTH, "uint32", wanted.shards)
@@ -201,7 +201,7 @@ def test_what_is_no_release_is_not_adopted(tmp_path: Path, damage: Any, told: st
     assert not (shards / MANIFEST).exists()
     if "--shards 2" in told:
         assert typed(tmp_path / "here", "release", "adopt", str(shards), "--shards", "2").returncode == 0
-        assert len(read_release(Place(LocalStore(shards))).of("train")) == 2
+        assert len(read_release(ReleaseLocation(LocalStore(shards))).shards_of("train")) == 2
 
 
 def test_a_manifest_that_is_there_is_not_replaced_by_another(tmp_path: Path) -> None:
@@ -226,7 +226,9 @@ def test_a_manifest_of_a_server_sends_no_trainer_elsewhere(tmp_path: Path, moto:
 
 
 def test_verify_tells_the_truth_of_a_release_its_copy_and_a_folder_of_neither(tmp_path: Path) -> None:
-    publish(make_release(tmp_path / "built", val=1), tmp_path / "built", Place(LocalStore(tmp_path / "place")))
+    publish(
+        make_release(tmp_path / "built", val=1), tmp_path / "built", ReleaseLocation(LocalStore(tmp_path / "place"))
+    )
     assert typed(tmp_path / "here", "sync", str(tmp_path / "place"), "copy").returncode == 0
     for place in (str(tmp_path / "place"), "copy"):
         done = typed(tmp_path / "here", "verify", place)
@@ -257,7 +259,7 @@ def test_another_datasets_release_is_not_published_over(tmp_path: Path) -> None:
 
     from dataprep_assets.errors import IntegrityError
 
-    place = publish(make_release(tmp_path / "a"), tmp_path / "a", Place(LocalStore(tmp_path / "place")))
+    place = publish(make_release(tmp_path / "a"), tmp_path / "a", ReleaseLocation(LocalStore(tmp_path / "place")))
     before = {path.name: path.read_bytes() for path in (tmp_path / "place").iterdir() if path.is_file()}
     other = replace(make_release(tmp_path / "b", (4, 4)), dataset="another")
     with pytest.raises(IntegrityError, match=r"the release of '\w+' is there, and trainers may read it"):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dataprep_assets.cli import project, trained
+from dataprep_assets.cli import project, training_steps
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import staging
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -205,15 +205,15 @@ def test_a_row_that_is_none_is_told_with_its_line(own: Own, row: str) -> None:
 def test_of_a_sensitive_corpus_it_is_told_at_which_steps_it_was_read_and_not_how_much(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(trained, "runs_of", lambda _: [("first_model", None)])
-    monkeypatch.setattr(trained, "given_documents", lambda *_: {1: [7, 9]})
-    monkeypatch.setattr(trained, "steps_of", lambda _, steps: steps)
+    monkeypatch.setattr(training_steps, "runs_of", lambda _: [("first_model", None)])
+    monkeypatch.setattr(training_steps, "given_documents", lambda *_: {1: [7, 9]})
+    monkeypatch.setattr(training_steps, "steps_of", lambda _, steps: steps)
     given: Any = [None] * 3
     store = LocalArtifacts(tmp_path)
     declaration = SimpleNamespace(sensitive=True, small_cell=11, dataset="tales", store=lambda _: store)
     sensitive: Any = SimpleNamespace(declaration=declaration)
     read = "first_model read it at, or has scheduled it for, steps 7, 9"
     with project.one_command():
-        assert next(trained.trained_lines("tales", given)) == f"{read}: 1 of 3 lines"
+        assert next(training_steps.trained_lines("tales", given)) == f"{read}: 1 of 3 lines"
         project.take(sensitive)
-        assert next(trained.trained_lines("tales", given)) == read
+        assert next(training_steps.trained_lines("tales", given)) == read

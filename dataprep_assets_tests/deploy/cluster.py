@@ -26,7 +26,7 @@ from unittest import mock
 import dagster as dg
 import yaml
 
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.orchestration.pools import POOLS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.location import DECLARATION
@@ -293,7 +293,7 @@ def cluster(
     declaration = folder / "corpus.json"
     declaration.write_text(json.dumps(attributes))
     with ExitStack() as stack, deployment(folder, **{DECLARATION: str(declaration)}) as running:
-        running.corpus = declared(CorpusDeclaration, attributes, declaration)
+        running.corpus = validate_declaration(CorpusDeclaration, attributes, declaration)
         with running.instance() as instance:
             for pool in POOLS.values():
                 instance.event_log_storage.set_concurrency_slots(pool, cpu_runs)

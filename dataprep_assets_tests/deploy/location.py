@@ -9,8 +9,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets.code_location import bound
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.code_location import bind_resources
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
@@ -22,6 +22,8 @@ def defs() -> dg.Definitions:
     """The corpora bound to the resources of the environment."""
     path = Path(os.environ[DECLARATION])
     found = json.loads(path.read_bytes())
-    corpora = [declared(CorpusDeclaration, one, path) for one in (found if isinstance(found, list) else [found])]
+    corpora = [
+        validate_declaration(CorpusDeclaration, one, path) for one in (found if isinstance(found, list) else [found])
+    ]
     built = [TokenizedCorpus(corpus).build_defs(None) for corpus in corpora]  # type: ignore[arg-type]
-    return bound(dg.Definitions.merge(*built), path.parent)
+    return bind_resources(dg.Definitions.merge(*built), path.parent)

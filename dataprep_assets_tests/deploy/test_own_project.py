@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dataprep_assets.project import at
+from dataprep_assets.project import read_project
 from dataprep_assets.project_template import write_project
 from dataprep_assets.project_template.deployment import DeployTarget, write_deployment
 from dataprep_assets_tests.cli.commands import dataprep
@@ -87,7 +87,7 @@ def test_docker_compose_takes_it_and_mounts_the_declarations_of_the_project(proj
     )
     assert done.returncode == 0, done.stderr
     services: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
-    declared = at(project)
+    declared = read_project(project)
     assert declared is not None
     code = services["code_location"]
     (mounted,) = (volume for volume in code["volumes"] if str(volume).count("/defs:"))

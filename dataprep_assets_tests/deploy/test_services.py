@@ -37,7 +37,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.resources import build_resources
 
 

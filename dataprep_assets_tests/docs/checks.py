@@ -13,14 +13,14 @@ from typing import Any
 from dataprep_assets import components
 from dataprep_assets.declarations import declarations_of
 from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS
 from dataprep_assets.graph.dataset import Dataset
+from dataprep_assets.graph.private_files import CLOSED_TO_OTHERS
 from dataprep_assets.pipelines.corpus.duplicates_checks import DUPLICATES_CHECKS
 from dataprep_assets.pipelines.corpus.selection import NO_BENCHMARK
 from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_CHECKS
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay import VIRTUAL_CHECKS
-from dataprep_assets.project import at
+from dataprep_assets.project import read_project
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "checks.md"
@@ -229,7 +229,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
 
 def samples() -> Iterator[Dataset]:
     """The sample datasets, which use every component."""
-    project = at(ROOT)
+    project = read_project(ROOT)
     assert project is not None
     declarations = declarations_of(project)
     for _, path in sorted(declarations.files.items()):

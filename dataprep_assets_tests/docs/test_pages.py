@@ -13,7 +13,7 @@ import yaml
 from typer.main import get_command
 
 from dataprep_assets import cli, components
-from dataprep_assets.graph.declaration_mistakes import read, validated
+from dataprep_assets.graph.declaration_mistakes import read_documents, validated
 from dataprep_assets.pipelines.corpus.views import VIEWS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def test_every_declaration_on_a_page_can_be_declared(tmp_path: Path) -> None:
                 continue
             path = tmp_path / "defs.yaml"
             path.write_text(block, encoding="utf-8")
-            for document in read(path):
+            for document in read_documents(path):
                 component = getattr(components, document.type.rpartition(".")[2])
                 declared = validated(component.model, document)
                 source = getattr(declared, "source", None)

@@ -16,7 +16,7 @@ from dataprep_assets.documents.function_tagger import FunctionTagger
 from dataprep_assets.documents.table import DocumentBatch
 from dataprep_assets.documents.tagging import tags_of
 from dataprep_assets.serving import maxtext, templar
-from dataprep_assets.serving.release import Place
+from dataprep_assets.serving.release import ReleaseLocation
 from dataprep_assets.sources import upstream
 from dataprep_assets.sources.input_format import InputFile
 from dataprep_assets.sources.upstream import Materialization, open_asset
@@ -121,7 +121,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project in which a release of five shards was published where the page has it."""
     folder = tmp_path_factory.mktemp("project")
     release = make_release(folder / "built", (8,) * 5, length=64)
-    publish(release, folder / "built", Place(LocalStore(folder / ".dataprep" / "sample_release_published")))
+    publish(release, folder / "built", ReleaseLocation(LocalStore(folder / ".dataprep" / "sample_release_published")))
     return folder
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dataprep_assets.documents.duplicates.banding import banding_for
 from dataprep_assets.documents.duplicates.candidates import CandidateSet
-from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet, Priority, ShardOrder, kept_set
+from dataprep_assets.documents.duplicates.kept_set import ComparedPairs, KeptSet, Priority, ShardOrder, kept_set
 from dataprep_assets.documents.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
 
 VOCABULARY = [f"w{number}" for number in range(4000)]
@@ -53,7 +53,7 @@ def decided(
     splits: Sequence[int] | None = None,
     theirs: Sequence[bool] | None = None,
     across: str = "ignore",
-    known: Compared | None = None,
+    known: ComparedPairs | None = None,
     threshold: float = 0.8,
 ) -> tuple[KeptSet, CandidateSet]:
     """The kept set of texts in shards, each of one file."""

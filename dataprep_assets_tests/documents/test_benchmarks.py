@@ -29,7 +29,7 @@ def opened(folder: Path, items: Sequence[Any], ngram: int = 8, least: int = 13, 
 
 def leaks(benchmarks: Benchmarks, texts: Sequence[str]) -> list[str | None]:
     """Of each text the item that it contains, if it does."""
-    return [name if share >= LEAKED else None for name, share in zip(*benchmarks.of(texts), strict=True)]
+    return [name if share >= LEAKED else None for name, share in zip(*benchmarks.best_matches(texts), strict=True)]
 
 
 def exam() -> list[dict[str, Any]]:
@@ -221,7 +221,7 @@ def test_runs_weigh_alike_in_every_script_and_never_cross_texts() -> None:
     texts = [[draw.choice(letters) for _ in range(draw.randrange(40))] for _ in range(30)]
     weights = {"中": 4, "国": 4, "人": 4, "の": 4, "カ": 4, "ก": 2, "ข": 2}
     for some in (texts, [[word for word in words if word not in weights] for words in texts]):
-        runs = WordRuns().of(some)
+        runs = WordRuns().runs_of(some)
         flat = [word for words in some for word in words]
         starts, stops = runs.weighing(5 * WORD)
         wanted = []
@@ -243,7 +243,9 @@ def test_what_is_found_does_not_depend_on_what_is_asked_together(tmp_path: Path)
     draw = random.Random(4)
     texts = [text for whole in benchmarks.wholes for text in renderings(whole.parts, whole.name).values()]
     texts += [FILLER, "", "中国"]
-    together = dict(zip(texts, zip(*benchmarks.of(texts), strict=True), strict=True))
+    together = dict(zip(texts, zip(*benchmarks.best_matches(texts), strict=True), strict=True))
     draw.shuffle(texts)
     for part in np.array_split(np.array(texts, object), 7):
-        assert list(zip(*benchmarks.of(part.tolist()), strict=True)) == [together[text] for text in part.tolist()]
+        assert list(zip(*benchmarks.best_matches(part.tolist()), strict=True)) == [
+            together[text] for text in part.tolist()
+        ]

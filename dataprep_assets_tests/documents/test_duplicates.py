@@ -12,7 +12,7 @@ import pytest
 
 from dataprep_assets.documents.duplicates import candidates
 from dataprep_assets.documents.duplicates.banding import banding_for
-from dataprep_assets.documents.duplicates.kept_set import Compared, overlap
+from dataprep_assets.documents.duplicates.kept_set import ComparedPairs, overlap
 from dataprep_assets.documents.duplicates.planted import NOTICES
 from dataprep_assets.documents.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard, Signer
 from dataprep_assets.documents.duplicates.words import Normalization, compared_words, words_of
@@ -184,7 +184,7 @@ def test_what_was_compared_before_is_not_compared_again_and_changes_nothing(
     for name in ("removed", "representatives", "similarities"):
         assert np.array_equal(getattr(before, name), getattr(again, name))
     assert np.array_equal(before.compared.pairs, again.compared.pairs)
-    assert (Compared().of_pairs(np.array([1], np.uint64), np.array([2], np.uint64)) == [-1]).all()
+    assert (ComparedPairs().of_pairs(np.array([1], np.uint64), np.array([2], np.uint64)) == [-1]).all()
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 import time
 
-from dataprep_assets.bounds import alive, at, is_close
+from dataprep_assets.bounds import alive, is_close, report_position
 
 
 def take(mebibytes: int, row: int) -> str:
     """Hold that much memory at a row; say whether this is the second time."""
-    at("hungry.jsonl", row, 100)
+    report_position("hungry.jsonl", row, 100)
     held = [bytearray(1 << 20) for _ in range(mebibytes)]
     time.sleep(1 if mebibytes > 256 else 0)  # longer than between two samples
     return f"{len(held)} MiB, {'closely' if is_close() else 'at once'}"
@@ -15,7 +15,7 @@ def take(mebibytes: int, row: int) -> str:
 
 def spin(seconds: float, *, getting_on: bool) -> str:
     """Use so much CPU time."""
-    at("endless.jsonl", 7)
+    report_position("endless.jsonl", 7)
     until = time.process_time() + seconds
     while time.process_time() < until:
         if getting_on:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.jobs import Outcome, TaskJob
-from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId, report
+from dataprep_assets.execution.tasks import FinishedTask, Pool, Task, TaskId, report
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.receipt import Receipt
 
@@ -101,7 +101,7 @@ class NotedJob:
     def first(self) -> Task:
         return Task(TaskId(self.partition, "look"), wait, (self.looks,))
 
-    def finished(self, end: Finished, pool: Pool) -> Outcome | None:
+    def finished(self, end: FinishedTask, pool: Pool) -> Outcome | None:
         self.notes.append((str(end.task.id.step), self.partition))
         if end.task.id.step == "look":
             return None

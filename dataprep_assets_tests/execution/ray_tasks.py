@@ -14,7 +14,7 @@ from typing import Any
 
 from dataprep_assets.errors import BadRecordError, DataprepError
 from dataprep_assets.execution.ray_pool import RayPool
-from dataprep_assets.execution.tasks import Finished, Task, TaskCounts, TaskId, report
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskCounts, TaskId, report
 
 SETTINGS = {"RAYON_NUM_THREADS": "1", "DATAPREP_TEST_SETTING": "seen"}
 
@@ -51,7 +51,7 @@ def _answers(pool: RayPool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     tokens = 0
     for event in pool.events(0.2):
-        if isinstance(event, Finished):
+        if isinstance(event, FinishedTask):
             found[str(event.task.id)] = event.result if event.error is None else repr(event.error)
         elif isinstance(event, TaskCounts):
             tokens += event.done["tokens"]

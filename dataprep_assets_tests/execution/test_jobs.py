@@ -17,7 +17,7 @@ from dataprep_assets.execution.jobs import (
 )
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.execution.tasks import Finished, Pool, Task, TaskId
+from dataprep_assets.execution.tasks import FinishedTask, Pool, Task, TaskId
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets_tests.execution.job_tasks import NotedJob, Piece, PlacedJob, work
 
@@ -181,6 +181,6 @@ def test_what_is_cancelled_in_this_process_is_not_done() -> None:
             pool.submit(Task(TaskId(name), work, (Piece(name, error="killed" if name == "p-0" else ""),)))
         assert [str(one) for one in pool.cancel(lambda one: one.partition == "p-0")] == ["p-0"]
         *_, end = pool.events()
-    assert isinstance(end, Finished)
+    assert isinstance(end, FinishedTask)
     assert end.task.id.partition == "p-1"
     assert pool.outstanding == 0

@@ -17,7 +17,7 @@ import pytest
 from dataprep_assets.errors import OutOfMemoryError
 from dataprep_assets.execution import processes
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
 from dataprep_assets.stores.private import private_files
 from dataprep_assets_tests.execution.job_tasks import core_limit, exhaust, quote, read_environment, read_process
 
@@ -29,7 +29,7 @@ def results(pool: WorkerPool, function: Callable[..., Any], *arguments: Any, cou
     with pool:
         for number in range(count):
             pool.submit(Task(TaskId(f"p-{number}"), function, arguments))
-        ends = [event for event in pool.events() if isinstance(event, Finished)]
+        ends = [event for event in pool.events() if isinstance(event, FinishedTask)]
     assert [end.error for end in ends] == [None] * count
     return [end.result for end in ends]
 
@@ -93,7 +93,7 @@ def test_a_pool_of_a_thread_goes_on_when_the_thread_that_started_the_server_has_
         thread.start()
         thread.join()
         (pid,) = pool.pids
-        assert [event.error for event in pool.events() if isinstance(event, Finished)] == [None]
+        assert [event.error for event in pool.events() if isinstance(event, FinishedTask)] == [None]
         assert pool.pids == [pid]
 
 
@@ -170,7 +170,7 @@ def test_tasks_go_on_without_a_server_that_is_killed() -> None:
         pids = pool.pids
         server = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(server, signal.SIGKILL)
-        ends = [event.result for event in pool.events() if isinstance(event, Finished)]
+        ends = [event.result for event in pool.events() if isinstance(event, FinishedTask)]
     assert sorted(ends) == sorted(pids)
     await_ends(pids)
     ((pid, *_),) = results(WorkerPool(1), read_process)
@@ -224,7 +224,7 @@ def test_a_worker_leaves_no_core_and_says_when_memory_ran_out() -> None:
     with WorkerPool(1) as pool:
         pool.submit(Task(TaskId("core"), core_limit, ()))
         pool.submit(Task(TaskId("train-00003"), exhaust, ()))
-        ends = {str(event.task.id): event for event in pool.events() if isinstance(event, Finished)}
+        ends = {str(event.task.id): event for event in pool.events() if isinstance(event, FinishedTask)}
     assert ends["core"].result == (0, 0)
     assert isinstance(ends["train-00003"].error, OutOfMemoryError)
     assert "train-00003: out of memory" in str(ends["train-00003"].error)
@@ -234,7 +234,7 @@ def test_a_worker_leaves_no_core_and_says_when_memory_ran_out() -> None:
 def test_of_sensitive_data_a_librarys_message_is_withheld(sensitive: bool) -> None:
     with private_files(sensitive), WorkerPool(1) as pool:
         pool.submit(Task(TaskId("train-00003"), quote, ("the text of a note",)))
-        (error,) = (event.error for event in pool.events() if isinstance(event, Finished))
+        (error,) = (event.error for event in pool.events() if isinstance(event, FinishedTask))
     assert str(error).startswith("train-00003: ValueError")
     assert ("the text of a note" in str(error)) == (not sensitive)
     assert ("job_tasks.py:" in str(error)) == sensitive
@@ -245,7 +245,7 @@ def test_of_sensitive_data_no_name_of_a_file_is_told(sensitive: bool) -> None:
     for opened in (os.stat, pq.ParquetFile):
         with private_files(sensitive), WorkerPool(1) as pool:
             pool.submit(Task(TaskId("2020-01"), opened, ("/nowhere/MRN-483920.jsonl",)))
-            (error,) = (event.error for event in pool.events() if isinstance(event, Finished))
+            (error,) = (event.error for event in pool.events() if isinstance(event, FinishedTask))
         assert str(error).startswith("2020-01: ")
         assert "No such file" in str(error)
         assert ("MRN-483920" in str(error)) == (not sensitive)

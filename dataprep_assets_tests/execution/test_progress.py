@@ -30,7 +30,7 @@ class Sink:
             self.lines.append(progress.line())
 
     def close(self, progress: Progress) -> None:
-        self.closed.append(progress.line() if progress.counted else "")
+        self.closed.append(progress.line() if progress.has_counts else "")
 
 
 def test_counts_add_up_by_name_and_new_names_are_kept() -> None:

@@ -17,7 +17,7 @@ import pytest
 from dataprep_assets.errors import BadRecordError, ConfigError
 from dataprep_assets.execution.pool import chosen_engine, open_pool
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.shard_job import ensure_shard
 from dataprep_assets.stream.token_shard import TokenShard
@@ -260,7 +260,7 @@ def test_two_runs_that_want_one_shard_make_it_once(tmp_path: Path) -> None:
     with open_pool(2, {}, {}) as pool:
         for label in ("one", "other"):
             pool.submit(Task(TaskId(label), ensure_shard, (work, "full", None)))
-        answers = [event for event in pool.events() if isinstance(event, Finished)]
+        answers = [event for event in pool.events() if isinstance(event, FinishedTask)]
     assert [answer.error for answer in answers] == [None, None]
     assert sorted(answer.result[1] for answer in answers) == [False, True]
     assert debris(tmp_path / "out") == []

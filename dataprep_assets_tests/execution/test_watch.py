@@ -15,19 +15,19 @@ import pytest
 from dataprep_assets.bounds import MEMORY, STALL, Bounds, parsed
 from dataprep_assets.errors import BoundError, ConfigError
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import Finished, Task, TaskId
-from dataprep_assets.execution.watch import CAN_WATCH, taken
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
+from dataprep_assets.execution.watch import CAN_WATCH, measure_process
 from dataprep_assets_tests.execution.hungry_tasks import spin, take
 
 pytestmark = pytest.mark.skipif(not CAN_WATCH, reason="processes are watched on Linux alone")
 MIB = 1 << 20
 
 
-def ends(tasks: dict[str, Callable[..., Any]], workers: int = 2) -> dict[str, Finished]:
+def ends(tasks: dict[str, Callable[..., Any]], workers: int = 2) -> dict[str, FinishedTask]:
     with WorkerPool(workers) as pool:
         for name, function in tasks.items():
             pool.submit(Task(TaskId(name), function, ()))
-        return {event.task.id.partition: event for event in pool.events() if isinstance(event, Finished)}
+        return {event.task.id.partition: event for event in pool.events() if isinstance(event, FinishedTask)}
 
 
 def test_a_worker_beyond_its_memory_is_ended_and_its_task_named_while_others_go_on(
@@ -68,17 +68,17 @@ def test_a_worker_that_stalls_is_ended_and_one_that_gets_on_is_not(monkeypatch: 
 @pytest.mark.parametrize(("name", "value"), [(MEMORY, "1000"), (MEMORY, "4GB"), (STALL, "0"), (STALL, "-5")])
 def test_a_bound_that_is_none_is_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"{name}: '{value}' is not a number of"):
-        Bounds.of({name: value})
+        Bounds.from_environment({name: value})
 
 
 def test_memory_of_files_does_not_count(tmp_path: Path) -> None:
     import mmap
 
     (path := tmp_path / "f").write_bytes(bytes(200 * MIB))
-    before = taken(os.getpid())
+    before = measure_process(os.getpid())
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         assert view.find(b"x") == -1
-        after = taken(os.getpid())
+        after = measure_process(os.getpid())
     assert before is not None
     assert after is not None
     assert after[0] - before[0] < 50 * MIB
@@ -167,9 +167,9 @@ def test_the_work_ends_with_its_watcher() -> None:
     process.kill()
     process.wait()
     until = time.monotonic() + 10
-    while taken(pid) is not None and time.monotonic() < until:
+    while measure_process(pid) is not None and time.monotonic() < until:
         time.sleep(0.05)
-    assert taken(pid) is None
+    assert measure_process(pid) is None
 
 
 def test_a_json_text_is_parsed_within_its_limits() -> None:

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from dataprep_assets.formats.megatron_indices import Blend
+from dataprep_assets.formats.megatron_indices import TrainBlend
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from dataprep_assets.formats.megatron_indices import Blend
 )
 def test_a_shell_takes_paths_with_blanks_as_one_word_each(prefixes: tuple[str, ...], paths: list[str]) -> None:
     weights = (1, 2)[: len(prefixes)]
-    blend = Blend(
+    blend = TrainBlend(
         prefixes=prefixes, weights=weights, samples=10, sequence_length=8, random_seed=1, tokenizer={"class": "tests"}
     )
     words = shlex.split(blend.arguments)

@@ -11,14 +11,14 @@ from typing import Any
 
 from dataprep_assets.errors import SourceError
 from dataprep_assets.execution.jobs import Outcome, run_fetches
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check, OpenedArtifact
 from dataprep_assets.graph.check_groups import PartitionChecks
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.metadata_values import Markdown, Table
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Markdown, Table
 from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -59,10 +59,10 @@ def ensure_notice(declaration: Notices, store: ArtifactStore, partition: str) ->
     """Make a notice."""
     path = declaration.folder / f"{partition}.txt"
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         text = declaration.greeting + path.read_text()
         (staged / "notice.txt").write_text(text)
-        return Written(inputs={path.name: sha256_file(path)}, facts=NoticeFacts(words=len(text.split())))
+        return WrittenFiles(inputs={path.name: sha256_file(path)}, facts=NoticeFacts(words=len(text.split())))
 
     return ensure(notice_recipe(declaration, partition), store, write)
 
@@ -105,13 +105,13 @@ def _board_recipe(declaration: Notices, store: ArtifactStore) -> Recipe:
 def _build_board(declaration: Notices, request: BuildRequest) -> list[Outcome]:
     store = request.store
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         texts = [(store.local(declaration.artifact("notices", key)) / "notice.txt").read_text() for key in KEYS]
         (staged / "board.txt").write_text("".join(texts))
-        return Written(inputs={key: store.require(declaration.artifact("notices", key)).content for key in KEYS})
+        return WrittenFiles(inputs={key: store.require(declaration.artifact("notices", key)).content for key in KEYS})
 
     request.warn("the board is small")
-    return [Outcome.of(*ensure(_board_recipe(declaration, store), store, write))]
+    return [Outcome.from_receipt(*ensure(_board_recipe(declaration, store), store, write))]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import yaml
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import Automation, Email, EnvironmentVariable, OnFailure, seconds_of
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.orchestration.failure_sensor import FailedCheck, Failure
 
@@ -23,7 +23,9 @@ EMAIL = {"host": "mail.example.org", "from": "data@example.org", "to": ["a@examp
 
 
 def automation(**keys: Any) -> Automation:
-    found = declared(DatasetDeclaration, {"dataset": "mine", "automation": keys}, Path("mine/defs.yaml")).automation
+    found = validate_declaration(
+        DatasetDeclaration, {"dataset": "mine", "automation": keys}, Path("mine/defs.yaml")
+    ).automation
     assert found is not None
     return found
 

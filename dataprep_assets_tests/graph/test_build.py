@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -31,13 +31,13 @@ class Writer:
     def __init__(self, text: str = "hello", error: Exception | None = None) -> None:
         self.text, self.error, self.calls, self.found = text, error, 0, list[str]()
 
-    def __call__(self, staged: Path) -> Written:
+    def __call__(self, staged: Path) -> WrittenFiles:
         self.calls += 1
         self.found = sorted(path.name for path in staged.iterdir())
         (staged / "words.txt").write_text(self.text)
         if self.error is not None:
             raise self.error
-        return Written(inputs={"a.txt": "2"}, facts=NoticeFacts(words=len(self.text.split())))
+        return WrittenFiles(inputs={"a.txt": "2"}, facts=NoticeFacts(words=len(self.text.split())))
 
 
 @pytest.fixture
@@ -116,14 +116,14 @@ def test_a_writer_that_resumes_finds_what_it_left_under_the_same_key(
 
 
 def test_a_digest_that_the_writer_knows_is_not_taken_again(store: LocalArtifacts) -> None:
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         (staged / "words.txt").write_text("hello")
-        return Written(inputs={}, digests={"words.txt": "5" * 64})
+        return WrittenFiles(inputs={}, digests={"words.txt": "5" * 64})
 
     receipt, _ = ensure(RECIPE, store, write)
     assert receipt.file("words.txt").sha256 == "5" * 64 != sha256_file(store.directory(RECIPE.artifact) / "words.txt")
 
 
 def test_facts_are_empty_where_there_are_none(store: LocalArtifacts) -> None:
-    receipt, _ = ensure(RECIPE, store, lambda staged: Written(inputs={}))
+    receipt, _ = ensure(RECIPE, store, lambda staged: WrittenFiles(inputs={}))
     assert receipt.facts == {}

@@ -10,12 +10,12 @@ import pytest
 
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats import croissant
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.card import DATA_CARD, PAGE, CardFacts, data_card_spec
 from dataprep_assets.graph.card_contents import CardSource, CardSubject, SplitCounts, attributed
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.check_groups import WholeChecks
-from dataprep_assets.graph.declaration import Attributed, CardDeclaration, Creator, DatasetDeclaration
+from dataprep_assets.graph.declaration import Attribution, CardDeclaration, Creator, DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
@@ -37,7 +37,7 @@ class Letters:
     def __init__(self, root: Path, **declared: Any) -> None:
         self.store = LocalArtifacts(root)
         self.declaration = DatasetDeclaration(dataset="letters", description="Letters | of nobody.", **declared)
-        self.source = Attributed(license="CC-BY-4.0", homepage="https://example.org", citation="@misc{x}\n```")
+        self.source = Attribution(license="CC-BY-4.0", homepage="https://example.org", citation="@misc{x}\n```")
 
     def letters(self) -> ArtifactSpec:
         check = Check[None]("is_read", "Somebody has read it.", lambda _: Finding(passed=True, summary=""))
@@ -77,10 +77,10 @@ class Letters:
                 version=3,
             )
 
-            def fill(staged: Path, name: str = name) -> Written:
+            def fill(staged: Path, name: str = name) -> WrittenFiles:
                 (staged / f"{name}.txt").write_text(f"{text}, {name}")
                 # every row is in the first: the sum is the ledger
-                return Written(inputs={}, ledger=ledger if name == "a" else Ledger())
+                return WrittenFiles(inputs={}, ledger=ledger if name == "a" else Ledger())
 
             ensure(recipe, self.store, fill)
 

@@ -17,7 +17,7 @@ from dataprep_assets.declarations import Declarations, reason_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.automation import SECRETS
 from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.orchestration.shipped import SHIPPED
+from dataprep_assets.orchestration.shipped_datasets import SHIPPED
 from dataprep_assets_tests.graph.text_keys import TextKey, placed, text_keys
 
 TEXTS = ["\n", "\n\n", "0", "1.0", "None", "2026", "...", "{}", " a\r\n", "{{"]
@@ -63,7 +63,7 @@ class Project:
     def expected(self, component: str, attributes: Any) -> "BaseModel | str":
         """What the values make without any YAML."""
         try:
-            return dataset_type(component).of(attributes, self.path).declaration
+            return dataset_type(component).from_attributes(attributes, self.path).declaration
         except ConfigError as error:
             return str(error)
 

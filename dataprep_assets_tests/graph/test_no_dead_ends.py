@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, AssetInput, DatasetInput
 from dataprep_assets.graph.status import decisions_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.faults.edits import edit_receipt
@@ -82,9 +82,9 @@ def is_stale(spec: ArtifactSpec, store: LocalArtifacts) -> bool:
     return any(one.is_stale for one in decisions_of(spec, store, spec.slots(store)).values())
 
 
-def a_receipt(source: ArtifactSpec | OtherDataset | OtherAsset, store: LocalArtifacts) -> Path | None:
+def a_receipt(source: ArtifactSpec | DatasetInput | AssetInput, store: LocalArtifacts) -> Path | None:
     """Of an input, or of its first partition."""
-    if isinstance(source, OtherDataset):
+    if isinstance(source, DatasetInput):
         folder = store.root / source.dataset / source.name
         return min(folder.glob("receipt.json"), default=None) or min(folder.glob(f"{source.split}*/receipt.json"))
     if isinstance(source, ArtifactSpec) and source.kept:
@@ -98,7 +98,7 @@ def test_what_a_blocking_proof_compares_with_is_part_of_the_recipe(name: str, tm
     store, found = LocalArtifacts(tmp_path / "artifacts"), []
     specs = with_its_source(name, store).specs
     if name == COMPARED:  # the rest is as in the sample
-        specs = [spec for spec in specs if any(isinstance(source, OtherDataset) for source in spec.inputs)]
+        specs = [spec for spec in specs if any(isinstance(source, DatasetInput) for source in spec.inputs)]
         assert specs
     for spec in specs:
         if not spec.checks or not spec.kept:

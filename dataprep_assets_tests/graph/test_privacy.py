@@ -10,8 +10,8 @@ import pytest
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, DataprepError
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
+from dataprep_assets.graph.metadata_values import Location, Markdown, Table
 from dataprep_assets.graph.privacy import OPEN, Privacy, privacy_of, private_file
-from dataprep_assets.graph.shown import Location, Markdown, Table
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 
 CLOSED = Privacy(closed=True, dataset="d")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.graph.prune import listed, prune
+from dataprep_assets.graph.prune import list_unplanned, prune
 from dataprep_assets.graph.status import unplanned
 from dataprep_assets.integrity.commit import staging
 from dataprep_assets_tests.faults.edits import flip_byte
@@ -30,7 +30,7 @@ def files(root: Path) -> set[str]:
 
 def test_exactly_what_is_in_no_plan_goes(fewer: ChangedCorpus) -> None:
     specs, store = fewer.specs(**FEWER), fewer.store
-    found = listed(specs, store)
+    found = list_unplanned(specs, store)
     assert [str(one.artifact) for one in found] == LEFT
     assert all(one.bytes == store.require(one.artifact).total_bytes for one in found)
     before = files(fewer.root)
@@ -44,7 +44,7 @@ def test_exactly_what_is_in_no_plan_goes(fewer: ChangedCorpus) -> None:
 
 def test_what_a_kill_left_of_one_is_listed_as_not_whole_and_goes(fewer: ChangedCorpus) -> None:
     (fewer.root / LEFT[-1] / "receipt.json").unlink()
-    found = {str(one.artifact): one.bytes for one in listed(fewer.specs(**FEWER), fewer.store)}
+    found = {str(one.artifact): one.bytes for one in list_unplanned(fewer.specs(**FEWER), fewer.store)}
     assert found.keys() == set(LEFT)
     assert found[LEFT[-1]] is None
     assert all(gone for _, gone in prune(fewer.specs(**FEWER), fewer.store))
@@ -64,7 +64,7 @@ def test_while_a_run_makes_the_plan_nothing_goes(fewer: ChangedCorpus) -> None:
         pytest.raises(IntegrityError, match="a run is making it"),
     ):
         list(prune(fewer.specs(**FEWER), fewer.store))
-    assert [str(one.artifact) for one in listed(fewer.specs(**FEWER), fewer.store)] == LEFT
+    assert [str(one.artifact) for one in list_unplanned(fewer.specs(**FEWER), fewer.store)] == LEFT
 
 
 def test_by_a_damaged_plan_nothing_goes(fewer: ChangedCorpus) -> None:

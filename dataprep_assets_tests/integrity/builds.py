@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.stores.connect import StoreAddress
 from dataprep_assets.stores.local import LocalStore
@@ -39,11 +39,11 @@ def opened(place: StoreAddress, root: Path, budget: int | None = None) -> Bucket
 
 
 def build(store: ArtifactStore, files: dict[str, bytes], key: str, artifact: Artifact = ARTIFACT) -> tuple[Any, bool]:
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         for name, data in files.items():
             (staged / name).parent.mkdir(parents=True, exist_ok=True)
             (staged / name).write_bytes(data)
-        return Written(inputs={}, facts=StreamFacts(dtype="uint16"))
+        return WrittenFiles(inputs={}, facts=StreamFacts(dtype="uint16"))
 
     return ensure(Recipe(artifact=artifact, key=key), store, write)
 

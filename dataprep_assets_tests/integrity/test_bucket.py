@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import FileRef
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.stores.connect import GcsPlace, LocalPlace
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
@@ -75,11 +75,11 @@ def test_a_joined_file_is_made_by_the_server_of_published_parts(kind: str, serve
     whole = Artifact(dataset="ds", name="whole")
     counts: list[int] = []
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         joined = store.join(staged, "all.bin", parts, counted=counts.append)
         assert sum(counts) == joined.record.bytes, "told while they are read"
         assert not (staged / "all.bin").exists()
-        return Written(inputs={}, joined=(joined,))
+        return WrittenFiles(inputs={}, joined=(joined,))
 
     receipt, _ = ensure(Recipe(artifact=whole, key="k"), store, write)
     assert contents(place, "ds/whole/") == {"ds/whole/all.bin": b"".join(datas)}
@@ -104,7 +104,7 @@ def test_a_joined_file_is_verified_on_another_machine_without_being_read(
         receipt, _ = ensure(
             Recipe(artifact=whole, key="k"),
             store,
-            lambda staged: Written(inputs={}, joined=(store.join(staged, "all.bin", parts),)),
+            lambda staged: WrittenFiles(inputs={}, joined=(store.join(staged, "all.bin", parts),)),
         )
         assert server.count("compose", since=joining) == 1
         before = len(server.log)

@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.errors import DiskFullError
 from dataprep_assets.integrity.commit import staging
-from dataprep_assets.integrity.disk_room import refused, writing
+from dataprep_assets.integrity.disk_room import refusal_error, writing
 
 
 def test_a_write_that_finds_no_room_says_where_and_how_much(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_another_error_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_a_missing_permission_names_the_file(tmp_path: Path) -> None:
     error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "locked"))
-    told = str(refused(error, tmp_path))
+    told = str(refusal_error(error, tmp_path))
     assert told == f"{tmp_path}/locked: Permission denied. Correct the path or its permissions, then run again"
 
 

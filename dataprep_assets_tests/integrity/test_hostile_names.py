@@ -10,8 +10,8 @@ import pytest
 from dataprep_assets.errors import ConfigError, DataprepError, FormatError, IntegrityError, SourceError
 from dataprep_assets.graph.lock import Lock, Locked, lock_bytes, parse_lock
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt, parse_receipt, read_receipt
 from dataprep_assets.planning.manifest import MANIFEST, SourceFile, build_manifest, read_manifest, write_manifest
 from dataprep_assets.serving.release import Release
@@ -76,7 +76,7 @@ def test_no_receipt_names_a_file_outside_of_its_artifact(tmp_path: Path, name: s
 def test_no_release_names_a_folder_outside_of_its_place(tmp_path: Path, prefix: str) -> None:
     release = make_release(tmp_path)
     with pytest.raises(FormatError, match="is not a prefix of shards"):
-        replace(release, shards={prefix: release.of("train")})
+        replace(release, shards={prefix: release.shards_of("train")})
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -38,24 +38,24 @@ def test_a_version_is_read_once_even_by_another_process(store: CountingStore, tm
     info = head(store, "a/key")
     assert info.sha256 is None
     for _ in range(2):
-        found = ObjectDigests(tmp_path / "cache").of(store, info)
+        found = ObjectDigests(tmp_path / "cache").with_digest(store, info)
         assert found.sha256 == hashlib.sha256(b"bytes").hexdigest()
     assert store.reads == 1
 
 
 def test_another_version_is_read_again(store: CountingStore, tmp_path: Path) -> None:
     digests = ObjectDigests(tmp_path / "cache")
-    digests.of(store, head(store, "a/key"))
+    digests.with_digest(store, head(store, "a/key"))
     store.put("a/key", b"other")
-    assert digests.of(store, head(store, "a/key")).sha256 == hashlib.sha256(b"other").hexdigest()
+    assert digests.with_digest(store, head(store, "a/key")).sha256 == hashlib.sha256(b"other").hexdigest()
     assert store.reads == 2
 
 
 def test_a_torn_memory_is_replaced(store: CountingStore, tmp_path: Path) -> None:
     digests = ObjectDigests(tmp_path / "cache")
-    digests.of(store, head(store, "a/key"))
+    digests.with_digest(store, head(store, "a/key"))
     (memory,) = (tmp_path / "cache" / ".digests").iterdir()
     memory.write_bytes(memory.read_bytes()[:20])
     for _ in range(2):
-        assert digests.of(store, head(store, "a/key")).sha256 == hashlib.sha256(b"bytes").hexdigest()
+        assert digests.with_digest(store, head(store, "a/key")).sha256 == hashlib.sha256(b"bytes").hexdigest()
     assert store.reads == 2

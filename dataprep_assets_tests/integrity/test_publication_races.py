@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import IntegrityError, TransferError
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.commit import STAGING
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.stores.connect import StoreAddress
 from dataprep_assets.stores.store import Store
@@ -83,10 +83,10 @@ class Stepper:
 
 
 def build(store: BucketArtifacts, artifact: Artifact, files: dict[str, bytes], key: str) -> None:
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         for name, data in files.items():
             (staged / name).write_bytes(data)
-        return Written(inputs={})
+        return WrittenFiles(inputs={})
 
     ensure(Recipe(artifact=artifact, key=key), store, write)
 

@@ -38,7 +38,7 @@ def specs(*groups: tuple[str | None, Sequence[str]]) -> list[ArtifactSpec]:
 
 def made(part: PartitionSelection, *groups: tuple[str | None, Sequence[str]]) -> list[Sequence[str]]:
     """The partitions of each artifact of a part."""
-    return list(part.chosen(specs(*groups), LocalArtifacts(Path("nowhere"))).values())
+    return list(part.select_partitions(specs(*groups), LocalArtifacts(Path("nowhere"))).values())
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 20])

@@ -15,8 +15,8 @@ from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.status import check_decisions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import definitions_of
+from dataprep_assets.orchestration.instance_records import Recorded
 from dataprep_assets.orchestration.keys import asset_key, job_name
-from dataprep_assets.orchestration.recorded import Recorded
 from dataprep_assets.orchestration.runs import RunEnd, RunResult, execute
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized

@@ -13,7 +13,7 @@ from dataprep_assets.errors import SourceError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.making import built
+from dataprep_assets.orchestration.step_build import build_partitions
 from dataprep_assets_tests.graph.notices import notices_specs, write_notices
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.samples import SAMPLE
@@ -83,5 +83,5 @@ def test_of_a_sensitive_dataset_a_record_that_fails_again_is_logged_by_its_class
     run = SimpleNamespace(asset_selection=[], step_keys_to_execute=None)
     context: Any = SimpleNamespace(run=run, log=SimpleNamespace(warning=logged.append))
     request = BuildRequest(store=LocalArtifacts(tmp_path), partitions=["n-0"])
-    assert list(built(context, replace(notices, inputs=(record,), build=refused), request, lambda *_: None))
+    assert list(build_partitions(context, replace(notices, inputs=(record,), build=refused), request, lambda *_: None))
     assert logged == ["notices/snapshot: n-0: SourceError. Run `dataprep show --private notices`"]

@@ -9,11 +9,11 @@ import pytest
 
 from dataprep_assets.errors import DataprepError, WorkerDiedError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.spec import BuildRequest, OtherDataset
+from dataprep_assets.graph.spec import BuildRequest, DatasetInput
 from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets.orchestration.making import _failure
 from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.orchestration.step_build import _failure
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.resources import io_manager
 from dataprep_assets_tests.graph import notices as notices_module
@@ -62,7 +62,7 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     assert made.partitions_def == dg.StaticPartitionsDefinition(list(KEYS))
     assert made.backfill_policy == dg.BackfillPolicy.multi_run(SHARDS_A_RUN)
     assert made.op.pool == POOLS["network"]
-    other = asset_of(replace(everything, inputs=(notices, OtherDataset(dataset="corpus", name="nanogpt_bins"))))
+    other = asset_of(replace(everything, inputs=(notices, DatasetInput(dataset="corpus", name="nanogpt_bins"))))
     assert {dep.asset_key for dep in next(iter(other.specs)).deps} == {
         asset_key(notices),
         dg.AssetKey(["corpus", "nanogpt_bins"]),

@@ -15,7 +15,7 @@ from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.check_results import NotPassed, results
 from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
@@ -95,7 +95,7 @@ def read_by_another(board: NoticeBoard) -> dg.ExecuteInProcessResult:
     def of_it(request: BuildRequest) -> list[Outcome]:
         return [Outcome(partition="", content="made of the notices")]
 
-    others = tuple(OtherDataset(dataset="notices", name=name) for name in ("notices", "board"))
+    others = tuple(DatasetInput(dataset="notices", name=name) for name in ("notices", "board"))
     declared = DatasetDeclaration(dataset="readers")
     reader = replace(board.specs[1], declaration=declared, kept=False, inputs=others, build=of_it, check_groups=())
     mine = dg.Definitions.merge(definitions_of([reader]), dg.Definitions(resources=resources_of(board.storage)))

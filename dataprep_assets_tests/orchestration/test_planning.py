@@ -10,7 +10,7 @@ import pytest
 from dataprep_assets.orchestration.failure_sensor import concerns
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.planning import with_planning
-from dataprep_assets.orchestration.shipped import TAG
+from dataprep_assets.orchestration.shipped_datasets import TAG
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.resources import resources_of
 from dataprep_assets_tests.project import Project, project, sample_attributes

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.orchestration import making
-from dataprep_assets.orchestration.making import LogSink, ObservationSink
+from dataprep_assets.orchestration import step_build
+from dataprep_assets.orchestration.step_build import LogSink, ObservationSink
 from dataprep_assets.orchestration.terminal import TerminalSink, heard, say, watched, watching
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.graph.specs import spec
@@ -160,7 +160,7 @@ def context() -> tuple[list[str], dg.AssetExecutionContext]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that the sinks read, for the test to change."""
     now = [1_000.0]
-    monkeypatch.setattr(making.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(step_build.time, "monotonic", lambda: now[0])
     return now
 
 

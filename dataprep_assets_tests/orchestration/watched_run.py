@@ -14,9 +14,9 @@ import time
 import dagster as dg
 
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.orchestration import making as events
+from dataprep_assets.orchestration import step_build as events
 from dataprep_assets.orchestration import terminal
-from dataprep_assets.orchestration.making import sinks_of
+from dataprep_assets.orchestration.step_build import sinks_of
 from dataprep_assets.orchestration.terminal import watched
 from dataprep_assets_tests.graph.specs import spec
 

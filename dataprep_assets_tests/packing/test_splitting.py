@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataprep_assets.errors import ConfigError, FormatError
-from dataprep_assets.packing.splitting import Chunks, Rule, SplitRule, split, without_room
+from dataprep_assets.packing.splitting import Chunks, Rule, SplitRule, split_documents, without_room
 
 RULES: tuple[Rule, ...] = get_args(Rule)
 
@@ -26,7 +26,7 @@ def documents(draw: st.DrawFn) -> tuple[list[int], list[int], SplitRule]:
 
 
 def cut(headers: list[int], bodies: list[int], rule: SplitRule) -> Chunks:
-    return split(np.array(headers, np.int64), np.array(bodies, np.int64), rule)
+    return split_documents(np.array(headers, np.int64), np.array(bodies, np.int64), rule)
 
 
 def one_by_one(header: int, body: int, rule: SplitRule) -> list[tuple[int, int, bool]]:
@@ -105,8 +105,8 @@ def test_a_header_without_room_is_refused_with_numbers(rule: Rule) -> None:
     assert without_room(headers, bodies, chosen).tolist() == [1, 3]
     message = r"document 1 \(and 1 more\): a header of 10 tokens in rows of 10 leaves room for 0 of its 1 body tokens"
     with pytest.raises(FormatError, match=message):
-        split(headers, bodies, chosen)
-    split(headers[[0, 2]], bodies[[0, 2]], chosen)
+        split_documents(headers, bodies, chosen)
+    split_documents(headers[[0, 2]], bodies[[0, 2]], chosen)
 
 
 @pytest.mark.parametrize("rule", ["repeat_header", "header_once"])
@@ -115,7 +115,7 @@ def test_an_overlap_that_takes_all_room_is_refused_only_where_it_matters(rule: R
     headers, bodies = np.array([6, 5, 6]), np.array([4, 50, 5])
     assert without_room(headers, bodies, chosen).tolist() == [2]
     with pytest.raises(FormatError, match=r"document 2 .* room for 4 of its 5 body tokens, with an overlap of 4"):
-        split(headers, bodies, chosen)
+        split_documents(headers, bodies, chosen)
 
 
 @given(
@@ -167,4 +167,4 @@ def test_rules_that_cannot_work_are_refused(settings: dict[str, Any], complaint:
 )
 def test_lengths_that_cannot_be_are_refused(headers: Any, bodies: Any, complaint: str) -> None:
     with pytest.raises(FormatError, match=complaint):
-        split(np.array(headers), np.array(bodies), SplitRule(rule="repeat_header", row_length=10))
+        split_documents(np.array(headers), np.array(bodies), SplitRule(rule="repeat_header", row_length=10))

@@ -12,11 +12,11 @@ import numpy as np
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.mixture import PLACES
+from dataprep_assets.serving.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
 from dataprep_assets.serving.packs import pack_shard
-from dataprep_assets.serving.revise import DocumentEnds, FoundSource, Wanted, revised
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.source_order import PackTable
-from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
+from dataprep_assets.serving.training_schedule import ScheduleHistory, SourceShard
 
 Document = tuple[int, ...]
 """The numbers of its tokens."""
@@ -118,12 +118,12 @@ class History:
     """A schedule that grew in revisions, with the world in which it did."""
 
     world: World
-    schedule: TrainingSchedule
+    schedule: ScheduleHistory
     changes: Counter[str]
 
     def sampler(self) -> Sampler:
         """Its sampler, made anew: nothing is carried over from one to the next."""
-        return Sampler(TrainingSchedule.of_json(self.schedule.to_json()), self.world.packs)
+        return Sampler(ScheduleHistory.of_json(self.schedule.to_json()), self.world.packs)
 
 
 def history(seed: int, changes: int = 6, kinds: Sequence[str] = CHANGES) -> History:
@@ -133,7 +133,7 @@ def history(seed: int, changes: int = 6, kinds: Sequence[str] = CHANGES) -> Hist
     for name in "abcdef"[: random.integers(1, 5)]:
         world.add(name)
     mode = "documents" if random.random() < 0.3 else "windows"
-    wanted = Wanted(
+    wanted = RevisionRequest(
         name="run", batch=int(random.integers(1, 9)), sequence_length=int(random.choice([4, 8, 16])),
         seed=int(random.integers(3)), samples=mode, steps=4000,
     )  # fmt: skip

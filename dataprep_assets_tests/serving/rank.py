@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.serving import Shard, ShardWindow
-from dataprep_assets.serving.release import Place
+from dataprep_assets.serving.release import ReleaseLocation
 from dataprep_assets.serving.shard_window import Bar
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.buckets import new_store
@@ -48,10 +48,10 @@ class Plan:
         return path
 
 
-def place_of(url: str, bucket: str) -> Place:
+def place_of(url: str, bucket: str) -> ReleaseLocation:
     """The release on the test server, in small ranges so that there is a middle to be killed in."""
     retry = RetryPolicy(attempts=3, base_seconds=0.01, max_seconds=0.05)
-    return Place(new_store(url, bucket, range_bytes=RANGE_BYTES, workers=2, retry=retry), "remote/tokenized/")
+    return ReleaseLocation(new_store(url, bucket, range_bytes=RANGE_BYTES, workers=2, retry=retry), "remote/tokenized/")
 
 
 def seen(shard: Shard, step: int, steps_per_shard: int) -> list[int]:

@@ -12,7 +12,7 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.release.published import send_release
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import Place, Release, ReleaseFile, ReleaseShard
+from dataprep_assets.serving.release import Release, ReleaseFile, ReleaseLocation, ReleaseShard
 from dataprep_assets.stores.local import LocalStore
 
 LENGTH = 16
@@ -74,16 +74,16 @@ def make_release(
     )
 
 
-def publish(release: Release, folder: Path, place: Place) -> Place:
+def publish(release: Release, folder: Path, place: ReleaseLocation) -> ReleaseLocation:
     """Send the release from the folder to a store."""
     send_release(place, release, lambda file: folder / file.key)
     return place
 
 
-def published(root: Path, samples: Sequence[int] = (8, 8, 8), **options: Any) -> Place:
+def published(root: Path, samples: Sequence[int] = (8, 8, 8), **options: Any) -> ReleaseLocation:
     """A release in a folder store below `root`."""
     release = make_release(root / "built", samples, **options)
-    return publish(release, root / "built", Place(LocalStore(root / "store")))
+    return publish(release, root / "built", ReleaseLocation(LocalStore(root / "store")))
 
 
 def data_files(cache: Path) -> list[str]:

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 
 from dataprep_assets import serving
 from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets.serving.release import MANIFEST, Place
+from dataprep_assets.serving.release import MANIFEST, ReleaseLocation
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests import fresh_environment
 from dataprep_assets_tests.docs.run_blocks import blocks
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a published release."""
     here = tmp_path_factory.mktemp("trainer")
     release = make_release(here / "built", (8,) * SHARDS)
-    publish(release, here / "built", Place(LocalStore(here / WHERE_THE_PAGE_HAS_IT)))
+    publish(release, here / "built", ReleaseLocation(LocalStore(here / WHERE_THE_PAGE_HAS_IT)))
     return here
 
 

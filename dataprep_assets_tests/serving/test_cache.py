@@ -14,7 +14,7 @@ import pytest
 from dataprep_assets.errors import ConfigError, CorruptSourceError, TransferError
 from dataprep_assets.serving import KeepBytes, ShardWindow, WindowEvent
 from dataprep_assets.serving import cache as cache_module
-from dataprep_assets.serving.release import Place, Release, read_release
+from dataprep_assets.serving.release import Release, ReleaseLocation, read_release
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.private import open_to_others
 from dataprep_assets_tests.serving.releases import (
@@ -40,7 +40,7 @@ def test_keep_all_keeps_inactive_shards_and_downloads_each_once(tmp_path: Path) 
 @pytest.mark.parametrize("keep", [2, 3, "bytes"])
 def test_a_limit_is_never_exceeded(tmp_path: Path, keep: Any) -> None:
     place, store = watched(tmp_path, (8,) * 5)
-    size = read_release(place).of("train")[0].bytes
+    size = read_release(place).shards_of("train")[0].bytes
     limit = 2 if keep == "bytes" else keep
     most = 0
 
@@ -66,7 +66,7 @@ def test_what_is_fetched_of_a_sensitive_release_is_its_owners_alone(tmp_path: Pa
         built, cache = tmp_path / "built", tmp_path / "shard" / "cache"
         store = Chunked(tmp_path / "store", workers=2)
         samples = 3 * Chunked.RANGE // 4 // 16
-        place = publish(make_release(built, (samples, 8, 8), sensitive=True), built, Place(store))
+        place = publish(make_release(built, (samples, 8, 8), sensitive=True), built, ReleaseLocation(store))
         if there:
             (cache / ".window" / "train" / "ranks").mkdir(parents=True)
             (cache / "train_000000.npy.part").touch()
@@ -103,7 +103,7 @@ def test_a_release_that_is_not_sensitive_says_what_it_said(tmp_path: Path) -> No
 def test_a_limit_smaller_than_two_shards_is_an_error_at_construction(tmp_path: Path) -> None:
     """docs/known-failures.md#eviction: two shards lie on the disk at a time."""
     place = published(tmp_path)
-    size = read_release(place).of("train")[0].bytes
+    size = read_release(place).shards_of("train")[0].bytes
     for keep in (1, KeepBytes(2 * size - 1)):
         with pytest.raises(ConfigError, match="keep"):
             ShardWindow(place, tmp_path / "cache", 1, keep=keep)
@@ -135,11 +135,11 @@ def test_a_shard_that_only_this_machine_has_is_not_evicted(tmp_path: Path) -> No
 def test_a_release_used_where_it_lies_is_neither_copied_nor_evicted(tmp_path: Path) -> None:
     published(tmp_path, (8,) * 4)
     store = Watched(tmp_path / "store")
-    with ShardWindow(Place(store), tmp_path / "store", 1, keep="all", retry=QUICK) as window:
+    with ShardWindow(ReleaseLocation(store), tmp_path / "store", 1, keep="all", retry=QUICK) as window:
         for step in range(5):
             assert_is(window.swap(step), step % 4)
     assert store.fetched == []
-    with ShardWindow(Place(store), tmp_path / "store", 1, keep=2, retry=QUICK, room_seconds=0.2) as window:
+    with ShardWindow(ReleaseLocation(store), tmp_path / "store", 1, keep=2, retry=QUICK, room_seconds=0.2) as window:
         assert_is(window.swap(0), 0)
     assert len(data_files(tmp_path / "store")) >= 9
 
@@ -246,7 +246,7 @@ def test_a_release_published_damaged_is_refused_though_its_digests_are_right(tmp
 
     built = tmp_path / "built"
     release = make_release(built, (8, 8))
-    first, second = release.of("train")
+    first, second = release.shards_of("train")
     if kind == "another dtype":
         path = built / first.token_file.key
         path.write_bytes(path.read_bytes().replace(b"<u4", b"<i4"))
@@ -256,7 +256,7 @@ def test_a_release_published_damaged_is_refused_though_its_digests_are_right(tmp
         shutil.copy(built / second.ids_file.key, path)
         first = replace(first, ids_file=replace(first.ids_file, sha256=sha256_file(path)))
     release = replace(release, shards={"train": (first, second)})
-    place = publish(release, built, Place(LocalStore(tmp_path / "store")))
+    place = publish(release, built, ReleaseLocation(LocalStore(tmp_path / "store")))
     with (
         ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window,
         pytest.raises(CorruptSourceError, match="was published damaged"),

@@ -7,7 +7,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, SourceError, TransferError
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import Place
+from dataprep_assets.serving.release import ReleaseLocation
 from dataprep_assets.stores.store import ObjectInfo
 from dataprep_assets_tests.serving.releases import (
     published,
@@ -47,7 +47,7 @@ def test_a_restart_without_network_uses_what_is_there(tmp_path: Path) -> None:
         def head(self, key: str) -> ObjectInfo | None:
             raise TransferError("no route to host")
 
-    away = Place(Unreachable(tmp_path / "store"))
+    away = ReleaseLocation(Unreachable(tmp_path / "store"))
     with ShardWindow(away, tmp_path / "cache", 1, retry=QUICK) as window:
         for step in range(3):
             assert_is(window.swap(step), step)

@@ -27,11 +27,11 @@ def test_no_prefix_is_off_by_one_sample(sources: int, kind: str) -> None:
 def test_the_source_of_a_sample_and_the_sample_of_a_source_are_each_others_inverse() -> None:
     mixture = Mixture(shares([5, 1, 0.01]))
     samples = np.concatenate([np.arange(1000), np.random.default_rng(0).integers(0, 10**12, 1000)])
-    source, ordinal = mixture.at(samples)
+    source, ordinal = mixture.locate(samples)
     for number in range(3):
         mine = source == number
         assert np.array_equal(mixture.place_of(number, ordinal[mine]), samples[mine])
-    every = mixture.at(np.arange(3 * PLACES + 77))[0]
+    every = mixture.locate(np.arange(3 * PLACES + 77))[0]
     for upto in (0, 1, 77, PLACES, 3 * PLACES + 77):
         assert mixture.counts(upto) == np.bincount(every[:upto], minlength=3).tolist()
 

@@ -14,7 +14,7 @@ from dataprep_assets_tests.serving.releases import LENGTH, make_release, tokens_
 
 def shard_in(folder: Path, dtype: str = "uint32", samples: int = 8) -> Shard:
     release = make_release(folder, (samples,), dtype=dtype)
-    files = release.of("train")[0]
+    files = release.shards_of("train")[0]
     return Shard(
         index=0,
         token_path=folder / files.token_file.key,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError, MissingArtifactError
-from dataprep_assets.serving.release import Place, Release, locate, read_release
+from dataprep_assets.serving.release import Release, ReleaseLocation, locate, read_release
 from dataprep_assets.stores.connect import S3Place, place_of
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.serving.releases import make_release, published
@@ -58,7 +58,7 @@ def test_a_manifest_of_100_mib_is_refused_before_it_is_parsed() -> None:
 def test_gaps_wrong_sizes_and_partial_sequences_are_refused(tmp_path: Path) -> None:
     """docs/formats/npy-shards.md#invariants: shards contiguous from 0, sizes by formula, whole sequences."""
     release = make_release(tmp_path)
-    first, second, third = release.of("train")
+    first, second, third = release.shards_of("train")
     with pytest.raises(FormatError, match="shard 1 of train is missing: number 2"):
         replace(release, shards={"train": (first, third)})
     short = replace(first, token_file=replace(first.token_file, bytes=first.token_file.bytes - 128))
@@ -69,7 +69,7 @@ def test_gaps_wrong_sizes_and_partial_sequences_are_refused(tmp_path: Path) -> N
     with pytest.raises(FormatError, match="where no reader looks for it"):
         replace(release, shards={"val": (first,)})
     with pytest.raises(ConfigError, match="no shards of 'eval'"):
-        release.of("eval")
+        release.shards_of("eval")
 
 
 def test_places_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_places_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> None
         assert read_release(locate(name)).dataset == "tiny"
     assert locate(place) is place
     assert read_release(locate(LocalStore(store))).dataset == "tiny"
-    assert read_release(Place(LocalStore(tmp_path), "store/")).dataset == "tiny"
+    assert read_release(ReleaseLocation(LocalStore(tmp_path), "store/")).dataset == "tiny"
     with pytest.raises(MissingArtifactError):
         read_release(locate(tmp_path / "built"))
     with pytest.raises(ConfigError, match="is not a storage address: give s3://bucket/prefix"):

@@ -9,9 +9,9 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError, NotFoundError
 from dataprep_assets.serving import source_order
-from dataprep_assets.serving.revise import DocumentEnds, FoundSource, Wanted, revised
+from dataprep_assets.serving.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
 from dataprep_assets.serving.sampler import Sampler
-from dataprep_assets.serving.training_schedule import TrainingSchedule
+from dataprep_assets.serving.training_schedule import ScheduleHistory
 from dataprep_assets_tests.serving.histories import EDITS, History, history, readings_of, resumed, tell
 
 SEEDS = (*range(24), 229, 579, 650, 683, 709, 720)
@@ -51,12 +51,12 @@ def test_documents_that_are_edited_in_place_are_read_as_new_ones() -> None:
 
 
 def test_the_claims_notice_an_order_that_forgets_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = source_order.Rest.__init__
+    begin = source_order.Remainder.__init__
 
     def off_by_one(self: Any, order: Any, done: int, *rest: Any) -> None:
         begin(self, order, max(done - 1, 0), *rest)
 
-    monkeypatch.setattr(source_order.Rest, "__init__", off_by_one)
+    monkeypatch.setattr(source_order.Remainder, "__init__", off_by_one)
     assert sum(tell(history(seed)).twice for seed in range(6)) > 0
 
 
@@ -106,8 +106,8 @@ def test_what_a_step_reads_does_not_change_when_a_revision_is_added() -> None:
                 assert np.array_equal(then, now)
 
 
-def make(tokens: int, **changed: Any) -> tuple[Wanted, FoundSource]:
-    wanted = Wanted(name="run", batch=4, sequence_length=8, seed=0, samples="windows", steps=None)
+def make(tokens: int, **changed: Any) -> tuple[RevisionRequest, FoundSource]:
+    wanted = RevisionRequest(name="run", batch=4, sequence_length=8, seed=0, samples="windows", steps=None)
     shards = (("train-00000", "a" * 64, tokens),)
     source = FoundSource(
         name="books", dataset="books", split="train", dtype="uint16", tokenizer="t", weight=1.0, shards=shards, epochs=1
@@ -119,7 +119,7 @@ def whole(_: str) -> DocumentEnds:
     raise AssertionError("no shard has changed")
 
 
-def begin(wanted: Wanted, *sources: FoundSource, **more: Any) -> TrainingSchedule:
+def begin(wanted: RevisionRequest, *sources: FoundSource, **more: Any) -> ScheduleHistory:
     found: dict[str, Any] = {"documents": whole, "packs": lambda shard, length: None} | more
     return revised(None, wanted, sources, **found)
 
@@ -153,13 +153,13 @@ def test_a_file_that_is_no_schedule_is_told(tmp_path: Any) -> None:
     path = tmp_path / "schedule.json"
     path.write_bytes(b"{")
     with pytest.raises(FormatError, match="not JSON"):
-        TrainingSchedule.read(path)
+        ScheduleHistory.read(path)
     schedule = begin(*make(330))
     path.write_bytes(schedule.to_bytes())
-    assert TrainingSchedule.read(path) == schedule
+    assert ScheduleHistory.read(path) == schedule
     path.write_bytes(schedule.to_bytes().replace(b'"batch": 4', b'"batch": 0'))
     with pytest.raises(FormatError, match="batch 0: at least 1"):
-        TrainingSchedule.read(path)
+        ScheduleHistory.read(path)
     path.write_bytes(schedule.to_bytes().replace(b'"batch"', b'"batsch"'))
     with pytest.raises(FormatError, match="not a schedule"):
-        TrainingSchedule.read(path)
+        ScheduleHistory.read(path)

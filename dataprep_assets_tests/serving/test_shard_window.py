@@ -12,7 +12,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, MissingArtifactError, TransferError
 from dataprep_assets.serving import Shard, ShardWindow, WindowEvent, WindowState
-from dataprep_assets.serving.release import Place
+from dataprep_assets.serving.release import ReleaseLocation
 from dataprep_assets.serving.shard_window import Bar
 from dataprep_assets_tests.serving.releases import (
     LENGTH,
@@ -65,7 +65,7 @@ def test_a_kept_state_goes_on_at_its_step_and_is_refused_by_another_schedule_or_
         kept = json.loads(json.dumps(window.state(17).to_json()))
     assert (kept["step"], kept["shard"], kept["epoch"]) == (17, 1, 1)
     with ShardWindow(place, tmp_path / "cache", 4) as window:
-        step = window.restore(WindowState.of(kept))
+        step = window.restore(WindowState.from_json(kept))
         assert step == 17
         assert_is(window.swap(step), 1)
         assert window.state(step).to_json() == kept
@@ -73,15 +73,15 @@ def test_a_kept_state_goes_on_at_its_step_and_is_refused_by_another_schedule_or_
         ShardWindow(place, tmp_path / "cache", 5) as other,
         pytest.raises(ConfigError, match="steps_per_shard 5, the state has 4"),
     ):
-        other.restore(WindowState.of(kept))
+        other.restore(WindowState.from_json(kept))
     with (
         ShardWindow(published(tmp_path / "b", (8,) * 3, length=8), tmp_path / "c", 4) as other,
         pytest.raises(ConfigError, match=r"release .*, the state has"),
     ):
-        other.restore(WindowState.of(kept))
+        other.restore(WindowState.from_json(kept))
     for broken in ({}, kept | {"step": "17"}, kept | {"more": 1}):
         with pytest.raises(ConfigError, match="not the state of a window"):
-            WindowState.of(broken)
+            WindowState.from_json(broken)
 
 
 def test_the_same_shard_object_is_given_until_the_schedule_moves(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_prefetch_ends_in_the_middle_of_its_first_ranges(
             until(lambda: window.status().next != 1 if end == "jump" else window._closed)
 
     store.before = pause
-    with ShardWindow(Place(store), cache, 1, retry=QUICK, on_event=events.append) as window:
+    with ShardWindow(ReleaseLocation(store), cache, 1, retry=QUICK, on_event=events.append) as window:
         window.swap(0)
         for _ in range(workers):
             assert paused.acquire(timeout=120)
@@ -252,7 +252,7 @@ def test_a_prefetch_ends_in_the_middle_of_its_first_ranges(
     assert [path for path in data_files(cache) if path.startswith(name)] == []
     store.ranges.clear()
     store.before = lambda key, given: None
-    with ShardWindow(Place(store), cache, 1, retry=QUICK) as window:
+    with ShardWindow(ReleaseLocation(store), cache, 1, retry=QUICK) as window:
         assert_is(window.swap(1), 1, 1 << 14)
     assert sorted(start for key, start in store.ranges if key == name) == [*every]
     assert name in data_files(cache)

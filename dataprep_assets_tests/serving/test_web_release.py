@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, SourceError
 from dataprep_assets.serving import Release, ShardWindow
-from dataprep_assets.serving.release import MANIFEST, Place, locate
+from dataprep_assets.serving.release import MANIFEST, ReleaseLocation, locate
 from dataprep_assets.stores.http import HttpStore, hub_url
 from dataprep_assets.stores.preflight import preflight_reading
 from dataprep_assets.stores.retry import RetryPolicy
@@ -40,8 +40,8 @@ def on_hub(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"hf://datasets/{REPO}@main/{FOLDER}"
 
 
-def over_web(hub: HubServer, **options: object) -> Place:
-    return Place(HttpStore(f"{hub.endpoint}/datasets/{REPO}/resolve/main/{FOLDER}", retry=AT_ONCE, **options))  # type: ignore[arg-type]
+def over_web(hub: HubServer, **options: object) -> ReleaseLocation:
+    return ReleaseLocation(HttpStore(f"{hub.endpoint}/datasets/{REPO}/resolve/main/{FOLDER}", retry=AT_ONCE, **options))  # type: ignore[arg-type]
 
 
 def test_a_window_over_the_hub_reads_what_was_published_and_keeps_the_token_from_the_storage(
@@ -70,7 +70,9 @@ def test_what_breaks_on_the_way_is_read_again(hub: HubServer, kind: str, tmp_pat
 
 def test_what_is_not_there_or_refused_says_so(hub: HubServer, on_hub: str, tmp_path: Path) -> None:
     with pytest.raises(MissingArtifactError, match="there is no such object"):
-        ShardWindow(Place(HttpStore(f"{hub.endpoint}/datasets/{REPO}/resolve/main/other", retry=AT_ONCE)), tmp_path, 1)
+        ShardWindow(
+            ReleaseLocation(HttpStore(f"{hub.endpoint}/datasets/{REPO}/resolve/main/other", retry=AT_ONCE)), tmp_path, 1
+        )
     store = over_web(hub).store
     assert store.head("nothing") is None
     assert sum(len(block) for block in store.read(MANIFEST, 3, 9)) == 6

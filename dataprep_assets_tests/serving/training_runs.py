@@ -24,7 +24,7 @@ from dataprep_assets.integrity.ledger import Ledger as RowLedger
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_indices import build_indices, megatron_spec
-from dataprep_assets.pipelines.schedule.megatron_sources import opened
+from dataprep_assets.pipelines.schedule.megatron_sources import open_indexed
 from dataprep_assets.pipelines.schedule.schedule_artifact import (
     build_schedule,
     present_schedule,
@@ -372,7 +372,7 @@ class TrainingRun:
         spec = megatron_spec(declaration, wanted, schedule_spec(declaration))
         for name, finding in findings_of(spec, self.store).items():
             self.told.wrong += [] if finding.passed else [f"{name}: {finding.summary}"]
-        indexed = opened(declaration, wanted, self.store)
+        indexed = open_indexed(declaration, wanted, self.store)
         folder = self.store.directory(Artifact(dataset=RUN, name="megatron_indices"))
         split = [
             [t for key in sorted(self.corpora.shards[name]) for one in self.corpora.shards[name][key] for t in one]

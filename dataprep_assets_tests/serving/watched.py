@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.serving import Shard
-from dataprep_assets.serving.release import Place
+from dataprep_assets.serving.release import ReleaseLocation
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.retry import RetryPolicy
@@ -77,10 +77,10 @@ class Chunked(LocalStore):
         return info
 
 
-def watched(root: Path, samples: tuple[int, ...] = (8, 8, 8), **options: Any) -> tuple[Place, Watched]:
+def watched(root: Path, samples: tuple[int, ...] = (8, 8, 8), **options: Any) -> tuple[ReleaseLocation, Watched]:
     published(root, samples, **options)
     store = Watched(root / "store")
-    return Place(store), store
+    return ReleaseLocation(store), store
 
 
 def assert_is(shard: Shard, index: int, samples: int = 8) -> None:

@@ -8,7 +8,7 @@ import yaml
 import zstandard
 
 from dataprep_assets.errors import ConfigError, SourceError
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
@@ -39,8 +39,8 @@ def corpus_yaml(bucket: Bucket, **source: Any) -> str:
 
 def test_a_corpus_in_a_bucket_has_the_bytes_of_the_same_local_corpus(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put({**DATA, "README.md": b"# data\n"})
-    remote = declared(CorpusDeclaration, yaml.safe_load(corpus_yaml(bucket)), tmp_path / "defs.yaml")
-    local = declared(CorpusDeclaration, ATTRIBUTES, tmp_path / "defs.yaml")
+    remote = validate_declaration(CorpusDeclaration, yaml.safe_load(corpus_yaml(bucket)), tmp_path / "defs.yaml")
+    local = validate_declaration(CorpusDeclaration, ATTRIBUTES, tmp_path / "defs.yaml")
     assert not run_pipeline(remote, tmp_path / "remote").failed
     assert not run_pipeline(local, tmp_path / "local").failed
     ours, theirs = data_files(tmp_path / "remote"), data_files(tmp_path / "local")
@@ -61,7 +61,7 @@ def test_a_corpus_in_a_bucket_has_the_bytes_of_the_same_local_corpus(bucket: Buc
 
 def test_a_shard_whose_object_changed_fails_alone(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put(DATA)
-    corpus = declared(CorpusDeclaration, yaml.safe_load(corpus_yaml(bucket)), tmp_path / "defs.yaml")
+    corpus = validate_declaration(CorpusDeclaration, yaml.safe_load(corpus_yaml(bucket)), tmp_path / "defs.yaml")
     artifacts = LocalArtifacts(tmp_path / "artifacts")
     build_manifest_artifact(corpus, artifacts)
     manifest = load_manifest(corpus, artifacts)
@@ -83,4 +83,4 @@ def test_a_shard_whose_object_changed_fails_alone(bucket: Bucket, tmp_path: Path
 )
 def test_a_wrong_declaration_says_what_is_allowed(gcs: Gcs, tmp_path: Path, change: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        declared(CorpusDeclaration, yaml.safe_load(corpus_yaml(gcs, **change)), tmp_path / "defs.yaml")
+        validate_declaration(CorpusDeclaration, yaml.safe_load(corpus_yaml(gcs, **change)), tmp_path / "defs.yaml")

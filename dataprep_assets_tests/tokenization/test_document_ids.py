@@ -45,9 +45,9 @@ def test_the_key_is_not_shown_and_survives_a_worker() -> None:
 
 
 def test_ids_are_of_the_text_or_of_the_declared_field() -> None:
-    assert DocumentIds().of(["a"], ["x"]).tolist() == [hash_id("a")]
-    assert DocumentIds(id_field="id").of(["a"], ["x"]).tolist() == [hash_id("x")]
-    assert DocumentIds(id_field="id", key=KEY).of(["a"], ["x"]).tolist() == [hash_id("x", KEY)]
+    assert DocumentIds().hash_texts(["a"], ["x"]).tolist() == [hash_id("a")]
+    assert DocumentIds(id_field="id").hash_texts(["a"], ["x"]).tolist() == [hash_id("x")]
+    assert DocumentIds(id_field="id", key=KEY).hash_texts(["a"], ["x"]).tolist() == [hash_id("x", KEY)]
 
 
 @pytest.mark.parametrize("given", ["caf\udce9", "\ud800"])

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.graph.recipe import Ingredients
+from dataprep_assets.graph.recipe import RecipeInputs
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.engine_certificate import CertificateFacts, certified
@@ -55,7 +55,7 @@ def test_the_fast_engine_is_certified_and_encodes() -> None:
     earned = certified(bundle(), declared(), "text", lambda: TEXTS)
     assert (earned.engine, earned.refused, earned.reason) == ("fastokens", (), None)
     versions = f"{earned.engine_version} with the ids of tokenizers {earned.reference_version}"
-    assert CertificateFacts.told_by(earned).told == f"fastokens {versions}"
+    assert CertificateFacts.told_by(earned).description == f"fastokens {versions}"
 
 
 def test_newer_characters_that_it_reads_in_another_way_refuse_their_classes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,9 @@ def test_the_reference_encodes_where_the_fast_engine_cannot_and_the_reason_has_n
 
 
 def test_the_reference_encodes_where_it_is_declared() -> None:
-    told = CertificateFacts.told_by(certified(bundle(), declared(engine="tokenizers"), "text", lambda: TEXTS)).told
+    told = CertificateFacts.told_by(
+        certified(bundle(), declared(engine="tokenizers"), "text", lambda: TEXTS)
+    ).description
     assert told == f"tokenizers {installed('tokenizers')} (the declaration asks for the reference engine)"
 
 
@@ -137,8 +139,8 @@ def test_the_references_tables_are_a_part_of_the_key_once_they_are_others_and_ar
     newer = replace(certificate(), reference_tables={"normalization": "Unicode 17.0", "letters": "Unicode 16.0"})
     plan, after = stream_plan(), replace(stream_plan(), certificate=newer.to_json())
     assert after.key_parts() == plan.key_parts() | {"reference": newer.reference_tables}
-    before = Ingredients(settings={"reference": {"normalization": "Unicode 9.0", "letters": "Unicode 16.0"}})
-    change = before.change(Ingredients(settings={"reference": dict(newer.reference_tables)}))
+    before = RecipeInputs(settings={"reference": {"normalization": "Unicode 9.0", "letters": "Unicode 16.0"}})
+    change = before.change(RecipeInputs(settings={"reference": dict(newer.reference_tables)}))
     assert change is not None
     assert change.reason == (
         "reference.normalization was Unicode 9.0, is Unicode 17.0 now (other ids for texts with combining marks and "

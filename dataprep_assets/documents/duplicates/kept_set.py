@@ -7,7 +7,7 @@ order of files, the number of shards, or the number of appends that brought them
 
 An edge matters only if its first end is kept, so pairs are compared in that order and only until a document is found to
 go: of a thousand versions of a page each is compared with the one that stays. What was compared before is not compared
-again (`Compared`).
+again (`ComparedPairs`).
 
 Entry points: `Priority`, `kept_set`.
 """
@@ -29,7 +29,7 @@ from dataprep_assets.documents.duplicates.candidates import (
     runs_of,
     sharing,
 )
-from dataprep_assets.documents.duplicates.words import mixed
+from dataprep_assets.documents.duplicates.words import mix_bits
 
 AcrossSplits = Literal["drop", "block", "ignore"]
 """Of two documents that are alike in different splits: one goes, a check fails, nothing happens."""
@@ -108,14 +108,14 @@ class Priority:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedPairs:
     """Pairs that were compared: ``(pairs, 4)``, uint64: first halves of both digests, the smaller first; shingles that
     both have, and that one of them has."""
 
     pairs: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 4), np.uint64))
 
     @classmethod
-    def of(cls, pairs: NDArray[np.uint64]) -> Self:
+    def from_pairs(cls, pairs: NDArray[np.uint64]) -> Self:
         """Take pairs in any order, some of them more than once."""
         found = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 4)
         return cls(found[np.argsort(_pair_key(found[:, 0], found[:, 1]), kind="stable")])
@@ -137,7 +137,7 @@ class Compared:
 
 
 def _pair_key(low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return mixed(low * np.uint64(0x9E3779B97F4A7C15) + high)
+    return mix_bits(low * np.uint64(0x9E3779B97F4A7C15) + high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,7 @@ class KeptSet:
     removed: Nodes
     representatives: Nodes
     similarities: NDArray[np.float64]
-    compared: Compared
+    compared: ComparedPairs
     candidates: int
     across: NDArray[np.int64]
     across_similarities: NDArray[np.float64]
@@ -185,7 +185,7 @@ def kept_set(
     *,
     threshold: float,
     across: AcrossSplits,
-    known: Compared | None = None,
+    known: ComparedPairs | None = None,
 ) -> KeptSet:
     """Decide which documents are kept.
 
@@ -200,7 +200,7 @@ def kept_set(
     # Equal documents first: of each group one stands for all, and only that is compared.
     leaders, copies, standing = _copies(documents, order, one_group=across == "drop")
     pairs = pairs_of(documents, leaders, order)
-    found = _KeptQuery(documents, order, threshold, removes_across=across == "drop", known=known or Compared())
+    found = _KeptQuery(documents, order, threshold, removes_across=across == "drop", known=known or ComparedPairs())
     if across == "block":
         found.equal_across(leaders)
     found.ask(pairs)
@@ -252,7 +252,13 @@ class _KeptQuery:
     """Asks documents in order of priority whether they are kept."""
 
     def __init__(
-        self, documents: CandidateSet, order: CandidateOrder, threshold: float, *, removes_across: bool, known: Compared
+        self,
+        documents: CandidateSet,
+        order: CandidateOrder,
+        threshold: float,
+        *,
+        removes_across: bool,
+        known: ComparedPairs,
     ) -> None:
         self._documents, self._order = documents, order
         self._threshold, self._removes_across, self._known = threshold, removes_across, known
@@ -321,9 +327,9 @@ class _KeptQuery:
             np.array([value for _, (_, value) in every], np.float64),
         )
 
-    def compared(self) -> Compared:
+    def compared(self) -> ComparedPairs:
         """The pairs that were compared."""
-        return Compared.of(np.array(self._compared, np.uint64).reshape(-1, 4))
+        return ComparedPairs.from_pairs(np.array(self._compared, np.uint64).reshape(-1, 4))
 
     @property
     def _of_kept(self) -> list[tuple[int, int, float]]:

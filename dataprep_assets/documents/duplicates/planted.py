@@ -133,7 +133,7 @@ Edit = Callable[[str, random.Random], tuple[str, str]]
 def _edits(vocabulary: Sequence[str]) -> Iterator[tuple[str, float, Edit]]:
     for rate in RATES:
         yield "replaced", rate, partial(_with, partial(_replaced, rate=rate, vocabulary=vocabulary))
-        yield "dropped", rate, partial(_with, partial(_dropped, rate=rate))
+        yield "dropped", rate, partial(_with, partial(_drop_words, rate=rate))
         yield "swapped", rate, partial(_with, partial(_swapped, rate=rate))
     yield "paragraphs", 0.0, lambda text, draw: (text, _paragraphs(text, draw))
     yield "boilerplate", 0.0, lambda text, _: (text, f"{_BOILERPLATE}\n\n{text}\n\n{_BOILERPLATE}")
@@ -152,7 +152,7 @@ def _replaced(text: str, draw: random.Random, rate: float, vocabulary: Sequence[
     return " ".join(draw.choice(vocabulary) if draw.random() < rate else word for word in text.split())
 
 
-def _dropped(text: str, draw: random.Random, rate: float) -> str:
+def _drop_words(text: str, draw: random.Random, rate: float) -> str:
     return " ".join(word for word in text.split() if draw.random() >= rate)
 
 

@@ -31,7 +31,7 @@ from dataprep_assets.documents.duplicates.words import (
     Normalization,
     ShingleHashes,
     compared_words,
-    mixed,
+    mix_bits,
 )
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import document_ends
@@ -111,8 +111,8 @@ class Signer:
             self._minhash: Any = RMinHash
 
     def shingles(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """The shingles of texts, as `ShingleHashes.of`."""
-        return self._shingles.of([compared_words(text, self._settings.normalization) for text in texts])
+        """The shingles of texts, as `ShingleHashes.hash_texts`."""
+        return self._shingles.hash_texts([compared_words(text, self._settings.normalization) for text in texts])
 
     def bands(self, hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The hashes of the bands of texts, of which the shingles are given: ``(texts, bands)``, uint64."""
@@ -124,7 +124,7 @@ class Signer:
         found = np.zeros((len(ends), banding.bands), np.uint64)
         # One hash for all values of a band, mixed in with their places, for all texts at once.
         for row in range(banding.rows):
-            found = mixed(found * np.uint64(0x100000001B3) + values[:, :, row] + np.uint64(row + 1))
+            found = mix_bits(found * np.uint64(0x100000001B3) + values[:, :, row] + np.uint64(row + 1))
         return found
 
     def digests(self, texts: Sequence[str], hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -144,7 +144,7 @@ class WordHashes(dict[str, int]):
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Each value with its bits mixed (the finalizer of SplitMix64, a bijection)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -164,7 +164,7 @@ class ShingleHashes:
         self._words = words
         self._known = WordHashes(key)
 
-    def of(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    def hash_texts(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """The sets of shingles of texts, given as words.
 
         Returns:
@@ -191,7 +191,7 @@ class ShingleHashes:
             else:
                 hashes[inside] = hashes[inside] * _ODD + flat[at[inside]]
             at += 1
-        return _sets(mixed(hashes), ends)
+        return _sets(mix_bits(hashes), ends)
 
 
 def _sets(hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:

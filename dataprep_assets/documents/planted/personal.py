@@ -66,7 +66,7 @@ def cases() -> Iterator[Case]:
                 yield _case(column, form, _sentence(_filled(rng, pattern, column), rng))
         for number in range(EACH * 2):
             pattern = _NEGATIVES[column][number % len(_NEGATIVES[column])]
-            yield _case(column, "", _sentence(_of(rng, pattern), rng), positive=False)
+            yield _case(column, "", _sentence(_fill_pattern(rng, pattern), rng), positive=False)
 
 
 def _case(column: str, form: str, text: str, *, positive: bool = True) -> Case:
@@ -81,7 +81,7 @@ def _sentence(found: str, rng: Random) -> str:
     return before + found + behind
 
 
-def _of(rng: Random, pattern: str) -> str:
+def _fill_pattern(rng: Random, pattern: str) -> str:
     """A pattern with random digits `{d}`, `{n8}` (eight of them) and words `{w}`."""
     text = pattern
     for field, characters, length in (("{w}", ascii_lowercase, 6), ("{d}", digits, 1)):
@@ -93,7 +93,7 @@ def _of(rng: Random, pattern: str) -> str:
 
 
 def _filled(rng: Random, pattern: str, column: str) -> str:
-    text = _of(rng, pattern)
+    text = _fill_pattern(rng, pattern)
     if column == "ibans":
         country, _, account = text.partition(" ")
         return _grouped(_iban(country, account), rng)

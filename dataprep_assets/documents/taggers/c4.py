@@ -22,7 +22,7 @@ def sentences(line: str) -> int:
     return len(ends) + (not ends or ends[-1] < len(line))
 
 
-def measured(text: str) -> tuple[int, int, bool, bool]:
+def measure_text(text: str) -> tuple[int, int, bool, bool]:
     """What the columns say of one text, in their order."""
     # The order counts: a line that one check leaves out has nothing to say to those after it.
     kept = counted = 0
@@ -55,6 +55,6 @@ TAGGER = TextTagger.of_each(
         "lorem_ipsum": "boolean",
         "curly_bracket": "boolean",
     },
-    measured=measured,
+    measured=measure_text,
     version=lambda: "1",
 )

@@ -25,7 +25,7 @@ TERMINAL = frozenset(
 """Marks that end a sentence, in the scripts of which FineWeb knows some."""
 
 
-def measured(text: str) -> tuple[float | None, float | None, float | None, float | None]:
+def measure_text(text: str) -> tuple[float | None, float | None, float | None, float | None]:
     """What the columns say of one text, in their order."""
     lines = [line for line in text.split("\n") if line]
     if not lines:
@@ -46,6 +46,6 @@ TAGGER = TextTagger.of_each(
         "duplicate_line_characters": "number",
         "newlines_per_word": "number",
     },
-    measured=measured,
+    measured=measure_text,
     version=lambda: "2",
 )

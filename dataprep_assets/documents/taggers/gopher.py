@@ -13,7 +13,7 @@ _ELLIPSES = ("...", "…")
 _BULLETS = ("•", "-")
 
 
-def measured(
+def measure_text(
     text: str,
 ) -> tuple[int, float | None, float | None, float | None, float | None, float | None, float | None, int]:
     """What the columns say of one text, in their order."""
@@ -56,6 +56,6 @@ TAGGER = TextTagger.of_each(
         "alphabetic_words": "number",
         "stop_words": "integer",
     },
-    measured=measured,
+    measured=measure_text,
     version=lambda: "1",
 )

@@ -39,7 +39,7 @@ def _version() -> str:
         raise ConfigError(_ABSENT) from None
 
 
-def measured(text: str) -> tuple[str | None, float | None]:
+def measure_text(text: str) -> tuple[str | None, float | None]:
     """What the columns say of one text, in their order."""
     if not text:
         return None, None
@@ -49,5 +49,5 @@ def measured(text: str) -> tuple[str | None, float | None]:
 
 
 TAGGER = TextTagger.of_each(
-    columns={"language": "string", "language_score": "number"}, measured=measured, version=_version, planted=cases
+    columns={"language": "string", "language_score": "number"}, measured=measure_text, version=_version, planted=cases
 )

@@ -29,7 +29,7 @@ def repeated(parts: Sequence[str]) -> tuple[int, int]:
     return count, characters
 
 
-def measured(text: str) -> list[float | None]:
+def measure_text(text: str) -> list[float | None]:
     """What the columns say of one text, in their order."""
     if not text:
         return [None] * len(TAGGER.columns)
@@ -102,7 +102,7 @@ TAGGER = TextTagger.of_each(
         **{f"top_{n}gram": "number" for n in TOP},
         **{f"repeated_{n}grams": "number" for n in REPEATED},
     },
-    measured=measured,
+    measured=measure_text,
     version=lambda: "1",
     planted=cases,
 )

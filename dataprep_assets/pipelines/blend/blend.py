@@ -14,8 +14,8 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.losses import Loss
+from dataprep_assets.graph.metadata_values import Location, Markdown, Shown, Table
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Location, Markdown, Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -48,14 +48,14 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     """
     rows = []
     for unit in plan.units:
-        made = _there(blend, store, SHARDS[blend.stage].name, unit.partitions)
+        made = _present_receipts(blend, store, SHARDS[blend.stage].name, unit.partitions)
         done = len(made) == len(unit.partitions)
         rows.append(
             {
                 "dataset_name": unit.name,
                 "size": unit.size_bytes,
                 "total_shards": len(unit.partitions),
-                "downloaded": len(_there(blend, store, BLEND_SNAPSHOT, unit.partitions)),
+                "downloaded": len(_present_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
                 "processed": len(made),
                 "total_tokens": sum(r.ledger.tokens for r in made if r.ledger),
                 # a document or a record is one sequence; only a conversation may be several, which its shard counts
@@ -77,11 +77,11 @@ def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -
     total = len(plan.partitions)
 
     def single(name: str, stage: str, partition: str | None = None) -> dict[str, Any]:
-        made = _there(blend, store, name, [partition])
+        made = _present_receipts(blend, store, name, [partition])
         return _stage(stage, made, queue_in=1 - len(made))
 
-    snapshots = _there(blend, store, BLEND_SNAPSHOT, plan.partitions)
-    shards = _there(blend, store, SHARDS[blend.stage].name, plan.partitions)
+    snapshots = _present_receipts(blend, store, BLEND_SNAPSHOT, plan.partitions)
+    shards = _present_receipts(blend, store, SHARDS[blend.stage].name, plan.partitions)
     fetched = _stage(BLEND_SNAPSHOT, snapshots, total - len(snapshots), max(0, len(snapshots) - len(shards)))
     made = _stage(SHARDS[blend.stage].name, shards, total - len(shards), actors=worker_count(blend.workers))
     return [
@@ -97,7 +97,7 @@ def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -
 def _stage(name: str, made: Sequence[Receipt], queue_in: int, queue_out: int = 0, actors: int = 1) -> dict[str, Any]:
     ledgers = [receipt.ledger for receipt in made if receipt.ledger]
     tokens = sum(ledger.tokens for ledger in ledgers)
-    wall, cpu = (_measured(made, what) for what in ("wall_seconds", "cpu_seconds"))
+    wall, cpu = (_sum_measured(made, what) for what in ("wall_seconds", "cpu_seconds"))
     finished = sorted(str(receipt.measured["created"]) for receipt in made if "created" in receipt.measured)
     return {
         "stage": name,
@@ -116,13 +116,15 @@ def _stage(name: str, made: Sequence[Receipt], queue_in: int, queue_out: int = 0
     }
 
 
-def _measured(made: Sequence[Receipt], what: str) -> float | None:
+def _sum_measured(made: Sequence[Receipt], what: str) -> float | None:
     """The sum of a measurement over all receipts of a step; None unless every receipt has it."""
     found = [receipt.measured[what] for receipt in made if what in receipt.measured]
     return sum(found) if found and len(found) == len(made) else None
 
 
-def _there(blend: BlendDeclaration, store: ArtifactStore, name: str, partitions: Sequence[str | None]) -> list[Receipt]:
+def _present_receipts(
+    blend: BlendDeclaration, store: ArtifactStore, name: str, partitions: Sequence[str | None]
+) -> list[Receipt]:
     found = store.receipts([blend.artifact(name, partition) for partition in partitions])
     return [receipt for receipt in found if receipt is not None]
 

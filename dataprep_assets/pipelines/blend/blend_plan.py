@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, verdict
+from dataprep_assets.graph.metadata_values import Markdown, Shown, Table
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Markdown, Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -151,7 +151,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSp
         verification="full",
         names_places=frozenset(),  # `plan.json` holds the paths of the datasets
         recipes=partial(_recipes, blend),
-        build=lambda request: [Outcome.of(*build_blend_plan(blend, request.store))],
+        build=lambda request: [Outcome.from_receipt(*build_blend_plan(blend, request.store))],
         metadata=partial(_metadata, blend),
         check_groups=(WholeChecks(checks=_CHECKS, open=lambda store, _: (blend, store)),),
     )
@@ -199,10 +199,10 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
     fresh = plan_blend(blend, before, relist=True)
     value = fresh.to_json()
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         (staged / PLAN).write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
         (staged / CONFIG).write_text(_config(blend, fresh), encoding="utf-8")
-        return Written(inputs={unit.name: source_digest(unit) for unit in fresh.units}, facts=_facts(blend, fresh))
+        return WrittenFiles(inputs={unit.name: source_digest(unit) for unit in fresh.units}, facts=_facts(blend, fresh))
 
     return ensure(_recipe(blend, fresh), store, write)
 
@@ -262,7 +262,7 @@ def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | 
     If the blend has categories and notes for its datasets, these are columns too.
     """
     declared = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
-    said = [_said(declared.get(unit.dataset.name)) for unit in plan.units]
+    said = [_describe_dataset(declared.get(unit.dataset.name)) for unit in plan.units]
     columns = [name for name in ("category", "notes") if any(name in one for one in said)]
     return [
         _plan_row(blend, unit) | {name: one.get(name, "") for name in columns}
@@ -270,7 +270,7 @@ def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | 
     ]
 
 
-def _said(dataset: BlendDataset | None) -> dict[str, str]:
+def _describe_dataset(dataset: BlendDataset | None) -> dict[str, str]:
     if dataset is None:  # no longer declared
         return {}
     category = {} if dataset.category is None else {"category": dataset.category}

@@ -13,13 +13,13 @@ from typing import Any
 from pydantic import Field
 
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check, OpenedArtifact
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, Row, verdict
+from dataprep_assets.graph.metadata_values import Shown, Table
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -96,7 +96,7 @@ def _recipe(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> R
 
 
 def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    yield Outcome.of(*build_blend_preview(blend, request.store, load_blend_plan(blend, request.store)))
+    yield Outcome.from_receipt(*build_blend_preview(blend, request.store, load_blend_plan(blend, request.store)))
 
 
 def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> tuple[Receipt, bool]:
@@ -106,11 +106,11 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
     same plan. A dataset that rounds to zero is named in the fact `rounds_to_zero`; a proof fails on it.
     """
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         found = preview_blend(blend, plan)
         faults = _faults(blend, plan, {source.name: source for source in found if source.rounds_to_zero})
         (staged / PREVIEW).write_text(_text(found), encoding="utf-8")
-        return Written(
+        return WrittenFiles(
             inputs={unit.name: unit.plan_hash for unit in plan.units},
             facts=_facts(plan, found, faults),
         )
@@ -251,11 +251,11 @@ def nothing_rounds_to_zero(preview: Receipt, others: Iterable[str] = ()) -> Find
         f"Each of {len(sources)} datasets is at least one sample.",
         _FAULT_ADVICE if faults else "Raise its weight, or `train_tokens`, or set its weight to 0",
         facts={"datasets": len(sources), "rounded_to_zero": len(zero)},
-        table=[_shown(source) for source in sources],
+        table=[_preview_row(source) for source in sources],
     )
 
 
-def _shown(source: SourcePreview) -> Row:
+def _preview_row(source: SourcePreview) -> Row:
     names = ("split", "name", "rows", "tokens", "requested", "realisable", "epochs", "samples", "shards")
     row = asdict(source)
     return {name: row[name] for name in names}

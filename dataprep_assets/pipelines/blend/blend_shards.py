@@ -8,7 +8,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.shown import Shown
+from dataprep_assets.graph.metadata_values import Shown
 from dataprep_assets.graph.spec import documents_of, no_metadata
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification

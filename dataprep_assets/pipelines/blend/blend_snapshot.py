@@ -13,7 +13,7 @@ from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.execution.jobs import Outcome, run_fetches
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check, OpenedArtifact
 from dataprep_assets.graph.check_groups import PartitionChecks
 from dataprep_assets.graph.facts import Facts
@@ -118,9 +118,9 @@ def build_blend_snapshot(
     # a git blob id or an ETag is no SHA-256 of the content: such a file is hashed once it is here
     lines = [_line(part.entry, part.entry.sha256 or source_digest(access, part.entry)) for part in shard.parts]
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         (staged / FILES).write_bytes(files_bytes(lines))
-        return Written(
+        return WrittenFiles(
             inputs={"plan": unit.plan_hash},
             facts=BlendSnapshotFacts(files=len(lines), source_bytes=sum(line["size_bytes"] for line in lines)),
         )
@@ -150,19 +150,19 @@ def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence
     for partition in partitions:
         assert partition is not None
         is_kept = store.intact(blend.artifact(BLEND_SNAPSHOT, partition)) is not None
-        known = {line["relpath"]: line for line in _read(blend, store, partition)} if is_kept else {}
+        known = {line["relpath"]: line for line in _read_lines(blend, store, partition)} if is_kept else {}
         entries = [part.entry for part in plan.find(partition)[1].parts]
-        yield _recipe(blend, partition, [_expected(entry, known.get(entry.relpath)) for entry in entries])
+        yield _recipe(blend, partition, [_expected_line(entry, known.get(entry.relpath)) for entry in entries])
 
 
-def _expected(entry: ManifestEntry, known: Mapping[str, Any] | None) -> dict[str, Any]:
+def _expected_line(entry: ManifestEntry, known: Mapping[str, Any] | None) -> dict[str, Any]:
     """The expected line of a file; if only fetching reveals its digest, the known digest is kept."""
     if entry.sha256 is not None or known is None:
         return _line(entry, entry.sha256 or "")
     return _line(entry, known["sha256"])
 
 
-def _read(blend: BlendDeclaration, store: ArtifactStore, partition: str) -> list[dict[str, Any]]:
+def _read_lines(blend: BlendDeclaration, store: ArtifactStore, partition: str) -> list[dict[str, Any]]:
     return read_files(store.local(blend.artifact(BLEND_SNAPSHOT, partition)))
 
 
@@ -176,14 +176,14 @@ def shard_parts(
     """
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access
-    known = {line["relpath"]: line["sha256"] for line in _read(blend, store, partition)}
+    known = {line["relpath"]: line["sha256"] for line in _read_lines(blend, store, partition)}
     if set(known) != {part.entry.relpath for part in shard.parts}:
         raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan; materialize it again")
     limit = blend.bad_records.max_record_bytes
     # fetched files have the digest that their hub or bucket lists
     digests = PLAIN if access.mirrored else blend.source_digests()
     return tuple(
-        SourcePart.of(
+        SourcePart.from_entry(
             part.entry,
             access.path(part.entry),
             known[part.entry.relpath],
@@ -246,12 +246,12 @@ def _other_claims(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     """Claims of a snapshot and its receipt that its lines or the plan contradict."""
     artifact = blend.artifact(BLEND_SNAPSHOT, partition)
     wanted = [part.entry for part in plan.find(partition)[1].parts]
-    lines, receipt = _read(blend, store, partition), store.receipt(artifact)
+    lines, receipt = _read_lines(blend, store, partition), store.receipt(artifact)
     if (store.local(artifact) / FILES).read_bytes() != files_bytes(lines):
         yield f"{partition}: {FILES} of its snapshot is not written as its lines say"
     if [line["relpath"] for line in lines] != [entry.relpath for entry in wanted]:
         yield f"{partition}: its snapshot does not list each file once, in the plan's order"
-    elif lines != [_expected(entry, line) for entry, line in zip(wanted, lines, strict=True)]:
+    elif lines != [_expected_line(entry, line) for entry, line in zip(wanted, lines, strict=True)]:
         yield f"{partition}: a line of its snapshot has another size, digest or etag than the plan, or other keys"
     told = BlendSnapshotFacts(files=len(wanted), source_bytes=sum(entry.size_bytes for entry in wanted))
     if receipt is not None and BlendSnapshotFacts.of(receipt) != told:

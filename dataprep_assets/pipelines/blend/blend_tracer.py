@@ -15,8 +15,8 @@ from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.graph.place import TokenRange
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question, Trace, Tracer
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
@@ -58,7 +58,7 @@ class _PackedShard:
         self.files = {source.ordinal: source.file for source in facts.sources}
         self.rows = TracedRows(handle, None if facts.empty else PACKED, ORIGINS, 3)
 
-    def of(self, file: str, row: int) -> NDArray[np.intp]:
+    def find_sequences(self, file: str, row: int) -> NDArray[np.intp]:
         """The sequences of a source row."""
         ordinals, origins = [ordinal for ordinal, name in self.files.items() if name == file], self.rows.origins
         return np.flatnonzero(np.isin(origins[:, 0], ordinals) & (origins[:, 1] == row))
@@ -97,11 +97,11 @@ class ChatTracer(Tracer):
         elif question.file is not None and question.row is not None:
             found = [
                 (shard, question.file, question.row)
-                for shard in self._chosen(question)
-                if len(shard.of(question.file, question.row))
+                for shard in self._choose_shards(question)
+                if len(shard.find_sequences(question.file, question.row))
             ]
             if not found:
-                raise NotFoundError(self._absence(question.file, question.row, self._chosen(question)))
+                raise NotFoundError(self._absence(question.file, question.row, self._choose_shards(question)))
         else:
             raise ConfigError("trace: conversations are found by `shard` and `packed_row`, or by `file` and `row`")
         return [self._traced(*each, shown=decode and not self._blend.sensitive) for each in found]
@@ -114,7 +114,7 @@ class ChatTracer(Tracer):
         at = "" if held.get("message") is None else f" for its message {held['message']}"
         return f"{absent}: it was dropped as {held['reason']}{at}"
 
-    def _chosen(self, question: Question) -> list[_PackedShard]:
+    def _choose_shards(self, question: Question) -> list[_PackedShard]:
         if question.shard is not None:
             return [self._shard(question.shard)]
         return [shard for shard in self._shards.values() if question.split in (None, shard.unit)]
@@ -135,7 +135,7 @@ class ChatTracer(Tracer):
         return [(shard, file, number) for file, number in sources]
 
     def _traced(self, shard: _PackedShard, file: str, row: int, *, shown: bool) -> Trace:
-        sequences = shard.of(file, row).tolist()
+        sequences = shard.find_sequences(file, row).tolist()
         found = [shard.rows.segment(sequence) for sequence in sequences]
         return Trace(
             dataset=self._blend.dataset,

@@ -15,11 +15,11 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import ATTRIBUTION, Attributed, resolved
+from dataprep_assets.graph.declaration import ATTRIBUTION, Attribution, resolved
 from dataprep_assets.graph.declaration_mistakes import mistakes, of_json
-from dataprep_assets.graph.declared import PARTITION, Declared
+from dataprep_assets.graph.declared_model import PARTITION, Declared
 from dataprep_assets.graph.declared_reading import ReadingDeclaration
-from dataprep_assets.graph.remark import refused
+from dataprep_assets.graph.remark import mistakes_error
 from dataprep_assets.paths import expanded
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.sources.contents import BOM, no_text
@@ -58,7 +58,7 @@ class _Noted(Declared):
         return {**kept, "notes": {**given, **noted} if isinstance(given, dict) else given}
 
 
-class BlendDataset(ReadingDeclaration, _Noted, Attributed):
+class BlendDataset(ReadingDeclaration, _Noted, Attribution):
     """One dataset of a blend."""
 
     name: str = Field(pattern=PARTITION, description="Its name in partitions, tables and files.")
@@ -173,7 +173,7 @@ class DataBlend(_Noted):
         try:
             return cls.model_validate(value).located(path.parent)
         except ValidationError as error:
-            raise refused(mistakes(error, cls, of_json(path, text, value))) from error
+            raise mistakes_error(mistakes(error, cls, of_json(path, text, value))) from error
 
     @property
     def per_split(self) -> bool:

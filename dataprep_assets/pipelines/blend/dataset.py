@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
 from dataprep_assets.pipelines.blend.card import blend_card
 from dataprep_assets.pipelines.blend.cost import blend_cost
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.launches import launches, streamed_shards
+from dataprep_assets.pipelines.blend.launch_ranges import launches, streamed_shards
 from dataprep_assets.pipelines.blend.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec

@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import resolved
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
@@ -58,7 +58,7 @@ class SampleDeclaration(Declared):
     seed: int = Field(42, description="Seed of the choice.")
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _require_one(self) -> Self:
         if (self.count is None) == (self.percent is None):
             raise ValueError("give exactly one of `count` (shards of each dataset) and `percent`")
         return self

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
-from dataprep_assets.graph.spec import OtherAsset
+from dataprep_assets.graph.spec import AssetInput
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
 from dataprep_assets.planning.globs import taken_by
@@ -62,7 +62,7 @@ class SourcePlace:
     ending: str | None = None
 
     @cached_property
-    def taken(self) -> Callable[[str], bool]:
+    def is_taken(self) -> Callable[[str], bool]:
         """Whether a path is one of them."""
         return taken_by(self.globs)
 
@@ -110,13 +110,13 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
     return _local_place(path, sources.follow_links)
 
 
-def upstream_of(blend: BlendDeclaration) -> tuple[OtherAsset, ...]:
+def upstream_of(blend: BlendDeclaration) -> tuple[AssetInput, ...]:
     """The Dagster assets whose files its datasets are; none of a blend that cannot be read, which says so by itself."""
     try:
         paths = dict.fromkeys(unit.dataset.path for unit in blend.data_blend().units())
     except DataprepError:
         return ()
-    return tuple(OtherAsset(key=tuple(p.removeprefix(ASSET).split("/"))) for p in paths if p.startswith(ASSET))
+    return tuple(AssetInput(key=tuple(p.removeprefix(ASSET).split("/"))) for p in paths if p.startswith(ASSET))
 
 
 def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> SourcePlace:
@@ -220,7 +220,7 @@ def left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[s
     if place.single is not None:
         return {}
     listing = _list(place, dataset)
-    others = [file.relpath for file in listing.files if not place.taken(file.relpath)]
+    others = [file.relpath for file in listing.files if not place.is_taken(file.relpath)]
     found = {
         "names begin with `_` or `.`. Name them in `path` if they are data": others,
         "caches of `datasets` beside data": listing.left_out,
@@ -246,7 +246,7 @@ def _list(place: SourcePlace, dataset: BlendDataset) -> Listing:
 def _is_meant(relpath: str, place: SourcePlace) -> bool:
     if place.single is not None:
         return relpath == place.single
-    return place.taken(relpath) and _is_data(relpath, place)
+    return place.is_taken(relpath) and _is_data(relpath, place)
 
 
 def _is_data(relpath: str, place: SourcePlace) -> bool:
@@ -306,7 +306,7 @@ def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourceP
 def present_part(blend: BlendDeclaration, dataset: BlendDataset, entry: ManifestEntry, path: Path) -> SourcePart:
     """A file of a dataset as it is now, to look at its rows, without a digest."""
     limit = blend.bad_records.max_record_bytes
-    return SourcePart.of(entry, path, "", max_record_bytes=limit, reading=dataset.reading)
+    return SourcePart.from_entry(entry, path, "", max_record_bytes=limit, reading=dataset.reading)
 
 
 def discovered(
@@ -337,6 +337,6 @@ def discovered(
         )
         # a folder lists no digests, as hubs and buckets do: only reading the file tells its content
         if not place.access.mirrored:
-            entry = entry._replace(sha256=digests.of(source_digest(place.access, entry)))
+            entry = entry._replace(sha256=digests.digest_of(source_digest(place.access, entry)))
         entries.append(entry)
     return Discovered(unit=unit, entries=tuple(entries), commit=listing.commit)

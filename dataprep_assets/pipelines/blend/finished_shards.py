@@ -89,10 +89,12 @@ def finished_shards(
     receipts = store.receipts([shard.artifact for shard in wanted])
     missing = [str(s.artifact.partition) for s, r in zip(wanted, receipts, strict=True) if r is None]
     if missing:
-        raise MissingArtifactError(_named(blend, missing, len(wanted), "are missing or failed"))
+        raise MissingArtifactError(_describe_partitions(blend, missing, len(wanted), "are missing or failed"))
     stale = [str(s.artifact.partition) for s, r in zip(wanted, receipts, strict=True) if r and r.key != s.key]
     if stale:
-        raise IntegrityError(_named(blend, stale, len(wanted), "were made of other inputs or settings than now"))
+        raise IntegrityError(
+            _describe_partitions(blend, stale, len(wanted), "were made of other inputs or settings than now")
+        )
     found = []
     for shard, receipt in zip(wanted, receipts, strict=True):
         assert receipt is not None
@@ -108,7 +110,7 @@ def finished_shards(
     return found
 
 
-def _named(blend: BlendDeclaration, partitions: Sequence[str], total: int, what: str) -> str:
+def _describe_partitions(blend: BlendDeclaration, partitions: Sequence[str], total: int, what: str) -> str:
     shown = ", ".join(partitions[:_NAMED]) + (", …" if len(partitions) > _NAMED else "")
     return f"{blend.dataset}: {len(partitions)} of {total} shards {what}: {shown}. Materialize these partitions first"
 

@@ -10,7 +10,7 @@ from dataprep_assets.graph.losses import BAD_RECORD, FILTER, Loss, dropped_rows,
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY
+from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY
 from dataprep_assets.plural import count_of
 from dataprep_assets.stream.stream_losses import stream_losses, tokenizer_losses
 from dataprep_assets.tokenization.chat.messages import FILTERED

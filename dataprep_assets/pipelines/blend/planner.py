@@ -186,7 +186,7 @@ def _plan_unit(
         shards = before.shards
     else:
         rows = partial(_rows, open_place(dataset, blend.sources).access, dataset.reading)
-        shards = _limited(_cut(found.entries, count, rows), blend.max_rows, rows)
+        shards = _limited(_cut_shards(found.entries, count, rows), blend.max_rows, rows)
     sample = blend.sample
     chosen = sampled_shards(
         count,
@@ -207,7 +207,7 @@ def _plan_unit(
     )
 
 
-def _cut(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) -> tuple[PlannedBlendShard, ...]:
+def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) -> tuple[PlannedBlendShard, ...]:
     sizes = [(entry.relpath, entry.size_bytes) for entry in entries]
     if count <= len(entries):
         groups = [[PlannedPart(entry=entries[i]) for i in group] for group in assign_by_size(sizes, count)]

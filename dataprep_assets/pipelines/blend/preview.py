@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.bounds import at
+from dataprep_assets.bounds import report_position
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.pipelines.blend.blend_sample import row_texts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -260,7 +260,7 @@ def _estimate_file(
 def _tokens_a_row(blend: BlendDeclaration, unit: PlannedUnit, label: str, some: RowBlock) -> float:
     if blend.tokenizer is None:
         return 0.0
-    at(label, some.numbers[0])
+    report_position(label, some.numbers[0])
     texts = ["\n".join(row_texts(blend, unit, row)) for row in some.rows]
     bundle = load_bundle(blend.tokenizer)
     encode = ReferenceEngine(bundle, "text").encode

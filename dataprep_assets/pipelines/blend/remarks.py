@@ -113,7 +113,7 @@ def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     for name, source in sources.items():
         # not validated: records may call a source by a name that a dataset must not have
         dataset = BlendDataset.model_construct(name=name, path=source.path, split=source.split, subset=None)
-        listed = _listed(blend, dataset, keys)
+        listed = _list_files(blend, dataset, keys)
         if isinstance(listed, Remark):
             yield listed
 
@@ -129,13 +129,13 @@ def _placed(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDatas
 def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
     """Remarks on the path of a dataset, and on its first rows: it may be empty, or lack the field to read."""
     inline = keys != ("blend",)
-    listed = _listed(blend, dataset, (*keys, "path") if inline else keys)
+    listed = _list_files(blend, dataset, (*keys, "path") if inline else keys)
     if isinstance(listed, Remark):
         yield listed
         return
     if listed is None:
         return
-    refused = (_refused(blend, dataset, path) for path in sample_of(listed))
+    refused = (_find_refusal(blend, dataset, path) for path in sample_of(listed))
     yield from _left_out_remarks(blend, dataset, (*keys, "path") if inline else keys)
     damaged = _damaged(listed) or next(filter(None, refused), None)
     if damaged is not None:
@@ -220,7 +220,7 @@ def _part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourceP
     )
 
 
-def _refused(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> str | None:
+def _find_refusal(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> str | None:
     """Why a run would refuse a file for its first rows; None if it may not."""
     part = _part(blend, dataset, path)
     try:
@@ -232,7 +232,9 @@ def _refused(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> str 
     return refusal_of(part, found, policy=blend.bad_records.policy) or None
 
 
-def _listed(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> list[Path] | Remark | None:
+def _list_files(
+    blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]
+) -> list[Path] | Remark | None:
     """The files to read of a dataset, in order; None if they are not local; or a remark, at `keys`, on what is wrong
     with its path or its files."""
     try:

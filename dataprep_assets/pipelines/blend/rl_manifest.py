@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedArtifact
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, name_of, verdict
+from dataprep_assets.graph.metadata_values import Shown
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
@@ -71,7 +71,7 @@ def _recipe(blend: BlendDeclaration, store: ArtifactStore) -> Recipe:
 
 
 def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    yield Outcome.of(*build_rl_manifest(blend, request.store))
+    yield Outcome.from_receipt(*build_rl_manifest(blend, request.store))
 
 
 def build_rl_manifest(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
@@ -82,8 +82,8 @@ def build_rl_manifest(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Re
     run = blend_run(blend, store)
     made = store.require(run)
 
-    def write(staged: Path) -> Written:
-        return Written(
+    def write(staged: Path) -> WrittenFiles:
+        return WrittenFiles(
             inputs={str(run): made.content},
             facts=RlManifestFacts(run_hash=str(run.partition)),
             joined=tuple(store.join(staged, name, [FileRef(run, made.file(name))]) for name in _FILES),

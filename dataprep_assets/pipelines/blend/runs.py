@@ -2,7 +2,7 @@
 
     config.json       what the run hash stands for
     datasets/         the shards (`run_layout.py`)
-    realised.json     requested and realised shares, a row for each dataset of a split (`realised.py`)
+    realised.json     requested and realised shares, a row for each dataset of a split (`realised_shares.py`)
 
 and what the trainer reads first (`trainer_entry.py`). The files are the shards' own bytes under other names (links
 where the store can). A missing, stale or damaged shard is refused and named; a shard without data is declared empty in
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
@@ -31,7 +31,7 @@ from dataprep_assets.pipelines.blend.finished_shards import (
 )
 from dataprep_assets.pipelines.blend.plan import BlendPlan
 from dataprep_assets.pipelines.blend.planner import stage_identity
-from dataprep_assets.pipelines.blend.realised import Realised, realised, used_shards
+from dataprep_assets.pipelines.blend.realised_shares import Realised, compute_shares, used_shards
 from dataprep_assets.pipelines.blend.run_layout import RunLayout, says_the_same, write_datasets
 from dataprep_assets.pipelines.blend.trainer_entry import write_entry
 
@@ -119,10 +119,10 @@ def build_blend_run(
     """
     finished = finished_shards(blend, store, plan, shards)
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         run = RunLayout(blend=blend, store=store, target=staged, root=run_root(blend, store, plan))
         _lay_out(run, plan, finished)
-        return Written(
+        return WrittenFiles(
             inputs={str(shard.artifact.partition): shard.receipt.content for shard in finished},
             facts=_facts(blend, plan, finished, run.root),
             ledger=Ledger.total(shard.ledger for shard in finished).of_documents,
@@ -135,7 +135,7 @@ def build_blend_run(
 def _lay_out(run: RunLayout, plan: BlendPlan, finished: Sequence[FinishedShard]) -> None:
     used = used_shards(run.blend, finished)
     run.write(CONFIG, {"run_hash": plan.run_hash, **stage_identity(run.blend)})
-    run.write(REALISED, [asdict(row) for row in realised(run.blend, finished, used)])
+    run.write(REALISED, [asdict(row) for row in compute_shares(run.blend, finished, used)])
     write_datasets(run, plan, finished)
     write_entry(run, plan, used)
 
@@ -164,7 +164,7 @@ def _facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[Finished
         shards=len(finished),
         empty=tuple(str(s.artifact.partition) for s in finished if not s.rows),
         used={split: tuple(str(s.artifact.partition) for s in members) for split, members in used.items()},
-        realised=tuple(realised(blend, finished, used)),
+        realised=tuple(compute_shares(blend, finished, used)),
     )
 
 

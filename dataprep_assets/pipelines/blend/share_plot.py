@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
-from dataprep_assets.graph.shown import Markdown, picture
+from dataprep_assets.graph.metadata_values import Markdown, picture
 
 _COLOURS = ("#9db4d6", "#1f4e9c")
 _BAR, _GAP, _MARGIN, _WIDTH, _CHARACTER = 14, 12, 16, 420, 7.3

@@ -48,11 +48,11 @@ def _changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
     if not has_blend_plan(blend, store):
         return in_words([(len(units), "dataset", "not planned yet")])
     planned = load_blend_plan(blend, store).units
-    declared = {_declared(unit.dataset) for unit in units}
-    counts = {"new": 0, "gone": len({_declared(p.dataset) for p in planned} - declared)}
+    declared = {_selection_json(unit.dataset) for unit in units}
+    counts = {"new": 0, "gone": len({_selection_json(p.dataset) for p in planned} - declared)}
     files = {"added": 0, "removed": 0, "changed": 0}
     for unit in units:
-        of_plan = [p for p in planned if _declared(p.dataset) == _declared(unit.dataset)]
+        of_plan = [p for p in planned if _selection_json(p.dataset) == _selection_json(unit.dataset)]
         if not of_plan:
             counts["new"] += 1
         for verb, count in _of_files(blend, unit, of_plan).items() if of_plan else ():
@@ -65,7 +65,7 @@ def _changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
     )
 
 
-def _declared(dataset: BlendDataset) -> str:
+def _selection_json(dataset: BlendDataset) -> str:
     """The part of a declared dataset that selects its files."""
     return dataset.unattributed.model_dump_json(include={"name", "path", "split", "subset"})
 

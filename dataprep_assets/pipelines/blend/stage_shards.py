@@ -77,13 +77,15 @@ def blend_shards_spec(
     )
 
 
-def _chosen(blend: BlendDeclaration, store: ArtifactStore, partitions: Iterable[str | None]) -> Sequence[ShardToBuild]:
+def _select_shards(
+    blend: BlendDeclaration, store: ArtifactStore, partitions: Iterable[str | None]
+) -> Sequence[ShardToBuild]:
     plan = load_blend_plan(blend, store)
     return SHARDS[blend.stage].shards(blend, store, plan, [partition or "" for partition in partitions])
 
 
 def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    return (shard.recipe for shard in _chosen(blend, store, partitions))
+    return (shard.recipe for shard in _select_shards(blend, store, partitions))
 
 
 def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:

@@ -17,7 +17,7 @@ from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.pipelines.blend.declaration import Stage
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, suffixes
 from dataprep_assets.pipelines.blend.plan import BlendPlan
-from dataprep_assets.pipelines.blend.realised import repeated, weighted
+from dataprep_assets.pipelines.blend.realised_shares import repeated, weighted
 from dataprep_assets.pipelines.blend.run_layout import RunLayout
 
 BLEND = "blend.json"

@@ -120,7 +120,7 @@ class CorpusDocuments(AskedDocuments):
                 here = piece.filter(pc.and_(pc.equal(piece["id"], f"{hashed:016x}"), pc.invert(piece["kept"])))
                 if here.num_rows:
                     row = here.to_pylist()[0]
-                    return f"row {row['row']} of {row['file']} {self._told(row)}"
+                    return f"row {row['row']} of {row['file']} {self._describe_reason(row)}"
         return None
 
     def why_not(self, file: str, row: int) -> str | None:
@@ -134,10 +134,10 @@ class CorpusDocuments(AskedDocuments):
             for piece in side_by_side([self._table(partition)]):
                 here = piece.filter(pc.and_(pc.equal(piece["file"], file), pc.equal(piece["row"], row)))
                 if here.num_rows:
-                    return self._told(here.to_pylist()[0])
+                    return self._describe_reason(here.to_pylist()[0])
         return None
 
-    def _told(self, row: Mapping[str, Any]) -> str | None:
+    def _describe_reason(self, row: Mapping[str, Any]) -> str | None:
         reason = row["reason"]
         if reason is None:
             return None

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from dataprep_assets.documents.benchmarks import BENCHMARK, OVERLAP, Benchmarks, BenchmarkTagger
+from dataprep_assets.documents.dropped_rows import RuledOutRows, read_dropped
 from dataprep_assets.documents.duplicates.words import words_of
 from dataprep_assets.documents.planted.benchmarks import look_alikes, renderings, rewrites
-from dataprep_assets.documents.ruled_out import RuledOutRows, read_dropped
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.graph.finding import SHOWN, Finding, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -163,7 +163,7 @@ def _some(every: Sequence[_T]) -> Sequence[_T]:
 
 def _flagged(benchmarks: Benchmarks, containment: float, forms: Mapping[str, Sequence[str]]) -> dict[str, float]:
     return {
-        form: sum(share >= containment for share in benchmarks.of(texts)[1]) / len(texts)
+        form: sum(share >= containment for share in benchmarks.best_matches(texts)[1]) / len(texts)
         for form, texts in forms.items()
     }
 

@@ -21,19 +21,19 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import document_ends, flat_bins, meta
 from dataprep_assets.formats.document_index import IDS
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check, OpenedArtifact
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, first_of, ledger_of, name_of, verdict
-from dataprep_assets.graph.place import Locate, Span, TokenRange
+from dataprep_assets.graph.metadata_values import Shown
+from dataprep_assets.graph.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -165,14 +165,14 @@ def build_combined_bins(
     meta_values = meta_of(corpus)
     progress = progress or Progress()
 
-    def counted(size: int) -> None:
+    def count_bytes(size: int) -> None:
         progress.add({"source_bytes": size})
         progress.show()
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         parts = [FileRef(shard, r.file(TOKENS)) for shard, r in shards]
         progress.expect(sum(part.record.bytes for part in parts), 1)
-        tokens = store.join(staged, f"{split}.bin", parts, counted=counted)
+        tokens = store.join(staged, f"{split}.bin", parts, counted=count_bytes)
         document_ends.concatenate(_ends(store, shards), staged / ENDS)
         meta.write_meta(staged, meta_values)
         ledger = Ledger.total(r.ledger or Ledger() for _, r in shards)
@@ -183,7 +183,7 @@ def build_combined_bins(
                 f"{corpus.dataset}/combined_bins/{split}: {tokens.record.bytes} bytes for {ledger.tokens} "
                 f"{meta_values['dtype']} tokens, which are {wanted} bytes. Materialize token_bins again"
             )
-        return Written(
+        return WrittenFiles(
             inputs={str(r.partition): r.content for _, r in shards},
             # the first shard's BOS is that of all: `shard_receipts` refuses shards that differ
             facts=CombinedBinsFacts(**meta_values, shards=len(shards), bos_id=TokenBinsFacts.of(shards[0][1]).bos_id),
@@ -212,7 +212,7 @@ def combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: Art
 
     def build(request: BuildRequest) -> list[Outcome]:
         manifest = load_manifest(corpus, request.store)
-        return [Outcome.of(*build_combined_bins(corpus, request.store, manifest, split, request.progress))]
+        return [Outcome.from_receipt(*build_combined_bins(corpus, request.store, manifest, split, request.progress))]
 
     def recipes(store: ArtifactStore, _: Sequence[str | None]) -> list[Recipe]:
         shards = shard_receipts(corpus, store, load_manifest(corpus, store), split)
@@ -256,7 +256,7 @@ def _places(corpus: CorpusDeclaration, split: str, store: ArtifactStore, shards:
     receipt = current_combined(corpus, store, split, shards)
     itemsize = flat_bins.token_dtype(CombinedBinsFacts.of(receipt).dtype).itemsize
 
-    def locate(span: Span) -> Iterator[TokenRange]:
+    def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         if span.split == split:
             artifact = str(corpus.artifact(COMBINED_BINS, split))
             yield TokenRange(

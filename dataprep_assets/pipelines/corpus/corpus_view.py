@@ -14,10 +14,10 @@ from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.place import Locate, Span
+from dataprep_assets.graph.place import DocumentSpan, Locate
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, CombinedBinsFacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -77,7 +77,7 @@ class CombinedSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnderConstruction:
+class ViewWriter:
     """A view that is being written into the staging directory `target`, with what its writer leaves for the receipt."""
 
     corpus: CorpusDeclaration
@@ -103,7 +103,7 @@ Copied = Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shortest:
+class MinimumLength:
     """The shortest split that a view can be made of.
 
     Attributes:
@@ -159,15 +159,15 @@ class CorpusView:
 
     name: str
     description: str
-    write: Callable[[Sequence[CombinedSplit], UnderConstruction], None]
+    write: Callable[[Sequence[CombinedSplit], ViewWriter], None]
     defects: Callable[[Path, Receipt, Sequence[CombinedSplit]], Iterator[str]]
     trainer: Callable[[str, ViewFacts], str]
     linked: Callable[[str], str] | None = None
     copied: Callable[[Path, str], Copied] | None = None
     places: Callable[[ArtifactHandle], Locate] | None = None
-    calls: Callable[[Span, Receipt], Mapping[str, int | list[int]]] = lambda _span, _receipt: {}
+    calls: Callable[[DocumentSpan, Receipt], Mapping[str, int | list[int]]] = lambda _span, _receipt: {}
     samples: Callable[[ArtifactHandle, str], Sequence[int]] | None = None
-    shortest: Callable[[CorpusDeclaration], Shortest] | None = None
+    shortest: Callable[[CorpusDeclaration], MinimumLength] | None = None
     rows: Rows | None = None
     keeps_documents: bool = False
     kinds: frozenset[str] = frozenset({"numpy"})

@@ -32,7 +32,7 @@ from dataprep_assets.documents.table import DECIDED, OTHERS, CarriedFields, Colu
 from dataprep_assets.documents.tagging import BuiltInTagger, Tagger, named_tagger
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import resolved
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.graph.declared_reading import ReadingDeclaration
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.graph.secret_key import EnvironmentKey
@@ -353,14 +353,14 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     @property
     def taggers(self) -> list[Tagger]:
         """Its taggers, in their order."""
-        found = taggers_of(self.tag, self._folder)
+        taggers = taggers_of(self.tag, self._folder)
         if self.decontaminate is None:
-            return found
-        if any(one.name == BENCHMARK for one in found):
+            return taggers
+        if any(one.name == BENCHMARK for one in taggers):
             raise ConfigError(
                 f"tag: {BENCHMARK!r} is the name of the tagger of `decontaminate`; give it another `name`"
             )
-        return [*found, self.decontaminate.tagger(self._folder)]
+        return [*taggers, self.decontaminate.tagger(self._folder)]
 
     @property
     def with_cases(self) -> list[str]:
@@ -372,14 +372,14 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     def columns(self) -> dict[str, ColumnType]:
         """The columns that rules may name: those of the carried fields, then those of the taggers."""
         # without ids, whose key need not be there to check a declaration
-        found = {name: kind for name, kind in self._carried(None).columns.items() if name != "bad"}
+        columns = {name: kind for name, kind in self._carried(None).columns.items() if name != "bad"}
         for tagger in self.taggers:
-            if both := [name for name in tagger.columns if name in (*found, *DECIDED, *OTHERS)]:
+            if both := [name for name in tagger.columns if name in (*columns, *DECIDED, *OTHERS)]:
                 raise ConfigError(f"tag: {tagger.name}: the table has a column {both[0]!r} already; rename one")
-            found |= tagger.columns
-        if self.duplicates is not None and "similarity" in found:
+            columns |= tagger.columns
+        if self.duplicates is not None and "similarity" in columns:
             raise ConfigError("duplicates: the table has a column 'similarity' of its own then; rename yours")
-        return found
+        return columns
 
     @property
     def rules(self) -> dict[str, tuple[bool, Rule]]:
@@ -412,7 +412,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         return True
 
     def holding_retracted(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        from dataprep_assets.pipelines.corpus.retracted_left import retracted_left
+        from dataprep_assets.pipelines.corpus.retracted_leftovers import retracted_left
 
         return retracted_left(self, store, unplanned)
 
@@ -429,6 +429,6 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
             "tokenizer": self.tokenizer.located(folder),
             "retractions": resolved(self.retractions or Path(RETRACTIONS), folder),
         }
-        found = super().located(folder).model_copy(update=changed)
-        found._folder = folder
-        return found
+        corpus = super().located(folder).model_copy(update=changed)
+        corpus._folder = folder
+        return corpus

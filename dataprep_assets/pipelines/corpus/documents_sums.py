@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FILE = "documents.parquet"
 
 
-def counted(values: "pa.ChunkedArray") -> Counter[str]:
+def count_values(values: "pa.ChunkedArray") -> Counter[str]:
     """How often each text is among them; nulls are not counted."""
     found = values.drop_null().value_counts()
     return Counter(dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True)))
@@ -55,7 +55,7 @@ class TableSums:
                 line["rows_in"] += run.num_rows
                 line["documents"] += kept.num_rows
                 line["tokens"] += pc.sum(kept["tokens"]).as_py() or 0
-                line["dropped"] += counted(run["reason"])
+                line["dropped"] += count_values(run["reason"])
                 if "id" in run.column_names:
                     self._ids.append(_hashes(kept["id"].to_pylist()))
         for line in self._lines.values():

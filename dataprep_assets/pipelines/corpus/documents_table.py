@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.ruled_out import RuledOutRows
+from dataprep_assets.documents.dropped_rows import RuledOutRows
 from dataprep_assets.documents.selection import DUPLICATE, NO_TOKENS
 from dataprep_assets.documents.table import DECIDED, ColumnType, ParquetRows, runs_of, side_by_side
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedArtifact
 from dataprep_assets.graph.check_groups import PartitionChecks
 from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import REBUILD, SHOWN, Finding, verdict
+from dataprep_assets.graph.metadata_values import Shown, Table
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -36,7 +36,7 @@ from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.documents_sums import FILE, TableSums, counted
+from dataprep_assets.pipelines.corpus.documents_sums import FILE, TableSums, count_values
 from dataprep_assets.pipelines.corpus.removed_duplicates import removed_rows
 from dataprep_assets.pipelines.corpus.selection import ruled_out_of
 from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
@@ -141,10 +141,12 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
-            yield Outcome.of(receipt, reused)
+            yield Outcome.from_receipt(receipt, reused)
 
 
-def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, recipe: Recipe, staged: Path) -> Written:
+def _write(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, recipe: Recipe, staged: Path
+) -> WrittenFiles:
     reasons: Counter[str] = Counter()
     sources: dict[str, tuple[int, int, int, int]] = {}
     rows = kept = 0
@@ -152,9 +154,9 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, reci
         for piece in _decided(corpus, store, partition):
             writer.add_table(piece.select(writer.schema.names).cast(writer.schema))
             rows += piece.num_rows
-            reasons += counted(piece["reason"])
+            reasons += count_values(piece["reason"])
             kept += _add_sources(sources, piece)
-    return Written(
+    return WrittenFiles(
         inputs=dict(recipe.upstream),
         facts=DocumentsFacts(rows=rows, kept=kept, reasons=dict(sorted(reasons.items())), sources=sources),
     )
@@ -190,8 +192,8 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
         reasons: list[str | None] = []
         tokens = []
         for file, run in runs_of(piece):
-            there, lengths = shard.of(file, run["row"].to_numpy().astype(np.uint64))
-            selected = None if ruled_out is None else ruled_out.of(file)
+            there, lengths = shard.count_tokens(file, run["row"].to_numpy().astype(np.uint64))
+            selected = None if ruled_out is None else ruled_out.rows_of(file)
             reasons += _reasons(run, there, selected, shard.retracted)
             # of a row that is no document `lengths` has a neighbour's, which the mask makes null
             tokens.append(pa.array(lengths, mask=~there))
@@ -277,7 +279,7 @@ class _Tokenized:
             first = stop
         return found
 
-    def of(self, file: str, rows: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    def count_tokens(self, file: str, rows: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Which rows of a file are documents, and the tokens of each: shapes `(rows,)`."""
         if file not in self._files:
             raise IntegrityError(f"{self.artifact}: was made without {file}. Materialize it again")

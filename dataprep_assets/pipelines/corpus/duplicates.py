@@ -22,15 +22,15 @@ import numpy as np
 from pydantic import Field
 
 from dataprep_assets.documents.duplicates.candidates import Nodes
-from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet
+from dataprep_assets.documents.duplicates.kept_set import ComparedPairs, KeptSet
 from dataprep_assets.documents.table import Columns, ParquetRows, side_by_side
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.facts import Facts
+from dataprep_assets.graph.metadata_values import Shown, Table
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -82,7 +82,7 @@ def largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequenc
     found = next(side_by_side([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [
-        {**row, "text": excerpts.of(row["representative"]), "example_text": excerpts.of(row["example"])}
+        {**row, "text": excerpts.excerpt(row["representative"]), "example_text": excerpts.excerpt(row["example"])}
         for row in ([] if found is None else found.slice(0, _SHOWN).to_pylist())
     ]
 
@@ -148,7 +148,7 @@ def duplicates_spec(
             *signatures,
             *tags,
             *(
-                OtherDataset(dataset=other, name=DUPLICATES, keys=("duplicates", "against"), advice=_ADVICE)
+                DatasetInput(dataset=other, name=DUPLICATES, keys=("duplicates", "against"), advice=_ADVICE)
                 for other in corpus.duplicates.against
             ),
         ),
@@ -217,12 +217,12 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     if back:
         # without a verb, which would tell whether it is one
         request.warn(f"{artifact}: back, because the representative is gone: {count_of(back, 'document')}")
-    outcome = Outcome.of(receipt, reused)
+    outcome = Outcome.from_receipt(receipt, reused)
     yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
 
 
 def rebuilt_duplicates(
-    corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, directory: Path, known: Compared
+    corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, directory: Path, known: ComparedPairs
 ) -> Iterator[str]:
     """A sentence for each file and claim that differs when all documents are compared again, except `known` pairs."""
     recipe = _recipe(corpus, store)
@@ -234,9 +234,9 @@ def _write(
     store: ArtifactStore,
     recipe: Recipe,
     compared: list[KeptDocuments],
-    known: Compared,
+    known: ComparedPairs,
     staged: Path,
-) -> Written:
+) -> WrittenFiles:
     declared = corpus.duplicates
     assert declared is not None
     ages = ages_of(corpus, store, load_manifest(corpus, store))
@@ -256,7 +256,7 @@ def _write(
             rows.add(
                 {
                     "position": positions.tolist(),
-                    "representative": names.of(kept.representatives[here]),
+                    "representative": names.names_of(kept.representatives[here]),
                     "similarity": kept.similarities[here].tolist(),
                 }
             )
@@ -265,7 +265,7 @@ def _write(
     _write_across(staged / ACROSS, kept, names, found)
     (staged / PAIRS).write_bytes(kept.compared.pairs.astype("<u8").tobytes())
     write_ages(staged, ages)
-    return Written(
+    return WrittenFiles(
         inputs=dict(recipe.upstream),
         facts=DuplicatesFacts(
             # from `own` on numbers are of documents of other datasets
@@ -301,13 +301,13 @@ class _Names:
             start, stop = np.searchsorted(nodes, [first, last]).tolist()
             if start != stop:
                 own = RowNames(rows=store.local(corpus.artifact(TAGS, partition)) / ROWS)
-                self._names += own.of(nodes[start:stop] - first)
+                self._names += own.names_at(nodes[start:stop] - first)
         for other, first, last in found.bounds_of_others():
             rows = nodes[slice(*np.searchsorted(nodes, [first, last]).tolist())] - first
             if len(rows):
-                self._names += other.names(store).of(rows)
+                self._names += other.names(store).names_at(rows)
 
-    def of(self, nodes: Nodes) -> list[str]:
+    def names_of(self, nodes: Nodes) -> list[str]:
         """The names of some of them."""
         return [self._names[at] for at in np.searchsorted(self._nodes, nodes).tolist()]
 
@@ -324,10 +324,10 @@ def _write_clusters(path: Path, kept: KeptSet, names: _Names) -> None:
     with ParquetRows(path, _CLUSTERS) as rows:
         rows.add(
             {
-                "representative": names.of(kept.representatives[at]),
+                "representative": names.names_of(kept.representatives[at]),
                 "removed": sizes[largest].tolist(),
                 "least_similar": kept.similarities[at].tolist(),
-                "example": names.of(kept.removed[at]),
+                "example": names.names_of(kept.removed[at]),
             }
         )
 
@@ -335,7 +335,7 @@ def _write_clusters(path: Path, kept: KeptSet, names: _Names) -> None:
 def _write_across(path: Path, kept: KeptSet, names: _Names, found: JoinedDocuments) -> None:
     homes = found.documents.shard_of(kept.across.ravel()).reshape(-1, 2)
     splits = [[shard_plan.split_of(found.partitions[one]) for one in pair] for pair in homes.tolist()]
-    one, other = names.of(kept.across[:, 0]), names.of(kept.across[:, 1])
+    one, other = names.names_of(kept.across[:, 0]), names.names_of(kept.across[:, 1])
     with ParquetRows(path, _ACROSS) as rows:
         rows.add(
             {

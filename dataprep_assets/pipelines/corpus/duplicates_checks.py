@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.documents.duplicates.kept_set import Compared
+from dataprep_assets.documents.duplicates.kept_set import ComparedPairs
 from dataprep_assets.documents.duplicates.planted import Planted, plant
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedArtifact
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.finding import SHOWN, Finding, verdict
-from dataprep_assets.graph.proof_level import at_level, drawn, samples_of
+from dataprep_assets.graph.proof_level import at_level, draw_documents, samples_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates import ACROSS, DuplicatesFacts, rebuilt_duplicates
@@ -127,7 +127,9 @@ def _rebuild_matches(opened: OpenedDuplicates) -> Finding:
     corpus, receipt = opened.corpus, opened.receipt
     facts, samples = DuplicatesFacts.of(receipt), samples_of(corpus.prove.level)
     stored = pairs_in(opened.directory)
-    known = Compared() if samples is None else stored.without(drawn(receipt.key, len(stored.pairs), samples))
+    known = (
+        ComparedPairs() if samples is None else stored.without(draw_documents(receipt.key, len(stored.pairs), samples))
+    )
     defects = rebuilt_duplicates(corpus, opened.store, receipt, opened.directory, known)
     total = sum(facts.removed.values())
     return verdict(

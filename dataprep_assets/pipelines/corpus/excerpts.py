@@ -18,7 +18,7 @@ class Excerpts:
         self._sensitive, self._text_field = corpus.sensitive, corpus.text_field
         self._files = PresentFiles(corpus, store)
 
-    def of(self, name: str) -> str:
+    def excerpt(self, name: str) -> str:
         """How the text of a row, `file:row`, begins; nothing if it cannot be read, or if the dataset is sensitive."""
         # from the right, because the name of a file may have a colon
         file, _, row = name.rpartition(":")

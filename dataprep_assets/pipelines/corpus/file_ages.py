@@ -36,7 +36,7 @@ def ages_of(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest)
     assert corpus.duplicates is not None
     if corpus.duplicates.priority != "oldest":
         return {}
-    before = _stored(corpus, store)
+    before = _stored_ages(corpus, store)
     # `{}` is an answer: a column has decided so far, and all files are of one age
     if before is None:
         before = _selected(corpus, store)
@@ -48,7 +48,7 @@ def ages_in_shard(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
     """The ages of a shard's files by the present duplicates; empty if ages do not count."""
     if corpus.duplicates is None or corpus.duplicates.priority != "oldest":
         return {}
-    ages = _stored(corpus, store) or {}
+    ages = _stored_ages(corpus, store) or {}
     files = [entry.relpath for entry in load_manifest(corpus, store).shard(partition)]
     return {name: ages[name] for name in files if name in ages}
 
@@ -58,20 +58,20 @@ def write_ages(directory: Path, ages: Mapping[str, int]) -> None:
     (directory / AGES).write_bytes(canonical_json(dict(ages)) + b"\n")
 
 
-def _stored(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, int] | None:
+def _stored_ages(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, int] | None:
     """The ages of the present duplicates; None if they cannot be read."""
     artifact = corpus.artifact(DUPLICATES)
     try:
         if (receipt := store.receipt(artifact)) is None:
             return None
-        return _read(store.local(artifact, [AGES]) / AGES, receipt.content)
+        return _read_ages(store.local(artifact, [AGES]) / AGES, receipt.content)
     except DataprepError:
         return None
 
 
 # The second argument is there for the cache: the path stays the same when the duplicates are replaced.
 @lru_cache(maxsize=4)
-def _read(path: Path, _: str) -> Mapping[str, int] | None:
+def _read_ages(path: Path, _: str) -> Mapping[str, int] | None:
     """The ages of a file; read once for all shards while the duplicates have the same content."""
     return read_state(path, dict[str, NonNegativeInt])
 

@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.corpus.file_ages import ages_of
 from dataprep_assets.pipelines.corpus.manifest import Manifest
 from dataprep_assets.pipelines.corpus.other_datasets import OtherShard, others_of
 from dataprep_assets.pipelines.corpus.ruled_rows import ruled_rows
-from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, opened
+from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, open_signatures
 from dataprep_assets.pipelines.corpus.tagged_shard import TAGS
 from dataprep_assets.planning import shard_plan
 from dataprep_assets.planning.manifest import natural_key
@@ -50,7 +50,7 @@ class JoinedDocuments:
         yield from zip(self.others, bounds, bounds[1:], strict=False)
 
 
-def joined(
+def join_documents(
     corpus: CorpusDeclaration,
     store: ArtifactStore,
     manifest: Manifest,
@@ -75,7 +75,7 @@ def joined(
     shards, taken, orders = [], [], []
     partitions = list(manifest.plan) if partitions is None else partitions
     for partition in partitions:
-        signed = opened(store, corpus.artifact(SIGNATURES, partition))
+        signed = open_signatures(store, corpus.artifact(SIGNATURES, partition))
         rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)))
         # rows of both are told by position alone, so they have to be of the same files
         if len(rows.taken) != signed.rows:
@@ -98,7 +98,7 @@ def joined(
     # after the dataset's own shards, whose rows keep their numbers whatever is compared with them
     others = others_of(corpus, store).shards
     for other in others:
-        signed, kept = other.opened(store)
+        signed, kept = other.open_signatures(store)
         shards.append(signed)
         taken.append(kept)
         orders.append(other.order(len(splits)))

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.duplicates.candidates import Nodes
-from dataprep_assets.documents.duplicates.kept_set import Compared, KeptSet, kept_set
+from dataprep_assets.documents.duplicates.kept_set import ComparedPairs, KeptSet, kept_set
 from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.graph.retraction import DuplicatesChange
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.file_ages import ages_of
-from dataprep_assets.pipelines.corpus.joined_documents import JoinedDocuments, joined
+from dataprep_assets.pipelines.corpus.joined_documents import JoinedDocuments, join_documents
 from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, removed_rows
 from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES
@@ -52,7 +52,7 @@ def kept_documents(
     ages: Mapping[str, int],
     partitions: Sequence[str] | None = None,
     *,
-    known: Compared,
+    known: ComparedPairs,
 ) -> KeptDocuments:
     """Compare the documents of some shards, or of all.
 
@@ -67,7 +67,7 @@ def kept_documents(
     """
     declared = corpus.duplicates
     assert declared is not None
-    found = joined(corpus, store, load_manifest(corpus, store), ages, partitions)
+    found = join_documents(corpus, store, load_manifest(corpus, store), ages, partitions)
     kept = kept_set(
         found.documents,
         found.priority,
@@ -78,34 +78,34 @@ def kept_documents(
     return KeptDocuments(found, kept)
 
 
-def known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> Compared:
+def known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> ComparedPairs:
     """What the present duplicates compared: of the same shingles, whatever the threshold was."""
     artifact = corpus.artifact(DUPLICATES)
     try:
         # its own check failed: a wrong pair may be the reason
         if store.must_rebuild(artifact) or (receipt := store.receipt(artifact)) is None:
-            return Compared()
+            return ComparedPairs()
         now, before = corpus.signing.key_parts, receipt.recipe["settings"]
         # not the bands: they decide which pairs are compared, not how alike these are
         if any(
             now.get(name) != before.get(name)
             for name in ("kind", "normalization", "unicode", "words", "shingle", "key")
         ):
-            return Compared()
+            return ComparedPairs()
         # these pairs are taken without a look at their shingles, so every byte is verified first
         if store.damage(artifact, receipt, "full"):
-            return Compared()
+            return ComparedPairs()
         return pairs_in(store.local(artifact, [PAIRS]))
     except (DataprepError, OSError, KeyError):  # what cannot be read is compared again
-        return Compared()
+        return ComparedPairs()
 
 
-def pairs_in(directory: Path) -> Compared:
+def pairs_in(directory: Path) -> ComparedPairs:
     """The compared pairs that a folder of duplicates keeps; raises FormatError where the file was cut."""
     data = (directory / PAIRS).read_bytes()
     if len(data) % 32:
         raise FormatError(f"{directory / PAIRS}: {len(data)} bytes are no pairs, which have 32 each")
-    return Compared(np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 4))
+    return ComparedPairs(np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 4))
 
 
 def present_duplicates(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, tuple[str, Nodes]]:

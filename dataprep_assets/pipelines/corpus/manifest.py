@@ -13,18 +13,18 @@ import numpy as np
 
 from dataprep_assets.errors import DataprepError, IntegrityError, TransferError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.finding import Finding, first_of, verdict
+from dataprep_assets.graph.metadata_values import Shown
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.source_watch import SourceWatch
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.consistent_read import TRIES, read_whole, replaced
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.integrity.whole import TRIES, read_whole, replaced
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
 from dataprep_assets.pipelines.corpus.manifest_facts import ManifestFacts, facts_of_no_split, left_out_files
@@ -173,11 +173,11 @@ def _kept_shards(
         return built_shards(corpus, store)
     made, declared = ShardSizing(**before.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
     # a manifest is not rebuilt for sizes that cut its files alike: its receipt keeps the earlier ones
-    same_sizes = made == declared or _cut(before, made) == _cut(before, declared)
+    same_sizes = made == declared or _plan_shards(before, made) == _plan_shards(before, declared)
     return {key: [e.relpath for e in before.shard(key)] for key in before.plan} if same_sizes else None
 
 
-def _cut(manifest: Manifest, sizing: ShardSizing) -> Mapping[str, Sequence[int]]:
+def _plan_shards(manifest: Manifest, sizing: ShardSizing) -> Mapping[str, Sequence[int]]:
     return shard_plan.plan_shards(manifest.entries, sizing)[1]
 
 
@@ -228,7 +228,7 @@ def adopt_manifest(
 def _commit(
     corpus: CorpusDeclaration, store: ArtifactStore, planned: PlannedManifest, warn: Callable[[str], None]
 ) -> tuple[Receipt, bool]:
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         # Under its lock. A plan that does not follow from what is there now would give names of shards to other files.
         present = store.intact(corpus.artifact(MANIFEST))
         if (None if present is None else present.content) != planned.before:
@@ -238,7 +238,7 @@ def _commit(
         counts = shard_plan.counts(planned.plan)
         write_manifest(staged, planned.entries, counts)
         shard_plan.write_plan(staged, planned.plan)
-        return Written(
+        return WrittenFiles(
             inputs={"listing": planned.listed},
             facts=ManifestFacts(
                 commit=planned.commit,
@@ -315,7 +315,7 @@ def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
     return bool(receipt.recipe["settings"] == _settings(corpus))
 
 
-def _listed(corpus: CorpusDeclaration) -> list[str]:
+def _list_paths(corpus: CorpusDeclaration) -> list[str]:
     """The present paths of the source's files."""
     found = build_manifest(open_source(corpus.source).list().files, include=corpus.include, splits=corpus.splits)
     return [entry.relpath for entry in found]
@@ -339,12 +339,12 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], w
         plans=plans,
         watch=watch,
         adopt=partial(adopt_manifest, corpus),
-        listed=partial(_listed, corpus),
+        listed=partial(_list_paths, corpus),
         verification="full",
         records_source=True,
         recipes=partial(_recipes, corpus),
         build=partial(_build, corpus),
-        foresee=lambda request: [Outcome.of(*build_manifest_artifact(corpus, request.store))],
+        foresee=lambda request: [Outcome.from_receipt(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
         losses=lambda _, receipts: left_out_files(receipts),
         check_groups=(WholeChecks(checks=_CHECKS, open=partial(_opened, corpus)),),
@@ -356,11 +356,11 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> list[Outcome]:
     before = load_manifest(corpus, request.store) if has_manifest(corpus, request.store) else None
     receipt, reused = build_manifest_artifact(corpus, request.store, request.warn)
     if before is None or reused:
-        return [Outcome.of(receipt, reused)]
+        return [Outcome.from_receipt(receipt, reused)]
     now = load_manifest(corpus, request.store)
     changes = changes_between(before.entries, before.plan, now.entries, now.plan)
     built = [*changes.new_shards, *changes.edited_shards]
-    amounts = Amounts.of([entry for key in built for entry in now.shard(key)], corpus, request.store)
+    amounts = Amounts.from_entries([entry for key in built for entry in now.shard(key)], corpus, request.store)
     return [Outcome(partition="", receipt=receipt, metadata=changes_shown(corpus, changes, amounts))]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.graph.shown import Markdown, Shown, Table
+from dataprep_assets.graph.metadata_values import Markdown, Shown, Table
 from dataprep_assets.graph.source_watch import in_words
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
@@ -74,7 +74,9 @@ class Amounts:
     cpu_seconds: float
 
     @classmethod
-    def of(cls, entries: Sequence[ManifestEntry], corpus: CorpusDeclaration, store: ArtifactStore) -> "Amounts":
+    def from_entries(
+        cls, entries: Sequence[ManifestEntry], corpus: CorpusDeclaration, store: ArtifactStore
+    ) -> "Amounts":
         """The amounts for these files, by the rates of some present shards, else of the benchmark."""
         artifacts = [corpus.artifact(TOKEN_BINS, key) for key in store.partitions(corpus.dataset, TOKEN_BINS)[:_RATED]]
         try:
@@ -116,14 +118,16 @@ def changes_between(
         new_shards=tuple(key for key in plan if key not in old_plan),
         # by names and identities: when another split gains files, the ordinals of this one move
         edited_shards=tuple(
-            key for key in plan if key in old_plan and _held(entries, plan[key]) != _held(old_entries, old_plan[key])
+            key
+            for key in plan
+            if key in old_plan and _list_identities(entries, plan[key]) != _list_identities(old_entries, old_plan[key])
         ),
         gone_shards=tuple(key for key in old_plan if key not in plan),
         commit=(commits[0], commits[1]) if commits[0] and commits[1] and commits[0] != commits[1] else None,
     )
 
 
-def _held(entries: Sequence[ManifestEntry], ordinals: Iterable[int]) -> list[tuple[object, ...]]:
+def _list_identities(entries: Sequence[ManifestEntry], ordinals: Iterable[int]) -> list[tuple[object, ...]]:
     return [(entries[ordinal].relpath, *listed_identity(entries[ordinal])) for ordinal in ordinals]
 
 

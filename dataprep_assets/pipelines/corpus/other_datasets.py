@@ -22,7 +22,7 @@ from dataprep_assets.integrity.receipt import Content, Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES, kept_file
 from dataprep_assets.pipelines.corpus.row_names import RowNames
-from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, opened
+from dataprep_assets.pipelines.corpus.signed_shard import SIGNATURES, open_signatures
 from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
 
 _DECLARED = {
@@ -54,9 +54,9 @@ class OtherShard:
     signatures: Content
     kept: str
 
-    def opened(self, store: ArtifactStore) -> tuple[SignedShard, NDArray[np.bool_]]:
+    def open_signatures(self, store: ArtifactStore) -> tuple[SignedShard, NDArray[np.bool_]]:
         """Its signatures, and which of its rows are kept: ``(rows,)``. Raises IntegrityError if both do not fit."""
-        signed = opened(store, Artifact(dataset=self.dataset, name=SIGNATURES, partition=self.partition))
+        signed = open_signatures(store, Artifact(dataset=self.dataset, name=SIGNATURES, partition=self.partition))
         name = kept_file(self.partition)
         data = np.fromfile(store.local(self._duplicates, [name]) / name, np.uint8)
         # a bit a row, the last byte filled up

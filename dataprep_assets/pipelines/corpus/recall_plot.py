@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.documents.duplicates.banding import Banding
-from dataprep_assets.graph.shown import Markdown, picture
+from dataprep_assets.graph.metadata_values import Markdown, picture
 
 _LEFT, _TOP, _WIDTH, _HEIGHT, _RIGHT, _BELOW = 56, 20, 420, 220, 20, 44
 """Pixels: of the margins, and of the curve's square."""

@@ -23,7 +23,7 @@ from dataprep_assets.graph.remark import Remark
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.corpus.benchmark_coverage import benchmark_remarks
 from dataprep_assets.pipelines.corpus.corpus_sample import texts_of
-from dataprep_assets.pipelines.corpus.corpus_view import Shortest, view_named
+from dataprep_assets.pipelines.corpus.corpus_view import MinimumLength, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source_parts import present_part
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
@@ -348,7 +348,7 @@ def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) 
 
 
 def _split_remarks(
-    corpus: CorpusDeclaration, shortest: Shortest, bundle: TokenizerBundle, entries: Sequence[ManifestEntry]
+    corpus: CorpusDeclaration, shortest: MinimumLength, bundle: TokenizerBundle, entries: Sequence[ManifestEntry]
 ) -> Iterator[Remark]:
     """Remarks on splits that are too short for a view, which else fails last, when all else is built."""
     from dataprep_assets.tokenization.engines import ReferenceEngine

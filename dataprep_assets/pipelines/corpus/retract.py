@@ -19,6 +19,7 @@ import numpy as np
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.documents.documents import FileDocuments
+from dataprep_assets.documents.dropped_rows import RuledOut
 from dataprep_assets.documents.retractions import (
     Retraction,
     add_retractions,
@@ -27,7 +28,6 @@ from dataprep_assets.documents.retractions import (
     id_of,
     read_retractions,
 )
-from dataprep_assets.documents.ruled_out import RuledOut
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.graph.retraction import NOT_BUILT, Held, NotFound, Retracted
@@ -69,13 +69,13 @@ class LeftOutRows:
         """Take a corpus; nothing is read yet."""
         self._corpus, self._store, self._ids = corpus, store, ids
 
-    def at(self, file: str, row: int) -> LeftOutRow | None:
+    def find_row(self, file: str, row: int) -> LeftOutRow | None:
         """The row of a source file; None if it is not there, or has no id.
 
         Raises SourceError, or another DataprepError, for a source that cannot be read.
         """
         shards = self._of_file.get(file, ())
-        return next((one for shard in shards for one in self._tagged(shard, at=(file, row))), None) or self._read(
+        return next((one for shard in shards for one in self._tagged(shard, at=(file, row))), None) or self._read_row(
             file, row
         )
 
@@ -118,14 +118,14 @@ class LeftOutRows:
             for one in piece.filter(chosen).to_pylist():
                 if one["id"] is not None:
                     row = np.array([one["row"]], np.uint64)
-                    why = None if selected is None else selected.of(one["file"]).reasons(row)[0]
+                    why = None if selected is None else selected.rows_of(one["file"]).reasons(row)[0]
                     yield LeftOutRow(hash=one["id"], why=why or NOT_BUILT)
 
     def _selected(self, shard: str) -> RuledOut | None:
         there = self._corpus.selects and self._store.receipt(self._corpus.artifact(SELECTION, shard)) is not None
         return ruled_out_of(self._corpus, self._store, shard) if there else None
 
-    def _read(self, file: str, row: int) -> LeftOutRow | None:
+    def _read_row(self, file: str, row: int) -> LeftOutRow | None:
         """A row as its source file has it now."""
         corpus, entry = self._corpus, self._entry(file)
         if entry is None:
@@ -139,13 +139,15 @@ class LeftOutRows:
                 return None
             why = block.bad[0].reason if block.bad else NOT_BUILT
             part = replace(part, max_record_bytes=_ANY_SIZE)
-            found = FileDocuments.of(part.record_at(row, fields) or block, self._ids).ids
+            found = FileDocuments.from_block(part.record_at(row, fields) or block, self._ids).ids
             if found is not None and len(found):
                 return LeftOutRow(hash=hex_ids(found)[0], why=why)
             declared = self._declared_id(part, row)
         except FileNotFoundError:  # it has gone since the source was listed
             return None
-        return None if declared is None else LeftOutRow(hash=hex_ids(self._ids.of([""], [declared]))[0], why=why)
+        return (
+            None if declared is None else LeftOutRow(hash=hex_ids(self._ids.hash_texts([""], [declared]))[0], why=why)
+        )
 
     def _declared_id(self, part: SourcePart, row: int) -> str | None:
         """The declared id of a record without a text."""
@@ -160,7 +162,7 @@ class LeftOutRows:
 
     def _entry(self, file: str) -> ManifestEntry | None:
         """A file of the source as a manifest names it, also one that no split or glob takes in."""
-        planned = self._planned.get(file)
+        planned = self._planned_entries.get(file)
         if planned is not None:
             return planned
         listed = [one for one in self._listing.files if one.relpath == file]
@@ -179,7 +181,7 @@ class LeftOutRows:
         return entry
 
     @cached_property
-    def _planned(self) -> Mapping[str, ManifestEntry]:
+    def _planned_entries(self) -> Mapping[str, ManifestEntry]:
         return {} if self._manifest is None else {entry.relpath: entry for entry in self._manifest.entries}
 
     @cached_property
@@ -217,7 +219,7 @@ class HeldDocuments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Located:
+class LocatedRows:
     """The result of looking up a list of ids.
 
     Attributes:
@@ -254,10 +256,10 @@ def read_ids(path: Path) -> list[IdLine]:
     A plain line is a hash when it is 16 hex digits, a row when it is `file:row`, else a declared id. Raises ConfigError
     for an empty list and, naming the line, for any other form, and for the name of a data file with what is no row.
     """
-    return [_given(path, number, line) for number, line in id_lines(path)]
+    return [_parse_line(path, number, line) for number, line in id_lines(path)]
 
 
-def _given(path: Path, number: int, line: bytes) -> IdLine:
+def _parse_line(path: Path, number: int, line: bytes) -> IdLine:
     try:
         text = line.decode().strip()
         if not text.startswith("{"):
@@ -307,7 +309,7 @@ def _is_hash(text: str) -> bool:
     return len(text) == 16 and all(c in "0123456789abcdefABCDEF" for c in text)
 
 
-def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[IdLine]) -> Located:
+def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[IdLine]) -> LocatedRows:
     """Find the documents of a list, in finished shards and elsewhere.
 
     Args:
@@ -356,7 +358,7 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[IdLi
     pairs = list(zip(given, hashes, strict=True))
     listed = {h: Retraction(hash=h, given=one.id or one.text) for one, h in pairs if h is not None}
     known = {*held, *reasons} - before
-    return Located(
+    return LocatedRows(
         found=tuple(one for h, one in listed.items() if h in known),
         left_out=dict(Counter(reasons.values()).most_common()),
         listed=tuple(listed.values()),
@@ -406,7 +408,7 @@ def _hash(
         found = next((h for h in asked if h is not None), None)
         if found is not None:
             return f"{found:016x}"
-        if (row := left_out.at(one.file, one.row)) is None:
+        if (row := left_out.find_row(one.file, one.row)) is None:
             return None
         elsewhere.append(row)
         return row.hash

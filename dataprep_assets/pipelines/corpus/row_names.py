@@ -26,7 +26,7 @@ class RowNames:
     rows: Path
     prefix: str = ""
 
-    def of(self, positions: NDArray[np.int64]) -> list[str]:
+    def names_at(self, positions: NDArray[np.int64]) -> list[str]:
         """The names at some positions, which increase."""
         found = list[str]()
         for start, piece in self._pieces():

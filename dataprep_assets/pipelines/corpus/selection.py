@@ -18,26 +18,26 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.documents.benchmarks import BENCHMARK
-from dataprep_assets.documents.retractions import counted_ids
-from dataprep_assets.documents.ruled_out import (
+from dataprep_assets.documents.dropped_rows import (
     COLUMNS,
     DROPPED,
     RuledOut,
     by_file,
     digest_of,
 )
+from dataprep_assets.documents.retractions import counted_ids
 from dataprep_assets.documents.selection import DUPLICATE
 from dataprep_assets.documents.table import Columns, ParquetRows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedArtifact
 from dataprep_assets.graph.check_groups import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.finding import REBUILD, Finding, verdict
 from dataprep_assets.graph.losses import RULE, Loss, files_of
+from dataprep_assets.graph.metadata_values import Shown, Table
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -171,23 +171,23 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
-            yield Outcome.of(receipt, reused)
+            yield Outcome.from_receipt(receipt, reused)
 
 
-def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> Written:
+def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> WrittenFiles:
     tags = store.require(corpus.artifact(TAGS, partition))
     counted = SelectionCounts()
     with ParquetRows(staged / DROPPED, columns_of(corpus)) as writer:
 
-        def written() -> Iterator[dict[str, list[Any]]]:
+        def write_rows() -> Iterator[dict[str, list[Any]]]:
             for rows in _dropped_rows(corpus, store, partition, counted):
                 writer.add(rows)
                 yield rows
 
         # in one pass: rows are written while they are collected for the digest
-        found = by_file(written())
+        found = by_file(write_rows())
     ages = ages_in_shard(corpus, store, partition)
-    return Written(
+    return WrittenFiles(
         inputs={str(corpus.artifact(TAGS, partition)): tags.content},
         facts=SelectionFacts(
             dropped=digest_of(found),

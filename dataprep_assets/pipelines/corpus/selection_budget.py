@@ -12,7 +12,7 @@ Entry points: `within_budget` and `sources_kept`, the checks; `over_budget`, for
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from dataprep_assets.documents.ruled_out import DROPPED
+from dataprep_assets.documents.dropped_rows import DROPPED
 from dataprep_assets.documents.table import side_by_side
 from dataprep_assets.graph.finding import Finding, Row, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -23,7 +23,7 @@ from dataprep_assets.pipelines.corpus.selection_counts import (
     NOTHING,
     SELECTION,
     Counts,
-    added,
+    add_counts,
     by_source,
     counted_in,
     folded,
@@ -55,7 +55,7 @@ def examples_of(
     found: dict[str, list[Row]] = {source: [] for source in sources}
     excerpts = Excerpts(corpus, store)
     for partition in partitions:
-        for source, row in _dropped(corpus, store, partition, excerpts, found):
+        for source, row in _find_dropped(corpus, store, partition, excerpts, found):
             found[source].append(row)
         # the files of a shard are opened, or fetched, only while an example is wanted
         if all(len(rows) == _EACH for rows in found.values()):
@@ -63,7 +63,7 @@ def examples_of(
     return [row for rows in found.values() for row in rows]
 
 
-def _dropped(
+def _find_dropped(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, excerpts: Excerpts, found: dict[str, list[Row]]
 ) -> Iterator[tuple[str, Row]]:
     """The first dropped rows of a shard, of sources of which more examples are wanted."""
@@ -88,9 +88,9 @@ def _dropped(
                     "source": source,
                     "dropped_as": there["reason"],
                     "example": name,
-                    "example_text": excerpts.of(name),
+                    "example_text": excerpts.excerpt(name),
                     "stays": stands,
-                    "stays_text": excerpts.of(stands) if stands else "",
+                    "stays_text": excerpts.excerpt(stands) if stands else "",
                 },
             )
 
@@ -132,7 +132,7 @@ def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRu
     budget = corpus.budget
     may = budget.per_source == 1 or 1 in budget.per_rule.values()
     rules = {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
-    there = _without(every, by_rule.get(RETRACTED, NOTHING))
+    there = _subtract_counts(every, by_rule.get(RETRACTED, NOTHING))
     if there[0] and not may and folded(rules.values())[0] == there[0]:
         names = ", ".join(sorted(rules, key=lambda rule: -rules[rule][0]))
         yield (
@@ -185,7 +185,7 @@ def over_budget(
     """
     retracted = {source: by_rule.get(RETRACTED, NOTHING) for source, by_rule in dropped.items()}
     # without what is retracted, which no rule could keep
-    there = {source: _without(counts, retracted.get(source, NOTHING)) for source, counts in sources.items()}
+    there = {source: _subtract_counts(counts, retracted.get(source, NOTHING)) for source, counts in sources.items()}
     by_rules = {
         source: {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
         for source, by_rule in dropped.items()
@@ -194,7 +194,7 @@ def over_budget(
     yield from _sources_over(corpus, split, there, by_rules)
 
 
-def _without(counts: Counts, others: Counts) -> Counts:
+def _subtract_counts(counts: Counts, others: Counts) -> Counts:
     return counts[0] - others[0], counts[1] - others[1]
 
 
@@ -258,5 +258,5 @@ def _summed(every: Iterator[ByRule]) -> dict[str, Counts]:
     sums: dict[str, Counts] = {}
     for by_rule in every:
         for rule, counts in by_rule.items():
-            sums[rule] = added(sums.get(rule, NOTHING), counts)
+            sums[rule] = add_counts(sums.get(rule, NOTHING), counts)
     return sums

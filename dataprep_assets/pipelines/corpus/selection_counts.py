@@ -44,10 +44,10 @@ class SelectionCounts:
             ):
                 if name is None:  # of which no language is known
                     continue
-                every[name] = added(every.get(name, NOTHING), (1, size))
+                every[name] = add_counts(every.get(name, NOTHING), (1, size))
                 if reason is not None:
                     of_name = by_rule.setdefault(name, {})
-                    of_name[reason] = added(of_name.get(reason, NOTHING), (1, size))
+                    of_name[reason] = add_counts(of_name.get(reason, NOTHING), (1, size))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class SelectionCounts:
         for one in every:
             for sums, more in ((found.sources, one.sources), (found.languages, one.languages)):
                 for name, counts in more.items():
-                    sums[name] = added(sums.get(name, NOTHING), counts)
+                    sums[name] = add_counts(sums.get(name, NOTHING), counts)
             for by_rule, others in (
                 (found.by_rule, one.by_rule),
                 (found.by_rule_of_language, one.by_rule_of_language),
@@ -69,11 +69,11 @@ class SelectionCounts:
                 for name, of_name in others.items():
                     sums = by_rule.setdefault(name, {})
                     for rule, counts in of_name.items():
-                        sums[rule] = added(sums.get(rule, NOTHING), counts)
+                        sums[rule] = add_counts(sums.get(rule, NOTHING), counts)
         return found
 
 
-def added(one: Counts, other: Counts) -> Counts:
+def add_counts(one: Counts, other: Counts) -> Counts:
     """The sum of two."""
     return one[0] + other[0], one[1] + other[1]
 
@@ -82,7 +82,7 @@ def folded(counts: Iterable[Counts]) -> Counts:
     """The sum of many."""
     total = NOTHING
     for one in counts:
-        total = added(total, one)
+        total = add_counts(total, one)
     return total
 
 
@@ -118,7 +118,7 @@ def totals_of(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
     by_rule: dict[str, Counts] = {}
     for of_source in dropped.values():
         for rule, counts in of_source.items():
-            by_rule[rule] = added(by_rule.get(rule, NOTHING), counts)
+            by_rule[rule] = add_counts(by_rule.get(rule, NOTHING), counts)
     return folded(sources.values()), by_rule
 
 

@@ -11,8 +11,8 @@ from dataprep_assets.documents.duplicates.signatures import FILES, SignedShard
 from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedPartition
 from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.finding import REBUILD, Finding, name_of, verdict
+from dataprep_assets.graph.metadata_values import Shown
 from dataprep_assets.graph.proof_level import samples_of
-from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.corpus.signed_shard import (
     SignaturesFacts,
     SignatureShard,
     ensure_signatures,
-    opened,
+    open_signatures,
     sign,
 )
 from dataprep_assets.pipelines.corpus.snapshot import readings
@@ -120,7 +120,7 @@ def _other_drawn(shard: SignatureShard, receipt: Receipt, drawn: DrawnRows) -> I
     if {one.path for one in receipt.files} != set(FILES):
         yield f"has other files than {', '.join(FILES)}"
         return
-    stored = opened(shard.store, shard.artifact)
+    stored = open_signatures(shard.store, shard.artifact)
     with scratch(shard.store.root / receipt.dataset) as folder:
         facts = sign(shard, folder, drawn).facts
         assert isinstance(facts, SignaturesFacts)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dataprep_assets.documents.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
 from dataprep_assets.documents.table import CarriedFields
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.proof_level import SAMPLED
 from dataprep_assets.graph.recipe import Recipe
@@ -77,17 +77,17 @@ def ensure_signatures(shard: SignatureShard, verification: Verification, fetch: 
     return ensure(shard.recipe(), shard.store, partial(_write, shard, fetch), verification)
 
 
-def _write(shard: SignatureShard, fetch: Fetch | None, staged: Path) -> Written:
+def _write(shard: SignatureShard, fetch: Fetch | None, staged: Path) -> WrittenFiles:
     fetch_missing(shard.files, fetch)
     return sign(shard, staged)
 
 
-def sign(shard: SignatureShard, staged: Path, some: DrawnRows | None = None) -> Written:
+def sign(shard: SignatureShard, staged: Path, some: DrawnRows | None = None) -> WrittenFiles:
     """Read the source once, and write the signatures of its rows, or of `some` of them."""
     with SignatureWriter(staged, shard.settings) as writer:
         for batch in batches_of_shard(shard.files, shard.fields, some):
             writer.add(len(batch), batch.good, batch.texts)
-    return Written(
+    return WrittenFiles(
         inputs={file.label: file.sha256 for file in shard.files},
         facts=SignaturesFacts(
             rows=writer.rows, documents=writer.documents, blank=writer.blank, bands=shard.settings.bands
@@ -95,7 +95,7 @@ def sign(shard: SignatureShard, staged: Path, some: DrawnRows | None = None) -> 
     )
 
 
-def opened(store: ArtifactStore, artifact: Artifact) -> SignedShard:
+def open_signatures(store: ArtifactStore, artifact: Artifact) -> SignedShard:
     """The signatures of a shard; raises MissingArtifactError if they are not there."""
     facts = SignaturesFacts.of(store.require(artifact))
     return SignedShard(store.local(artifact), facts.rows, facts.documents, facts.bands)

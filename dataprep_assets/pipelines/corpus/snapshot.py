@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import CorruptSourceError, SourceError, together
 from dataprep_assets.execution.jobs import Outcome, run_fetches
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check, OpenedArtifact
 from dataprep_assets.graph.check_groups import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.graph.facts import Facts
@@ -73,7 +73,7 @@ def build_snapshot(
     access.fetch(entries, progress)
     lines = _lines(corpus, access, entries)
     # of a mirrored source by what its listing says, so that `status` knows the key without the files
-    recipe = _recipe(corpus, partition, _listed(entries) if access.mirrored else lines)
+    recipe = _recipe(corpus, partition, _list_lines(entries) if access.mirrored else lines)
     return _ensured(recipe, store, entries, lines)
 
 
@@ -93,9 +93,9 @@ def _ensured(
 ) -> tuple[Receipt, bool]:
     """The receipt of the snapshot of these entries, whose digests are in `lines`; and whether it was reused."""
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         (staged / FILES).write_bytes(files_bytes(lines))
-        return Written(
+        return WrittenFiles(
             inputs={"manifest": _listing(entries)},
             facts=SnapshotFacts(files=len(entries), source_bytes=sum(e.size_bytes for e in entries)),
         )
@@ -119,7 +119,7 @@ def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[s
     )
 
 
-def _listed(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
+def _list_lines(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
     """The lines of files as a mirrored source lists them: by SHA-256, else by the source's version."""
     lines: list[dict[str, str | int]] = []
     for entry in entries:
@@ -134,7 +134,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
     for partition in partitions:
         assert partition is not None
         entries = manifest.shard(partition)
-        yield _recipe(corpus, partition, _listed(entries) if access.mirrored else _lines(corpus, access, entries))
+        yield _recipe(corpus, partition, _list_lines(entries) if access.mirrored else _lines(corpus, access, entries))
 
 
 def _lines(
@@ -143,7 +143,7 @@ def _lines(
     digests = list(_digests(access, entries))  # to the end, where it raises for damaged files
     told = corpus.source_digests()
     return [
-        {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": told.of(digest)}
+        {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": told.digest_of(digest)}
         for entry, digest in zip(entries, digests, strict=True)
     ]
 
@@ -249,10 +249,10 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
     manifest = load_manifest(corpus, request.store)
     for partition in request.partitions:
         entries = manifest.shard(partition)
-        lines = _listed(entries)
+        lines = _list_lines(entries)
         # the keys of token bins have the files' digests, which the source's version does not tell
         if all("sha256" in line for line in lines):
-            yield Outcome.of(*_ensured(_recipe(corpus, partition, lines), request.store, entries, lines))
+            yield Outcome.from_receipt(*_ensured(_recipe(corpus, partition, lines), request.store, entries, lines))
 
 
 def _other_claims(

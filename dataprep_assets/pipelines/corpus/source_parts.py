@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
-from dataprep_assets.documents.ruled_out import RuledOut
+from dataprep_assets.documents.dropped_rows import RuledOut
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
@@ -36,7 +36,7 @@ def source_parts(
     digests, told = snapshot_digests(corpus, store, partition), corpus.source_digests()
     limit = corpus.bad_records.max_record_bytes
     return tuple(
-        SourcePart.of(
+        SourcePart.from_entry(
             entry,
             access.path(entry),
             digests[entry.relpath],
@@ -55,7 +55,7 @@ def present_part(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) ->
     Without a digest, because one is compared only where a file is read to its end.
     """
     limit = corpus.bad_records.max_record_bytes
-    return SourcePart.of(entry, path, "", max_record_bytes=limit, reading=corpus.reading)
+    return SourcePart.from_entry(entry, path, "", max_record_bytes=limit, reading=corpus.reading)
 
 
 def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:

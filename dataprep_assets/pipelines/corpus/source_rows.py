@@ -15,8 +15,8 @@ from dataprep_assets.documents.selection import Selection
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import SourceBytes
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -80,7 +80,7 @@ class SourceRows:
             row: The row, from 1.
         """
         # What rules and duplicates drop is in the table of documents alone; the source tells bad and retracted records.
-        if (told := self._told(file, row)) is not None:
+        if (told := self._table_reason(file, row)) is not None:
             return told
         entry, corpus = self._files.entries.get(file), self._corpus
         if entry is None or entry.size_bytes > MOST_BYTES or row < 1:
@@ -105,7 +105,7 @@ class SourceRows:
             return self._documents.why_not_id(hashed)
         return None
 
-    def _told(self, file: str, row: int) -> str | None:
+    def _table_reason(self, file: str, row: int) -> str | None:
         """What the table of documents says of a row; None if there is none, or it does not say."""
         if not self._corpus.has_table:
             return None

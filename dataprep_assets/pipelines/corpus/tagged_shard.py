@@ -21,10 +21,10 @@ from dataprep_assets.documents.table import CarriedFields, DocumentBatch, Parque
 from dataprep_assets.documents.tagging import BatchTagger, Tagger, align, tags_of
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.tasks import report
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import REBUILD
-from dataprep_assets.graph.proof_level import SAMPLED, drawn
+from dataprep_assets.graph.proof_level import SAMPLED, draw_documents
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -70,7 +70,7 @@ class DrawnRows:
 
 def drawn_rows(receipt: Receipt, rows: int, samples: int | None) -> DrawnRows:
     """The rows of a shard that its check builds again, drawn by the key of its receipt."""
-    return DrawnRows(drawn(receipt.key, rows, samples), rows)
+    return DrawnRows(draw_documents(receipt.key, rows, samples), rows)
 
 
 def file_of(tagger: Tagger) -> str:
@@ -140,14 +140,14 @@ def ensure_tags(shard: TaggedShard, verification: Verification, fetch: Fetch | N
     """A worker's task: the tags of a shard, unless they are current; returns the receipt and whether it was reused."""
     recipe = shard.recipe()
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         fetch_missing(shard.files, fetch)
         return _write(shard, staged)
 
     return ensure(recipe, shard.store, write, verification)
 
 
-def _write(shard: TaggedShard, staged: Path) -> Written:
+def _write(shard: TaggedShard, staged: Path) -> WrittenFiles:
     made_of = shard.made_of()
     facts, taken = _taken_over(shard, staged, made_of)
     if facts is None or len(taken) < len(made_of):
@@ -155,13 +155,13 @@ def _write(shard: TaggedShard, staged: Path) -> Written:
     return _told(shard, facts, made_of)
 
 
-def write_anew(shard: TaggedShard, staged: Path) -> Written:
+def write_anew(shard: TaggedShard, staged: Path) -> WrittenFiles:
     """Write all files of a shard's tags, whatever its present tags have."""
     return _told(shard, tag(shard, staged, frozenset()), shard.made_of())
 
 
-def _told(shard: TaggedShard, facts: TagsFacts, made_of: dict[str, str]) -> Written:
-    return Written(
+def _told(shard: TaggedShard, facts: TagsFacts, made_of: dict[str, str]) -> WrittenFiles:
+    return WrittenFiles(
         inputs={file.label: file.sha256 for file in shard.files},
         facts=TagsFacts(rows=facts.rows, bad=facts.bad, made_of=made_of, **_coverage(shard.taggers)),
     )
@@ -201,7 +201,7 @@ def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows
     # texts, and what may be of them, are in files for as long as commands are at work
     with scratch(shard.store.root / shard.artifact.dataset) as folder:
         given, made = folder / "given-texts.parquet", folder / "made-columns.parquet"
-        facts = _read(shard, staged, taken, running, given, some)
+        facts = _tag_rows(shard, staged, taken, running, given, some)
         for one in running:
             if isinstance(one, CommandTagger):
                 one.run(given, made, shard.shard, sensitive=shard.fields.sensitive)
@@ -216,7 +216,7 @@ def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows
     return facts
 
 
-def _read(
+def _tag_rows(
     shard: TaggedShard,
     staged: Path,
     taken: frozenset[str],
@@ -272,13 +272,13 @@ def batches_of_shard(
 
 def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
     """The rows of a source file, read to its end: then its digest is compared."""
-    reader = part.read_records(fields.records) if fields.of_texts_alone else part.read_rows(fields.read)
+    reader = part.read_records(fields.records) if fields.of_texts_alone else part.read_rows(fields.field_names)
     before = 0
     for batch in read_batches(reader, part.label, fields, all_texts=part.format in CSV):
         yield batch
         report(source_bytes=reader.bytes_read - before, documents=len(batch))
         before = reader.bytes_read
-    require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`snapshot`")
+    require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
 
 
 def _spread(values: list[Any], batch: DocumentBatch) -> list[Any]:

@@ -20,9 +20,9 @@ from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedPartition
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.comparison import other_claims, other_files, other_rows
 from dataprep_assets.graph.finding import REBUILD, Finding, name_of, verdict
+from dataprep_assets.graph.metadata_values import Shown, Table
 from dataprep_assets.graph.proof_level import samples_of
-from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, Partitions
+from dataprep_assets.graph.spec import ArtifactSpec, AssetInput, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import scratch
@@ -240,7 +240,7 @@ def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, 
         version=VERSION,
         description="What is known of each row of a shard before rules decide: carried fields and taggers' columns.",
         kinds={"parquet"},
-        inputs=(snapshot, *(OtherAsset(key=one.key) for one in corpus.taggers if isinstance(one, AssetTagger))),
+        inputs=(snapshot, *(AssetInput(key=one.key) for one in corpus.taggers if isinstance(one, AssetTagger))),
         partitions=partitions,
         pool="cpu",
         recipes=partial(_TASKS.recipes, corpus),

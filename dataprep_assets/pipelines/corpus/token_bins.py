@@ -57,7 +57,7 @@ def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactSt
     others = _shards(corpus, store, before)
     repeated = _repeated([one.hashes[:] for one in own], [one.hashes[:] for one in others])
     documents = sum(len(one.with_hashes(repeated)) for one in own)
-    named = [*_named(others, repeated[:_SHOWN]), *_named(own, repeated[:_SHOWN])]
+    named = [*_locate_ids(others, repeated[:_SHOWN]), *_locate_ids(own, repeated[:_SHOWN])]
     rows: list[Row] = [{"file": file, "row": row} for _, file, row in sorted(named)]
     shown = ", ".join([f"{file}: row {row}" for _, file, row in sorted(named)[:_SHOWN]])
     told = f"{count_of(documents, 'document')} of {split} have an id that another document has, such as {shown}"
@@ -98,7 +98,7 @@ def _between(every: Sequence[NDArray[Any]], low: int, high: int) -> Iterator[NDA
         yield ids[(ids >= np.uint64(low)) & (ids <= np.uint64(high - 1))]
 
 
-def _named(shards: Sequence[IndexedShard], ids: NDArray[np.uint64]) -> Iterator[tuple[int, str, int]]:
+def _locate_ids(shards: Sequence[IndexedShard], ids: NDArray[np.uint64]) -> Iterator[tuple[int, str, int]]:
     """The first documents that have one of some ids: the id, and the file and row of each."""
     for shard in shards:
         for document in shard.with_hashes(ids)[:_SHOWN].tolist():

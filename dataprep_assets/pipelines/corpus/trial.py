@@ -17,7 +17,7 @@ from dataprep_assets.documents.tagging import BatchTagger, BuiltInTagger, Tagger
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import without_output
-from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source_parts import present_part
@@ -109,7 +109,7 @@ def _of_functions(
             found: Found = []
             while left and found is not None:
                 tagger = left.pop(0)
-                pool.submit(Task(TaskId(f"tag: {tagger.name}"), _called, (tagger, batches, corpus.sensitive)))
+                pool.submit(Task(TaskId(f"tag: {tagger.name}"), _call_tagger, (tagger, batches, corpus.sensitive)))
                 try:
                     found = _awaited(pool)
                 except DataprepError as error:  # its worker died
@@ -121,7 +121,7 @@ def _awaited(pool: WorkerPool) -> Found:
     """The answer of a pool with one task; None if it takes too long."""
     limit = time.monotonic() + _SECONDS
     for event in pool.events():
-        if isinstance(event, Finished):
+        if isinstance(event, FinishedTask):
             error = event.error
             return error if isinstance(error, DataprepError) else event.result
         if time.monotonic() > limit:
@@ -129,7 +129,7 @@ def _awaited(pool: WorkerPool) -> Found:
     return None
 
 
-def _called(tagger: FunctionTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
+def _call_tagger(tagger: FunctionTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
     """A worker's task: as `_tagged`; without documents the function is imported alone."""
     with without_output(private=True):
         tagger.load()

@@ -17,25 +17,25 @@ from dataprep_assets.documents.retractions import retracted_ids
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import flat_bins
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check, OpenedArtifact
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.finding import Finding, name_of, verdict
 from dataprep_assets.graph.losses import Loss
-from dataprep_assets.graph.place import Locate, Span, TokenRange
+from dataprep_assets.graph.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, damage
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_without, current_combined
 from dataprep_assets.pipelines.corpus.corpus_view import (
     CombinedSplit,
     CorpusView,
-    UnderConstruction,
     ViewFacts,
+    ViewWriter,
     artifact_name,
     combined_splits,
     view_named,
@@ -213,7 +213,7 @@ def view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactS
         kinds=view.kinds,
         inputs=combined,
         recipes=lambda store, _: [_recipe(corpus, view, combined_splits(corpus, store))],
-        build=lambda request: [Outcome.of(*build_view(corpus, request.store, name, threads=request.workers))],
+        build=lambda request: [Outcome.from_receipt(*build_view(corpus, request.store, name, threads=request.workers))],
         places=partial(_places, corpus, view),
         losses=lambda _, receipts: _losses(receipts),
         check_groups=(WholeChecks(checks=CHECKS, open=partial(_opened, corpus, view)),),
@@ -238,7 +238,7 @@ def _places(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, s
         return view.places(handle)
     linked, itemsize = view.linked, flat_bins.token_dtype(ViewFacts.of(handle.receipt).dtype).itemsize
 
-    def locate(span: Span) -> Iterator[TokenRange]:
+    def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         if linked is not None:
             file, at = linked(span.split), view.calls(span, handle.receipt)
             artifact = str(handle.artifact)
@@ -276,15 +276,15 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
     view, splits = view_named(name), combined_splits(corpus, store)
     recipe = _recipe(corpus, view, splits)
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         if view.shortest is not None:
             least = view.shortest(corpus)
             for split in splits:
                 if split.token_count < least.tokens:
                     raise ConfigError(least.refusal(split.split, split.token_count))
-        made = UnderConstruction(corpus=corpus, store=store, target=staged, threads=threads)
+        made = ViewWriter(corpus=corpus, store=store, target=staged, threads=threads)
         view.write(splits, made)
-        return Written(
+        return WrittenFiles(
             inputs={s.split: s.receipt.content for s in splits},
             # those of any split: `combined_splits` refuses splits of another tokenizer or dtype
             facts=ViewFacts(

@@ -24,8 +24,8 @@ from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.graph.check import FILES_INTACT, Check
 from dataprep_assets.graph.check_groups import CheckWorkers, PartitionChecks
 from dataprep_assets.graph.finding import Finding, name_of, verdict
+from dataprep_assets.graph.metadata_values import Shown
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -86,7 +86,7 @@ class CohortShards:
         return shard_names(self.notes, split, self.month, total, self.facts.format)
 
     @cached_property
-    def counted(self) -> Mapping[str, _Counted]:
+    def counts(self) -> Mapping[str, _Counted]:
         """Split → the result of reading all its records."""
         return {split: self._count(split) for split in self.splits}
 
@@ -173,7 +173,7 @@ def records_intact(shards: CohortShards) -> Finding:
     """The files are shards 1 to N of each split; both checksums of every record are right, and its columns and lengths;
     each shard has the records and bytes of the receipt, and the declared rows, of which only the last has fewer.
     """
-    counted = shards.counted.values()
+    counted = shards.counts.values()
     records = sum(sum(of.records) for of in counted)
     defects = [*_misnamed(shards), *(defect for of in counted for defect in of.broken), *_miscounted(shards)]
     return verdict(
@@ -193,7 +193,7 @@ def _misnamed(shards: CohortShards) -> Iterator[str]:
 
 def _miscounted(shards: CohortShards) -> Iterator[str]:
     most = shards.notes.rows_per_shard
-    for split, of in shards.counted.items():
+    for split, of in shards.counts.items():
         told, last = shards.splits[split], len(of.records)
         found = zip(of.records, told.shard_lengths, of.payload_bytes, told.payload_bytes, strict=True)
         for number, (name, (rows, length, size, told_size)) in enumerate(
@@ -208,7 +208,7 @@ def _miscounted(shards: CohortShards) -> Iterator[str]:
 
 def equals_packed_rows(shards: CohortShards) -> Finding:
     """Every stored value equals that of the packed rows, in order, and the receipt names these rows as its input."""
-    counted = shards.counted.values()
+    counted = shards.counts.values()
     defects = [defect for of in counted for defect in of.different]
     # no check passes on half of the records
     if broken := sum(len(of.broken) for of in counted):

@@ -74,7 +74,7 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
         listed = open_source(notes.source).list().files
         files = [file for file in listed if is_hidden(notes.cohorts.pattern) or not is_hidden(file.relpath)]
     with unquoting(notes.dataset):
-        found = find_cohorts(files, notes.cohorts.pattern, notes.months.expected, notes.months.allow_missing)
+        found = find_cohorts(files, notes.cohorts.pattern, notes.months.expected_keys, notes.months.allow_missing)
     return {month: CohortFile(notes, month, file) for month, file in found.items()}
 
 

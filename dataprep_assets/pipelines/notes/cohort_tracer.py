@@ -24,8 +24,8 @@ from dataprep_assets.graph.declaration import DatasetDeclaration
 from dataprep_assets.graph.place import TokenRange
 from dataprep_assets.graph.trace import Question, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
 from dataprep_assets.pipelines.notes.packed_files import (
@@ -177,7 +177,7 @@ class TracedDirectory:
         at = int(np.searchsorted([one.before for one in linked], row, side="right")) - 1
         return linked[at].origin, row - linked[at].before
 
-    def named(self, name: str) -> Iterator[tuple[str, ShardOrigin]]:
+    def find_shards(self, name: str) -> Iterator[tuple[str, ShardOrigin]]:
         """The shards with this file name, here or in their month, with or without its suffix; with their splits."""
         for split, linked in self._splits.items():
             for one in linked:
@@ -261,7 +261,7 @@ class CohortTracer(Tracer):
             "and `row` (the file is a month, the row a record), or by a patient's `id`"
         )
 
-    def _split(self, question: Question) -> str:
+    def _require_split(self, question: Question) -> str:
         if question.split is None and len(self._splits) > 1:
             raise ConfigError(f"trace: {question.way}: name the split, one of {', '.join(self._splits)}")
         split = question.split or self._splits[0]
@@ -299,7 +299,7 @@ class CohortTracer(Tracer):
 
     def _of_split(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
         # any of them: all formats have the same rows in the same order
-        split, directory = self._split(question), self._directories[0]
+        split, directory = self._require_split(question), self._directories[0]
         if directory.facts.directory is None:
             raise ConfigError(
                 f"trace: {directory.handle.artifact} is virtual: its loader decides the order of rows. Name the file, "
@@ -310,7 +310,7 @@ class CohortTracer(Tracer):
     def _of_file(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
         name = str(question.shard)
         for directory in self._directories:
-            for split, origin in directory.named(name):
+            for split, origin in directory.find_shards(name):
                 if question.split not in (None, split):
                     continue
                 if not 0 <= row < origin.rows:
@@ -319,7 +319,7 @@ class CohortTracer(Tracer):
         raise NotFoundError(f"trace: no file {name!r} in {self._directories[0].handle.artifact}")
 
     def _packed_row(self, question: Question, row: int) -> RowOfMonth:
-        month, split = self._own(question.shard), self._split(question)
+        month, split = self._own(question.shard), self._require_split(question)
         if not 0 <= row < (count := month.facts.splits[split].rows):
             raise NotFoundError(f"trace: no row {row} in {month.month}, {split}, which has {count}, counted from 0")
         return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=row)
@@ -331,7 +331,7 @@ class CohortTracer(Tracer):
 
     def _of_record(self, question: Question, name: str, record: int) -> Iterator[Found]:
         month, absent = self._own(name), True
-        for split in self._splits if question.split is None else [self._split(question)]:
+        for split in self._splits if question.split is None else [self._require_split(question)]:
             origins = month.rows(split).origins
             for note in _notes(month, split, origins[origins[:, RECORD] == record]):
                 absent = False
@@ -344,7 +344,7 @@ class CohortTracer(Tracer):
         digest, absent = patient_digest(self._key(), patient), True
         for name in self._months if question.shard is None else [question.shard]:
             month = self._own(name)
-            for split in self._splits if question.split is None else [self._split(question)]:
+            for split in self._splits if question.split is None else [self._require_split(question)]:
                 if (place := month.patient(split, digest)) is not None:
                     absent = False
                     origins = month.rows(split).origins
@@ -417,7 +417,7 @@ def notes_tracer(notes: NotesDeclaration, store: ArtifactStore) -> CohortTracer:
         notes,
         store,
         splits=list(notes.splits),
-        months=notes.months.expected,
+        months=notes.months.expected_keys,
         directories=[notes.artifact(DIRECTORIES[format]) for format in notes.formats],
         bundle=partial(load_bundle, notes.tokenizer),
         key=notes.patient_key.load,

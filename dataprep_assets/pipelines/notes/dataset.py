@@ -17,6 +17,7 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.notes.card import notes_card, replay_card
 from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
 from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
+from dataprep_assets.pipelines.notes.dataset_tokenizer import tokenizer_beside
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
 from dataprep_assets.pipelines.notes.maxtext import (
@@ -34,7 +35,6 @@ from dataprep_assets.pipelines.notes.replay import combined_directory_spec
 from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
-from dataprep_assets.pipelines.notes.tokenizer_beside import tokenizer_beside
 from dataprep_assets.plural import count_of
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
 from dataprep_assets.stream.rendered_text import literal_lines
@@ -75,7 +75,7 @@ class Notes(Dataset):
 
     def summary(self, store: ArtifactStore) -> list[str]:
         notes = self.declaration
-        months = notes.months.expected
+        months = notes.months.expected_keys
         packed = [r for r in store.receipts([notes.artifact(PACKED_COHORTS, m) for m in months]) if r is not None]
         facts = [PackedCohortFacts.of(r) for r in packed]
         patients = sum(f.patients for f in facts)
@@ -105,7 +105,7 @@ def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
 
 def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
     """The graph of a dataset of notes: certificate → packed cohorts → (for each format) shards → directory."""
-    months = Partitions.fixed(notes.months.expected, "cohort")
+    months = Partitions.fixed(notes.months.expected_keys, "cohort")
     certificate = engine_certificate_spec(notes_engine(notes))
     packed = packed_cohorts_spec(notes, months=months, certificate=certificate)
     shards = [cohort_shards_spec(notes, format, packed=packed) for format in notes.formats]

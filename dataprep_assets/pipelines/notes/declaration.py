@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD
 from dataprep_assets.graph.declaration import resolved
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.graph.engine_declaration import MadeByEngine
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -138,7 +138,7 @@ class Months(Declared):
         return self
 
     @property
-    def expected(self) -> list[str]:
+    def expected_keys(self) -> list[str]:
         """Every month of the dataset, in order: its partition keys."""
         return expected_months(self.first, self.last, self.allow_missing)
 
@@ -193,7 +193,7 @@ class PadDeclaration(Declared):
     )
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _require_one(self) -> Self:
         if (self.token is None) == (self.id is None):
             raise ValueError("give exactly one of `token` and `id`")
         return self

@@ -16,7 +16,7 @@ from pydantic import Field
 from dataprep_assets.formats import tfds
 from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.shown import Shown, Table
+from dataprep_assets.graph.metadata_values import Shown, Table
 from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.declaration import FileFormat

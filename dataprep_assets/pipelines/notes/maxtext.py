@@ -116,7 +116,7 @@ def _files(
 
 def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> str:
     """The options of `maxtext_settings` as one line, with what prepacked rows need in addition."""
-    options = _joined(maxtext_settings(notes, store, format))
+    options = _join_settings(maxtext_settings(notes, store, format))
     if notes.layout == "prepacked":
         return f"{_LOADER} {options}"
     return f"MaxText: {options}"
@@ -126,7 +126,7 @@ def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
     """A warning of months in ``store`` that are declared no more, if the pattern of the options reads them, too."""
     if notes.layout != "unpacked" or notes.pipeline != "hf":
         return []
-    left = sorted(set(store.partitions(notes.dataset, PACKED_COHORTS)) - set(notes.months.expected))
+    left = sorted(set(store.partitions(notes.dataset, PACKED_COHORTS)) - set(notes.months.expected_keys))
     told = f"hf reads months declared no more, too: {first_of(left, 8)}; `dataprep prune {notes.dataset}` first"
     return [told] if left else []
 
@@ -175,15 +175,15 @@ def combined_line(
     else:
         found = _files(where, replay.dataset, replay.tfds_version, replay.splits, replay.format, facts.pipeline)
     if facts.layout == "prepacked":
-        options = _joined(found | {"max_target_length": str(facts.row_length)} | _PREPACKED)
+        options = _join_settings(found | {"max_target_length": str(facts.row_length)} | _PREPACKED)
         return f"{_LOADER} {options}"
     # rows for tfds are stored one token longer, which it shifts away
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
     tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
     pipeline: Pipeline = "tfds" if found["dataset_type"] == "tfds" else "grain"  # hf packs as little as grain
-    options = _joined(found | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluated))
+    options = _join_settings(found | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluated))
     return f"MaxText: {options}"
 
 
-def _joined(settings: dict[str, str]) -> str:
+def _join_settings(settings: dict[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in settings.items())

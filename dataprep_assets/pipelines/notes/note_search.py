@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.formats.packed_rows import open_packed
-from dataprep_assets.packing.splitting import SplitRule, split, without_room
+from dataprep_assets.packing.splitting import SplitRule, split_documents, without_room
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
 from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledNote
 from dataprep_assets.pipelines.notes.packed_files import packed_paths
@@ -69,7 +69,7 @@ class NoteSearch:
         rule = SplitRule(rule=long_notes.rule, row_length=packed.notes.capacity, overlap=long_notes.overlap)
         of_headers, of_bodies = (np.array([len(ids) for ids in some], np.int64) for some in (headers, bodies))
         fits = np.delete(np.arange(len(notes)), without_room(of_headers, of_bodies, rule))
-        cut = split(of_headers[fits], of_bodies[fits], rule)
+        cut = split_documents(of_headers[fits], of_bodies[fits], rule)
         found = []
         before: Counter[int] = Counter()
         for note, start, stop, header in zip(
@@ -83,7 +83,7 @@ class NoteSearch:
     def _ids(self, text: str) -> NDArray[np.uint32]:
         return self._encode([text])[0]
 
-    def there(self, chunks: Sequence[NoteChunk]) -> list[bool]:
+    def find_chunks(self, chunks: Sequence[NoteChunk]) -> list[bool]:
         """Which of these chunks are in the rows: as whole segments, or in the stream if rows are one stream."""
         wanted = [chunk.ids for chunk in chunks]
         return (_stream_has if self._packed.notes.concatenated else _segments_have)(self._path, wanted)

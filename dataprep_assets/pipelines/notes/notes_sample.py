@@ -44,7 +44,7 @@ def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     digests, told = {}, notes.source_digests(notes.patient_key.load())
     for month, (_, path) in cohorts.items():
         with unquoting(month):
-            digests[month] = told.of(sha256_file(path))
+            digests[month] = told.digest_of(sha256_file(path))
     cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.key_parts()
     return Sample(
         kind="notes_engine_certificate",

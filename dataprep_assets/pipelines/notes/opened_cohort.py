@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError, TokenizerError
 from dataprep_assets.formats.packed_rows import PackedFile, open_packed, row_defects
 from dataprep_assets.graph.finding import ledger_of
-from dataprep_assets.graph.proof_level import SAMPLED, drawn
+from dataprep_assets.graph.proof_level import SAMPLED, draw_documents
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
@@ -39,7 +39,14 @@ from dataprep_assets.pipelines.notes.packed_files import (
     read_patients,
 )
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Dropped, Note, Opened, note_digest, read_notes
+from dataprep_assets.pipelines.notes.reading import (
+    DIGEST_BYTES,
+    DroppedNote,
+    Note,
+    RecordStart,
+    note_digest,
+    read_notes,
+)
 from dataprep_assets.pipelines.notes.row_shape import RowShape
 from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets.sources.cohorts import CohortReader
@@ -294,18 +301,18 @@ class OpenedCohort:
         if self.file is None:
             raise no_file([self.month])
         with unquoting(self.month):
-            return self._read(self.file)
+            return self._scan_source(self.file)
 
     def kept_notes(self) -> Iterator[SampledNote]:
         """The notes of the present source that are not retracted, read again at each call."""
         if self.file is None:
             raise no_file([self.month])
         with unquoting(self.month):
-            for found in self._found(self.file.reader(self.file.fetch())):
+            for found in self._read_notes(self.file.reader(self.file.fetch())):
                 if isinstance(found, Note) and not self._is_retracted(found):
                     yield self._placed(found)
 
-    def _found(self, reader: CohortReader) -> Iterator[Opened | Note | Dropped]:
+    def _read_notes(self, reader: CohortReader) -> Iterator[RecordStart | Note | DroppedNote]:
         fields, template = self.notes.cohorts.fields, self.notes.header_template()
         return read_notes(reader, fields, template, key=self.key, month=self.month)
 
@@ -318,13 +325,13 @@ class OpenedCohort:
             text=note.text,
         )
 
-    def _read(self, file: CohortFile) -> SourceScan:
+    def _scan_source(self, file: CohortFile) -> SourceScan:
         ledger = ledger_of(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
         # read again, the source gives those without room, too: they are refused only when rows are laid out
         kept = ledger.documents + ledger.dropped.get("header_too_long", 0)
-        wanted = set(drawn(self.receipt.key, kept, SAMPLED).tolist())
-        unwanted = _chosen(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
+        wanted = set(draw_documents(self.receipt.key, kept, SAMPLED).tolist())
+        unwanted = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
         reader = file.reader(file.fetch())
         counts: Counter[str] = Counter()
         dropped: Counter[str] = Counter()
@@ -333,7 +340,7 @@ class OpenedCohort:
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
         alone: set[bytes] = set()
         sampled: dict[bool, list[SampledNote]] = {False: [], True: []}
-        for found in self._found(reader):
+        for found in self._read_notes(reader):
             if isinstance(found, Note):
                 is_retracted = self._is_retracted(found)
                 kind = "retracted" if is_retracted else "kept"
@@ -346,13 +353,13 @@ class OpenedCohort:
                     alone.add(note_digest(self.key, found))
                 else:
                     digests[is_retracted].add(found.patient)
-            elif isinstance(found, Opened):
+            elif isinstance(found, RecordStart):
                 opened.add(found.patient)
                 counts["without"] += not found.notes
             else:
                 dropped[found.reason] += found.notes
         return SourceScan(
-            digest=self.notes.source_digests(self.key).of(reader.sha256),
+            digest=self.notes.source_digests(self.key).digest_of(reader.sha256),
             notes=counts["kept"] + counts["retracted"],
             headers=counts["headers"],
             dropped=dict(sorted(dropped.items())),
@@ -367,5 +374,5 @@ class OpenedCohort:
         )
 
 
-def _chosen(rng: np.random.Generator, count: int, most: int) -> set[int]:
+def _choose_numbers(rng: np.random.Generator, count: int, most: int) -> set[int]:
     return set(rng.choice(count, min(most, count), replace=False).tolist()) if count else set()

@@ -19,7 +19,7 @@ from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats.example import ABSENT
 from dataprep_assets.formats.packed_rows import PackedRowBlock, write_rows
 from dataprep_assets.formats.row_origins import write_origins
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -83,7 +83,7 @@ class PackedCohort:
 
     def cohort_digest(self, sha256: str) -> str:
         """The digest, in keys and receipts, of a file with this SHA-256: keyed if the notes are sensitive."""
-        return self.plan.notes.source_digests(self.plan.key).of(sha256)
+        return self.plan.notes.source_digests(self.plan.key).digest_of(sha256)
 
     @property
     def recipe_now(self) -> Recipe:
@@ -105,7 +105,7 @@ def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
         # The key needs the digest before a note is read; `write` compares it with that of the bytes it has read.
         sha256 = sha256_file(path)
 
-        def write(staged: Path) -> Written:
+        def write(staged: Path) -> WrittenFiles:
             return _Writer(cohort, staged).write(file, path, sha256)
 
         return ensure(cohort.recipe(sha256), cohort.store, write, cohort.plan.notes.verify)
@@ -121,7 +121,7 @@ class _Writer:
         # lowest and highest id of all rows written so far, for the ledger; these stand for none
         self._low, self._high = 1 << 32, -1
 
-    def write(self, file: CohortFile, path: Path, sha256: str) -> Written:
+    def write(self, file: CohortFile, path: Path, sha256: str) -> WrittenFiles:
         reader = file.reader(path)
         spooled = self._staged / _SPOOL
         spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report)
@@ -153,7 +153,7 @@ class _Writer:
         ledger = self._ledger(spool, layouts, splits, rows_in, reader.bytes_read)
         ledger.balance(self._month)
         self._require_notes(spool, ledger)
-        return Written(
+        return WrittenFiles(
             inputs={"cohort": self._cohort.cohort_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
             facts=self._facts(spool, splits, len(found.left_out)),
             ledger=ledger,

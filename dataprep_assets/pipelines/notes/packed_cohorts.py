@@ -23,9 +23,9 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.check_groups import CheckWorkers, PartitionChecks
 from dataprep_assets.graph.finding import first_of
 from dataprep_assets.graph.losses import BAD_RECORD, FILTER, Loss, dropped_rows
+from dataprep_assets.graph.metadata_values import Shown
 from dataprep_assets.graph.proof_level import documents_in
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.ledger import RETRACTED
@@ -64,7 +64,7 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     """
     if notes.duplicate_patients != "fail":
         return
-    packed = _packed(notes, store)
+    packed = _packed_patients(notes, store)
     # a month without a file fails by itself when it is packed
     in_run = {cohort.month: cohort for cohort in cohorts if cohort.file is not None}
     todo = [month for month in in_run if month not in packed]
@@ -84,10 +84,10 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
         )
 
 
-def _packed(notes: NotesDeclaration, store: ArtifactStore) -> dict[str, Digests]:
+def _packed_patients(notes: NotesDeclaration, store: ArtifactStore) -> dict[str, Digests]:
     """Month → the patients in its rows, for the packed months."""
     found = {}
-    artifacts = [notes.artifact(PACKED_COHORTS, month) for month in notes.months.expected]
+    artifacts = [notes.artifact(PACKED_COHORTS, month) for month in notes.months.expected_keys]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
         if receipt is not None and artifact.partition is not None:
             found[artifact.partition] = _array(cohort_patients(store, artifact, receipt).held)
@@ -168,7 +168,7 @@ def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterab
     """
     plan = notes_plan(notes, load_certificate(notes, store))
     files = list_cohorts(notes)
-    expected = set(notes.months.expected)
+    expected = set(notes.months.expected_keys)
     chosen = list(months)
     for month in chosen:
         if month not in expected:
@@ -261,7 +261,7 @@ def _losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterator[Lo
         action="left out",
         reason="allow_missing",
         count=len(missing),
-        of=len(missing) + len(notes.months.expected),
+        of=len(missing) + len(notes.months.expected_keys),
         unit="month",
         files=dict.fromkeys(missing, 1),
     )

@@ -26,8 +26,8 @@ from dataprep_assets.formats.packed_rows import PackedFile, open_packed
 from dataprep_assets.formats.row_origins import Origins, read_origins
 from dataprep_assets.graph.check import FILES_INTACT, Check
 from dataprep_assets.graph.finding import Finding, ledger_of, name_of, verdict
-from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
-from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, drawn
+from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, draw_documents
+from dataprep_assets.graph.scratch_rebuild import by_content, made_again, other_bytes
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.notes.note_search import NoteChunk, NoteSearch
@@ -125,7 +125,7 @@ def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
     notes = [note for note in packed.source.sampled_retracted if note.split == index]
     search = NoteSearch(packed, split)
     chunks = search.chunks(notes)
-    present = search.there(chunks)
+    present = search.find_chunks(chunks)
     of_note = {at: [i for i, chunk in enumerate(chunks) if chunk.note == at] for at in range(len(notes))}
     left = {
         at: [chunks[i] for i in own]
@@ -279,13 +279,13 @@ def round_trip(packed: OpenedCohort) -> Finding:
     a failure repeats. Messages name record, note and chunk.
     """
     receipt, sampled, level = packed.receipt, packed.source.sampled, packed.notes.prove.level
-    few = {sampled[at] for at in drawn(receipt.key, len(sampled), BY_REFERENCE).tolist()}
+    few = {sampled[at] for at in draw_documents(receipt.key, len(sampled), BY_REFERENCE).tolist()}
     defects: list[str] = []
     for index, name in enumerate(packed.notes.splits):
         notes = [note for note in sampled if note.split == index]
         search, searched = NoteSearch(packed, name), [note for note in notes if note in few]
         chunks = search.chunks(searched)
-        for chunk, there in zip(chunks, search.there(chunks), strict=True):
+        for chunk, there in zip(chunks, search.find_chunks(chunks), strict=True):
             if not there:
                 lost = searched[chunk.note]
                 defects.append(

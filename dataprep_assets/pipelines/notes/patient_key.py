@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.graph.secret_key import checked_key, key_from_environment
 
 
@@ -21,7 +21,7 @@ class PatientKey(Declared):
     public: str | None = Field(None, repr=False, description="A key in the YAML, for fictional data alone.")
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _require_one(self) -> Self:
         if (self.env is None) == (self.public is None):
             raise ValueError("give exactly one of `env` and `public`")
         return self

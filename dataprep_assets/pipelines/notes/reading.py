@@ -63,7 +63,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedNote:
     """Dropped notes: where, why, how many. `number` is 0 for a whole record; an unreadable one counts as one note."""
 
     record: int
@@ -74,7 +74,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class RecordStart:
     """A patient's record without a defect; its notes follow."""
 
     patient: bytes = field(repr=False)
@@ -103,24 +103,24 @@ class _NoteRefusedError(Exception):
 
 def read_notes(
     reader: CohortReader, fields: NoteFields, template: HeaderTemplate, *, key: bytes, month: str
-) -> Iterator[Opened | Note | Dropped]:
-    """The notes of a cohort in source order; each patient's follow an `Opened`.
+) -> Iterator[RecordStart | Note | DroppedNote]:
+    """The notes of a cohort in source order; each patient's follow an `RecordStart`.
 
     ``fields`` says where the parts of a record are, ``template`` renders the header, ``key`` is the secret of
     `patient_digest`; a declared birth date must be in ``month`` (`YYYY-MM`). A record or note that cannot be
-    used is yielded as `Dropped`. Raises what the reader raises.
+    used is yielded as `DroppedNote`. Raises what the reader raises.
     """
     seen: set[bytes] = set()
     parts = _Parts(fields, template, key, month)
     for record in reader:
         if isinstance(record, BadRecord):
-            yield Dropped(record.row, 0, record.byte, record.reason)
+            yield DroppedNote(record.row, 0, record.byte, record.reason)
             continue
         try:
             # Before the patient: a record that is refused for its patient counts with all of its notes.
             notes = parts.notes(record)
         except _NoteRefusedError as refused:
-            yield Dropped(record.row, 0, record.byte, refused.reason)
+            yield DroppedNote(record.row, 0, record.byte, refused.reason)
             continue
         try:
             patient = parts.patient(record)
@@ -129,16 +129,16 @@ def read_notes(
                 raise _NoteRefusedError("duplicate_patient")
         except _NoteRefusedError as refused:
             # as one note at least: what is dropped has to be in the count of what was read
-            yield Dropped(record.row, 0, record.byte, refused.reason, max(1, len(notes)))
+            yield DroppedNote(record.row, 0, record.byte, refused.reason, max(1, len(notes)))
             continue
         # only now: a record that is refused does not make a later one of the same patient a duplicate
         seen.add(patient)
-        yield Opened(patient, len(notes))
+        yield RecordStart(patient, len(notes))
         for number, note in enumerate(notes, 1):
             try:
                 yield parts.note(record, number, note, patient)
             except _NoteRefusedError as refused:
-                yield Dropped(record.row, number, record.byte, refused.reason)
+                yield DroppedNote(record.row, number, record.byte, refused.reason)
 
 
 class _Parts:
@@ -157,12 +157,12 @@ class _Parts:
         self._of_note = {n: _path(p) for n, p in fields.note.items() if n in template.used}
 
     def patient(self, record: PatientRecord) -> bytes:
-        value = record.key if self._id is None else _at(record.value, self._id)
+        value = record.key if self._id is None else _get_value(record.value, self._id)
         if value is _ABSENT or value is None or value == "":
             raise _NoteRefusedError("missing_patient_id")
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise _NoteRefusedError("bad_patient_id")
-        if self._birth is not None and self._birth_month(_at(record.value, self._birth)) != self._month:
+        if self._birth is not None and self._birth_month(_get_value(record.value, self._birth)) != self._month:
             raise _NoteRefusedError("wrong_birth_month")
         # 7 and "7" are one patient, in records and in lists of ids alike
         return patient_digest(self._key, str(value))
@@ -184,7 +184,7 @@ class _Parts:
     def notes(self, record: PatientRecord) -> list[Any]:
         if self._notes is None:
             return [record.value]
-        found = _at(record.value, self._notes)
+        found = _get_value(record.value, self._notes)
         if found is _ABSENT:
             raise _NoteRefusedError("missing_notes")
         if found is not None and not isinstance(found, list):
@@ -195,14 +195,14 @@ class _Parts:
     def note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
         if not isinstance(note, dict):
             raise _NoteRefusedError("note_not_an_object")
-        text = _at(note, self._text)
+        text = _get_value(note, self._text)
         if not isinstance(text, str):
             raise _NoteRefusedError(
                 "missing_text" if text is _ABSENT else "null_text" if text is None else "text_not_a_string"
             )
         if not text or text.isspace():
             raise _NoteRefusedError(EMPTY)
-        date = 0 if self._date is None else self._when(_at(note, self._date))
+        date = 0 if self._date is None else self._when(_get_value(note, self._date))
         return Note(record.row, number, patient, self._header(record.value, note), text, date)
 
     def _header(self, record: Mapping[str, Any], note: Mapping[str, Any]) -> str:
@@ -240,7 +240,7 @@ def _path(path: str) -> tuple[str, ...]:
     return tuple(path.split("."))
 
 
-def _at(value: Any, path: tuple[str, ...]) -> Any:
+def _get_value(value: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         if not isinstance(value, dict):
             return _ABSENT
@@ -249,5 +249,5 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _value(record: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
-    found = _at(record, path)
+    found = _get_value(record, path)
     return None if found is _ABSENT else as_text(found)

@@ -82,7 +82,7 @@ def _month_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("source",), sentence=str(error), of_source=True)
         return
     yield from _file_remarks(list(found.values()))
-    if missing := [month for month in notes.months.expected if month not in found]:
+    if missing := [month for month in notes.months.expected_keys if month not in found]:
         yield Remark(keys=("months",), sentence=str(no_file(missing)), of_source=True)
 
 

@@ -21,16 +21,16 @@ import numpy as np
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.example import FeatureColumn
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.declaration import ATTRIBUTION
 from dataprep_assets.graph.finding import Finding, Row, verdict
-from dataprep_assets.graph.made_again import rebuilt_otherwise
+from dataprep_assets.graph.metadata_values import Markdown, Shown
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Markdown, Shown
+from dataprep_assets.graph.scratch_rebuild import rebuilt_otherwise
 from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
@@ -92,11 +92,11 @@ def combined_directory_spec(
         version=VERSION,
         description=f"Several datasets as one, by `{replay.mode}`; see provenance.json.",
         kinds={"tensorflow", "file"},
-        inputs=tuple(OtherDataset(dataset=source.dataset, name=name) for source in replay.sources),
+        inputs=tuple(DatasetInput(dataset=source.dataset, name=name) for source in replay.sources),
         watch=SourceWatch(identity=partial(_identity, replay), changes=partial(_changes, replay)),
         names_places=frozenset({"locations of the sources"}) if replay.mode == "virtual" else None,
         recipes=lambda store, _: [_recipe(replay, store, _sources(replay, store))],
-        build=lambda request: [Outcome.of(*build_replay(replay, request.store))],
+        build=lambda request: [Outcome.from_receipt(*build_replay(replay, request.store))],
         metadata=partial(_metadata, replay, tokenizer),
         losses=lambda store, receipts: replay_losses(replay, store, receipts),
         check_groups=(
@@ -209,7 +209,7 @@ def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Recei
     """
     sources = _sources(replay, store)
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         splits = {split: [_shards(store, source, split) for source in sources] for split in replay.splits}
         _require_distinct(replay, splits)
         return (_write_virtual if replay.mode == "virtual" else _write_shards)(replay, store, sources, splits, staged)
@@ -247,7 +247,7 @@ def _write_shards(
     sources: Sequence[_ReplaySource],
     splits: dict[str, list[Shards]],
     staged: Path,
-) -> Written:
+) -> WrittenFiles:
     first = sources[0].facts
     chosen, shares = {}, {}
     for split, shards in splits.items():
@@ -262,7 +262,7 @@ def _write_shards(
     )
     joined = link_shards(staged, store, directory)
     rows = sum(split.rows for split in directory.info().splits)
-    return Written(
+    return WrittenFiles(
         inputs=_inputs(sources),
         facts=CombinedFacts(
             **_shared(replay, sources),
@@ -301,7 +301,7 @@ def _write_virtual(
     sources: Sequence[_ReplaySource],
     splits: dict[str, list[Shards]],
     staged: Path,
-) -> Written:
+) -> WrittenFiles:
     locations = {s.declared.dataset: f"{store.location(s.artifact)}/{s.facts.directory}" for s in sources}
     # grain's mixture has one pattern and one weight for each dataset: those of the first split
     first = splits[replay.splits[0]]
@@ -325,7 +325,7 @@ def _write_virtual(
         for split, shards in splits.items()
     }
     rows = sum(count.rows for count in counts.values())
-    return Written(
+    return WrittenFiles(
         inputs=_inputs(sources),
         facts=CombinedFacts(**_shared(replay, sources), splits=counts),
         ledger=Ledger(rows_in=rows, documents=rows),

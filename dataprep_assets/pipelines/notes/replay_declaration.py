@@ -4,11 +4,11 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.graph.declaration import Attributed, DatasetDeclaration
+from dataprep_assets.graph.declaration import Attribution, DatasetDeclaration
 from dataprep_assets.pipelines.notes.declaration import VERSION_HELP, FileFormat, TfdsVersion, tfds_name
 
 
-class ReplaySource(Attributed):
+class ReplaySource(Attribution):
     """One dataset of the same storage that goes into a combination."""
 
     dataset: str = Field(description="Name of a dataset of packed notes, or of a combination.")

@@ -26,7 +26,7 @@ from dataprep_assets.stream.source import open_source
 _PLACE = re.compile(r"(?P<month>\d{4}-\d{2}):(?P<record>[1-9]\d*)(:(?P<note>[1-9]\d*))?")
 
 
-class At(NamedTuple):
+class NotePosition(NamedTuple):
     """A place in the source: a record of a month and a note in it, both from 1; note 0: the whole record."""
 
     month: str
@@ -34,7 +34,7 @@ class At(NamedTuple):
     note: int
 
 
-def read_list(path: Path, key: bytes) -> list[tuple[int, bytes | At]]:
+def read_list(path: Path, key: bytes) -> list[tuple[int, bytes | NotePosition]]:
     """Read a list of patients and notes: number of the line, and the digest of an id or a place in the source.
 
     A line is a plain id, `{"patient": …}` with a string or an integer, as in the records, or `month:record[:note]`.
@@ -45,15 +45,15 @@ def read_list(path: Path, key: bytes) -> list[tuple[int, bytes | At]]:
 
     Raises ConfigError for an empty list and, naming the line, for any other form.
     """
-    return [(number, _given(path, number, line, key)) for number, line in id_lines(path)]
+    return [(number, _parse_line(path, number, line, key)) for number, line in id_lines(path)]
 
 
-def _given(path: Path, number: int, line: bytes, key: bytes) -> bytes | At:
+def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | NotePosition:
     found: object = None
     try:
         text = line.decode().strip()
         if at := _PLACE.fullmatch(text):
-            return At(at["month"], int(at["record"]), int(at["note"] or 0))
+            return NotePosition(at["month"], int(at["record"]), int(at["note"] or 0))
         found = json_of(text).get("patient") if text.startswith("{") else text
         if isinstance(found, str | int) and not isinstance(found, bool) and found != "":
             return patient_digest(key, str(found))
@@ -85,9 +85,9 @@ def retract_patients(notes: NotesDeclaration, store: ArtifactStore, path: Path, 
 def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing: Path, *, strict: bool) -> Retracted:
     key = notes.patient_key.load()
     lines = read_list(path, key)
-    there = _at(notes, store, [one for _, one in lines if isinstance(one, At)], key)
+    there = _find_entries(notes, store, [one for _, one in lines if isinstance(one, NotePosition)], key)
     # None: a place without a note, which is told as not found
-    given = [(number, there.get(one) if isinstance(one, At) else one) for number, one in lines]
+    given = [(number, there.get(one) if isinstance(one, NotePosition) else one) for number, one in lines]
     before = set(retractions_on(listing, key))
     wanted = {digest for _, digest in given if digest is not None} - before
     dropped = set(before)
@@ -96,7 +96,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
     held: set[bytes] = set()
     emptied: set[bytes] = set()
     months, files = [], set()
-    expected = notes.months.expected
+    expected = notes.months.expected_keys
     # Months that are declared no more hold their patients until they are pruned.
     left = [month for month in store.partitions(notes.dataset, PACKED_COHORTS) if month not in expected]
     artifacts = [notes.artifact(PACKED_COHORTS, month) for month in (*expected, *left)]
@@ -144,25 +144,27 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
     )
 
 
-def _at(notes: NotesDeclaration, store: ArtifactStore, places: Sequence[At], key: bytes) -> dict[At, bytes]:
+def _find_entries(
+    notes: NotesDeclaration, store: ArtifactStore, places: Sequence[NotePosition], key: bytes
+) -> dict[NotePosition, bytes]:
     """The entry of the retraction list for each place that has a note: of the note, or of its record's patient.
 
     Raises ConfigError if the source of a month is not the one that it was packed from: its records may have moved.
     """
-    found: dict[At, bytes] = {}
+    found: dict[NotePosition, bytes] = {}
     files = list_cohorts(notes) if places else {}
     template, alone = notes.header_template(), notes.cohorts.fields.notes is None
-    for month in sorted({place.month for place in places} & files.keys() & set(notes.months.expected)):
+    for month in sorted({place.month for place in places} & files.keys() & set(notes.months.expected_keys)):
         file = files[month]
         reader = file.reader(file.fetch())
         for one in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
             if isinstance(one, Note):
-                found[At(month, one.record, one.number)] = note_digest(key, one)
+                found[NotePosition(month, one.record, one.number)] = note_digest(key, one)
                 # The place of a whole record means its patient; where a record is one note, that note alone.
-                found[At(month, one.record, 0)] = note_digest(key, one) if alone else one.patient
+                found[NotePosition(month, one.record, 0)] = note_digest(key, one) if alone else one.patient
         # only now: the reader's digest is that of the file once it has been read to its end
         receipt = store.receipt(notes.artifact(PACKED_COHORTS, month))
-        if receipt is not None and receipt.inputs["cohort"] != notes.source_digests(key).of(reader.sha256):
+        if receipt is not None and receipt.inputs["cohort"] != notes.source_digests(key).digest_of(reader.sha256):
             raise ConfigError(
                 f"{month}: its source changed since it was packed, so records and notes may have other numbers: "
                 "`dataprep run` first, and name them as `dataprep trace` does then"

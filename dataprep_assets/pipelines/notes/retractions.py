@@ -86,11 +86,11 @@ def add_retractions(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
     """
     wanted = dict.fromkeys(digests)
 
-    def missing() -> list[dict[str, str]]:
+    def missing_lines() -> list[dict[str, str]]:
         listed = retractions_on(path, key)
         return [_line(entry[:DIGEST_BYTES], entry[DIGEST_BYTES:], key) for entry in wanted if entry not in listed]
 
-    return append_lines(path, missing)
+    return append_lines(path, missing_lines)
 
 
 def _line(patient: bytes, note: bytes, key: bytes) -> dict[str, str]:

@@ -22,9 +22,9 @@ from dataprep_assets.packing.algorithms import pack
 from dataprep_assets.packing.bins import Bins, Int64
 from dataprep_assets.packing.next_fit import concat_then_split
 from dataprep_assets.packing.row_layout import RowLayout
-from dataprep_assets.packing.splitting import SplitRule, split, without_room
+from dataprep_assets.packing.splitting import SplitRule, split_documents, without_room
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.reading import Dropped
+from dataprep_assets.pipelines.notes.reading import DroppedNote
 from dataprep_assets.pipelines.notes.spool import DropCounter, Spool
 
 ORIGIN_COLUMNS = 4
@@ -91,7 +91,7 @@ def lay_out(
     listed = np.array([digest in retracted for digest in spool.digests], bool)[spool.patients[documents]]
     listed |= np.isin(documents, list(spool.listed))
     drops.retract(int(np.count_nonzero(listed)))
-    layout = _concatenated if notes.concatenated else _packed
+    layout = _concatenated if notes.concatenated else _pack_rows
     return layout(notes, spool, documents[~listed], documents[listed])
 
 
@@ -104,7 +104,7 @@ def _with_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: D
     for at in documents[refused].tolist():
         # -1: the spool keeps no byte offsets, and messages leave it out
         position = (int(spool.records[at]), int(spool.numbers[at]), -1)
-        drops.drop(Dropped(*position, "header_too_long"))
+        drops.drop(DroppedNote(*position, "header_too_long"))
     return np.delete(documents, refused)
 
 
@@ -121,9 +121,9 @@ def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64, retra
     )
 
 
-def _packed(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> NoteLayout:
+def _pack_rows(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> NoteLayout:
     headers, bodies = spool.headers[documents], spool.bodies[documents]
-    chunks = split(headers, bodies, _rule(notes))
+    chunks = split_documents(headers, bodies, _rule(notes))
     bins = _bins(notes, chunks.lengths)
     of = chunks.documents[bins.items]
     starts, header = spool.starts[documents][of], headers[of]

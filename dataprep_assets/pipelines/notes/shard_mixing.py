@@ -66,7 +66,7 @@ def ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tupl
                 "the tolerance"
             )
     chosen = [origin for s in shards for origin in s] if replay.mode == "concat" else interleaved(shards)
-    return list(_counted(chosen)), shares
+    return list(_number_repeats(chosen)), shares
 
 
 def rows_of(shards: Shards) -> int:
@@ -117,7 +117,7 @@ def interleaved(shards: Sequence[Shards]) -> Shards:
     return [origin for *_, origin in sorted(placed, key=lambda entry: entry[:3])]
 
 
-def _counted(shards: Shards) -> Iterator[ShardOrigin]:
+def _number_repeats(shards: Shards) -> Iterator[ShardOrigin]:
     """The same shards, each with the number of its earlier occurrences."""
     seen: dict[str, int] = {}
     for origin in shards:

@@ -18,7 +18,7 @@ from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats import array_record, example, tfrecord
 from dataprep_assets.formats.packed_rows import PackedFile, open_packed
 from dataprep_assets.formats.tfrecord import ShardCount
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
@@ -90,7 +90,7 @@ def ensure_sharded_cohort(cohort: ShardedCohort) -> tuple[Receipt, bool]:
     with unquoting(cohort.month):
         packed = cohort.store.require(cohort.packed)
 
-        def write(staged: Path) -> Written:
+        def write(staged: Path) -> WrittenFiles:
             return _write(cohort, packed, staged)
 
         return ensure(cohort.recipe(packed), cohort.store, write, cohort.notes.verify)
@@ -105,7 +105,7 @@ def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, for
     return [in_split(splits, split, name) for name in names]
 
 
-def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> Written:
+def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> WrittenFiles:
     paths, facts = packed_paths(cohort.notes, cohort.month), PackedCohortFacts.of(packed)
     directory = cohort.store.local(cohort.packed, [path.rows for path in paths.values()])
     splits: dict[str, SplitShards] = {}
@@ -121,7 +121,7 @@ def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> Written:
             payload_bytes=[count.payload_bytes for count in found],
         )
         rows += sum(count.records for count in found)
-    return Written(
+    return WrittenFiles(
         inputs={PACKED_COHORTS: packed.content, "tokenizer": packed.inputs["tokenizer"]},
         facts=CohortShardsFacts(
             **RowFacts.of(packed).to_json(),

@@ -37,7 +37,7 @@ def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
 
 def _changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
     """The changes since the present cohorts, whose receipts have the sizes of their files."""
-    files, months = list_cohorts(notes), notes.months.expected
+    files, months = list_cohorts(notes), notes.months.expected_keys
     receipts = store.receipts([notes.artifact(PACKED_COHORTS, month) for month in months])
     packed = {month: receipt for month, receipt in zip(months, receipts, strict=True) if receipt is not None}
     return in_words(

@@ -29,9 +29,9 @@ from dataprep_assets.pipelines.notes.reading import (
     DIGEST_BYTES,
     EMPTY,
     MISSING_METADATA,
-    Dropped,
+    DroppedNote,
     Note,
-    Opened,
+    RecordStart,
     note_digest,
     read_notes,
 )
@@ -69,7 +69,7 @@ class DropCounter:
         self.dropped: Counter[str] = Counter()
         self.quarantine: list[dict[str, Any]] = []
 
-    def drop(self, found: Dropped) -> None:
+    def drop(self, found: DroppedNote) -> None:
         """Count a dropped note, or keep its place for `require_none` if the policy is to fail."""
         if found.reason not in self._harmless:
             if self._policy == "fail" or found.reason in self._always_fails:
@@ -79,7 +79,7 @@ class DropCounter:
             self.quarantine.append(position | {"notes": found.notes, "reason": found.reason})
         self.dropped[found.reason] += found.notes
 
-    def _refuse(self, found: Dropped) -> None:
+    def _refuse(self, found: DroppedNote) -> None:
         self._refusals += 1
         is_missing = found.reason in self._always_fails
         self._remedies[_DEFAULTS if is_missing else _DROP] = None
@@ -199,7 +199,7 @@ def fill_spool(
         filling = _Filling(plan, month, file, reader, report)
         first_bad, has_read = "", False
         for item in found:
-            if isinstance(item, Dropped) and item.reason in REFUSED:
+            if isinstance(item, DroppedNote) and item.reason in REFUSED:
                 first_bad = first_bad or place_of(BadRecord(item.record, item.byte, item.reason))
             else:
                 has_read = True
@@ -207,7 +207,7 @@ def fill_spool(
                 # once one is refused, the rest is read for its own defects, and not encoded
                 if not drops.fails:
                     filling.add(item)
-            elif isinstance(item, Opened):
+            elif isinstance(item, RecordStart):
                 filling.open(item)
             else:
                 drops.drop(item)
@@ -247,7 +247,7 @@ class _Filling:
         self._separator = np.array([plan.stream.separator_id], np.uint32)
         self._read, self._cpu = 0, time.process_time()
 
-    def open(self, opened: Opened) -> None:
+    def open(self, opened: RecordStart) -> None:
         # where each record is one note, a patient opens again with each
         if opened.patient not in self._patients:
             self._patients[opened.patient] = len(self._patients)

@@ -18,13 +18,13 @@ import numpy as np
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.example import FeatureColumn
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.finding import Finding, first_of, verdict
-from dataprep_assets.graph.made_again import rebuilt_otherwise
+from dataprep_assets.graph.metadata_values import Markdown, Shown
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Markdown, Shown
+from dataprep_assets.graph.scratch_rebuild import rebuilt_otherwise
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
@@ -85,7 +85,7 @@ def tfds_directory_spec(notes: NotesDeclaration, format: FileFormat, *, shards: 
         kinds={"tensorflow", "file"},
         inputs=(shards,),
         recipes=lambda store, _: [_recipe(notes, _months(notes, store, format), format)],
-        build=lambda request: [Outcome.of(*build_tfds_directory(notes, request.store, format))],
+        build=lambda request: [Outcome.from_receipt(*build_tfds_directory(notes, request.store, format))],
         metadata=partial(_metadata, notes, format),
         check_groups=(
             WholeChecks(
@@ -122,7 +122,7 @@ class _Month:
 
 def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -> list[_Month]:
     """Every declared month, in order. Raises MissingArtifactError naming the ones that are not there."""
-    months = notes.months.expected
+    months = notes.months.expected_keys
     shards = [notes.artifact(COHORT_SHARDS[format], month) for month in months]
     packed = [notes.artifact(PACKED_COHORTS, month) for month in months]
     found = []
@@ -216,7 +216,7 @@ def build_tfds_directory(
         raise ConfigError(f"{notes.dataset}: format {format} is not among the declared {list(notes.formats)}")
     months = _months(notes, store, format)
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         # refused before anything is linked
         patients, several = _patients(notes, store, months)
         directory = _directory(notes, months, format)
@@ -225,7 +225,7 @@ def build_tfds_directory(
         in_shards = sum(m.receipt.ledger.documents for m in months if m.receipt.ledger is not None)
         if rows != in_shards:
             raise IntegrityError(f"{notes.dataset}: {rows} rows of {in_shards} in its shards. This is a bug")
-        return Written(
+        return WrittenFiles(
             inputs={m.month: m.receipt.content for m in months} | {"tokenizer": months[0].receipt.inputs["tokenizer"]},
             facts=TfdsDirectoryFacts(
                 **RowFacts.of(months[0].receipt).to_json(),
@@ -337,7 +337,7 @@ def patients_disjoint(opened: OpenedNotes) -> Finding:
     """The keyed digests of all months: none in two splits; none in two cohorts, unless that is declared."""
     notes, store = opened.notes, opened.store
     of_split: dict[str, list[Any]] = {split: [] for split in notes.splits}
-    for month in notes.months.expected:
+    for month in notes.months.expected_keys:
         paths = packed_paths(notes, month)
         folder = store.local(notes.artifact(PACKED_COHORTS, month), [path.patients for path in paths.values()])
         for split, path in paths.items():
@@ -353,7 +353,7 @@ def patients_disjoint(opened: OpenedNotes) -> Finding:
         several += again
         if again and notes.duplicate_patients == "fail":
             twice = found[counts > 1]
-            months = [m for m, d in zip(notes.months.expected, of_months, strict=True) if np.isin(d, twice).any()]
+            months = [m for m, d in zip(notes.months.expected_keys, of_months, strict=True) if np.isin(d, twice).any()]
             defects.append(f"{split}: {again} patients are in several cohorts, of {first_of(months, 8)}")
     _, counts = np.unique(np.concatenate(in_splits), return_counts=True)
     if leaked := int(np.count_nonzero(counts > 1)):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
 from dataprep_assets.formats import array_record, example, tfds, tfrecord
 from dataprep_assets.graph.finding import Finding, verdict
 from dataprep_assets.pipelines.notes.declaration import FileFormat
@@ -47,9 +47,9 @@ def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) 
             "execute this check again; it reads and writes nothing else.",
         )
     with WorkerPool(1, _QUIET) as pool:
-        pool.submit(Task(TaskId("", "tfds_reads"), _read, (where, dataset, version, format)))
+        pool.submit(Task(TaskId("", "tfds_reads"), _compare_directory, (where, dataset, version, format)))
         for event in pool.events():
-            if isinstance(event, Finished):
+            if isinstance(event, FinishedTask):
                 if event.error is not None:
                     return Finding(passed=False, summary=f"{event.error}", facts={"rows_read": 0})
                 found: Finding = event.result
@@ -57,7 +57,7 @@ def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) 
     raise AssertionError("a pool ends with the end of its task")
 
 
-def _read(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
+def _compare_directory(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
     """Runs in the worker. Errors of TFDS name files and offsets, so only their type is shown."""
     # TensorFlow's C++ code writes to stderr directly, whatever its environment variables say.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -92,7 +92,7 @@ def _compared(where: Path, dataset: str, version: str, format: FileFormat) -> Fi
             low, high = int(ends[first]), int(ends[stop])
             read = 0
             found = _by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
-            stored = _stored([where / name for name in names[first:stop]], info, format)
+            stored = _read_stored_rows([where / name for name in names[first:stop]], info, format)
             # not strict, because the count below tells of rows that are missing
             for batch, expected in zip(_rebatched(found), stored, strict=False):
                 for name, values in expected.items():
@@ -150,7 +150,9 @@ def _stacked(rows: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _stored(paths: list[Path], info: tfds.DatasetInfo, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:
+def _read_stored_rows(
+    paths: list[Path], info: tfds.DatasetInfo, format: FileFormat
+) -> Iterator[dict[str, NDArray[Any]]]:
     batch: list[bytes] = []
     for path in paths:
         payloads = (

@@ -6,9 +6,9 @@ import dagster as dg
 
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
-from dataprep_assets.pipelines.release.dataset import Release
+from dataprep_assets.pipelines.release.dataset import ReleaseDataset
 
 
 @dg.scaffold_with(scaffolder(Path(__file__).with_name("shard_release.scaffold.yaml")))
-class ShardRelease(Release, DatasetComponent):
+class ShardRelease(ReleaseDataset, DatasetComponent):
     """A tokenized corpus whose stream is cut into shards of whole samples, published with a manifest."""

@@ -28,7 +28,7 @@ from dataprep_assets.stores.connect import missing_library
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 
-class Release(Corpus):
+class ReleaseDataset(Corpus):
     """A tokenized corpus whose stream is cut into shards of whole samples, published with a manifest."""
 
     component: ClassVar[str] = "ShardRelease"

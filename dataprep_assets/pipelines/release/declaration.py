@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.declaration import resolved
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, View
 from dataprep_assets.stores.connect import place_of
 
@@ -70,12 +70,12 @@ class ReleaseDeclaration(CorpusDeclaration):
         return bool(self.views)
 
     def located(self, folder: Path) -> Self:
-        found = super().located(folder)
+        declaration = super().located(folder)
         target = self.release.publish
         if target is None:
-            return found
+            return declaration
         if "://" in target:
             place_of(target, {})
-            return found
+            return declaration
         release = self.release.model_copy(update={"publish": str(resolved(Path(target), folder))})
-        return found.model_copy(update={"release": release})
+        return declaration.model_copy(update={"release": release})

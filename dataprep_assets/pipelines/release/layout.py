@@ -89,7 +89,9 @@ class ReleaseLayout:
         name, _, number = partition.rpartition("_")
         split = self.splits.get(name)
         if split is None or not number.isdecimal() or int(number) >= len(split.cuts):
-            raise ConfigError(f"{partition!r} is not a shard of this release, which has {_shown(self.partitions)}")
+            raise ConfigError(
+                f"{partition!r} is not a shard of this release, which has {_shorten_names(self.partitions)}"
+            )
         return split, split.cuts[int(number)]
 
 
@@ -112,7 +114,7 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
         shards = []
         for artifact, receipt in shard_receipts(release, store, manifest, name):
             separators.add(required_separator(receipt, TokenBinsFacts.of(receipt)))
-            shards.append(ReleaseSourceShard.of(artifact, receipt))
+            shards.append(ReleaseSourceShard.from_receipt(artifact, receipt))
         splits[name] = split_layout(release, name, shards)
         if not splits[name].cuts:
             raise ConfigError(
@@ -127,7 +129,7 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
 def split_layout(release: ReleaseDeclaration, split: str, shards: Sequence[ReleaseSourceShard]) -> SplitLayout:
     """How the shards of token bins of a split, in manifest order, are ordered and cut, as `release` says."""
     options = release.release
-    order = StreamOrder.of(shards, seed=options.shuffle_seed, mix=options.mix)
+    order = StreamOrder.from_shards(shards, seed=options.shuffle_seed, mix=options.mix)
     cuts = cut_stream(
         order.tokens,
         sequence_length=options.sequence_length,
@@ -137,5 +139,5 @@ def split_layout(release: ReleaseDeclaration, split: str, shards: Sequence[Relea
     return SplitLayout(split=split, order=order, cuts=cuts)
 
 
-def _shown(names: list[str]) -> str:
+def _shorten_names(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" to {names[-1]}" if len(names) > 4 else "")

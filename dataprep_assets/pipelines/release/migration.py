@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.pipelines.release.published import Inventory, inventory, send_release
-from dataprep_assets.serving.release import Place, Release, ReleaseFile, files_of, read_release
+from dataprep_assets.serving.release import Release, ReleaseFile, ReleaseLocation, files_of, read_release
 from dataprep_assets.stores.store import Progress
 
 
@@ -56,7 +56,7 @@ class MigrationPlan:
         return tuple(found)
 
 
-def plan_migration(source: Place, target: Place) -> MigrationPlan:
+def plan_migration(source: ReleaseLocation, target: ReleaseLocation) -> MigrationPlan:
     """Compare both places with the source's manifest. Raises MissingArtifactError when the source has none."""
     found = read_release(source)
     release = replace(found, location=None)  # the copy has its files beside it
@@ -65,7 +65,13 @@ def plan_migration(source: Place, target: Place) -> MigrationPlan:
     )
 
 
-def migrate(plan: MigrationPlan, source: Place, target: Place, scratch: Path, progress: Progress | None = None) -> bool:
+def migrate(
+    plan: MigrationPlan,
+    source: ReleaseLocation,
+    target: ReleaseLocation,
+    scratch: Path,
+    progress: Progress | None = None,
+) -> bool:
     """Carry out a plan of `plan_migration` between the same places. Returns whether anything was sent.
 
     `source` and `target` are the places of `plan`. Files are fetched into `scratch` one at a time; a file that a killed

@@ -18,7 +18,7 @@ from dataprep_assets.errors import IntegrityError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Change, Recipe
 from dataprep_assets.integrity.artifact import Artifact
@@ -178,7 +178,7 @@ def build_npy_shard(
     split, cut = layout.find(partition)
     options, dtype = release.release, str(layout.meta["dtype"])
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         blocks = _padded(split.order.read(store, cut.start, cut.stop), cut.padding, layout.separator_id, dtype)
         shard = _ShardWriter(
             token_path=staged / Path(npy_shards.token_key(split.split, cut.index)).name,
@@ -190,7 +190,7 @@ def build_npy_shard(
             threads=threads,
         )
         digests = shard.write(blocks)
-        return Written(
+        return WrittenFiles(
             inputs={
                 source.partition: source.content
                 for group, _, _ in split.order.stretch(cut.start, cut.stop)

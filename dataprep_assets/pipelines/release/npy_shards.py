@@ -158,11 +158,11 @@ def build_npy_shards(
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     shard whose workers keep dying does (WorkerDiedError); finished shards stay committed.
     """
-    jobs = [TaskJob(shard, build_planned, found=partial(_found, shard)) for shard in planned]
+    jobs = [TaskJob(shard, build_planned, found=partial(_find_receipt, shard)) for shard in planned]
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
-def _found(shard: NpyShard) -> Receipt | None:
+def _find_receipt(shard: NpyShard) -> Receipt | None:
     key = shard_recipe(shard.release, shard.layout, shard.partition).key
     return shard.store.quickly_current(shard.artifact, key, shard.release.verify)
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from dataprep_assets.errors import IntegrityError, NotFoundError
 from dataprep_assets.formats import npy_shards
-from dataprep_assets.graph.place import Locate, Span, TokenRange
+from dataprep_assets.graph.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.graph.trace import Question
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.source_rows import SourceRows, corpus_splits
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
@@ -45,7 +45,7 @@ class NpyStreams:
         self._splits: dict[str, SplitLayout] = {}
         for split in release.splits:
             sources = [
-                ReleaseSourceShard.of(release.artifact(TOKEN_BINS, key), receipt)
+                ReleaseSourceShard.from_receipt(release.artifact(TOKEN_BINS, key), receipt)
                 for key, receipt in shards.items()
                 if split_of(key) == split
             ]
@@ -55,7 +55,7 @@ class NpyStreams:
         self._ids: dict[str, Numbers] = {}
         self._ordered: dict[tuple[ReleaseSourceShard, ...], GroupDocuments] = {}
 
-    def locate(self, span: Span) -> Iterator[TokenRange]:
+    def locate(self, span: DocumentSpan) -> Iterator[TokenRange]:
         """The places of a document: in one npy shard, or in several if it crosses their boundaries."""
         length, size = self._release.release.sequence_length, self._release.release.tokens_per_shard
         start = self._position(span)
@@ -114,7 +114,7 @@ class NpyStreams:
             # one of its tokens is enough to find the document
             yield group[int(documents.source[at])].partition, begin, begin + 1
 
-    def _position(self, span: Span) -> int:
+    def _position(self, span: DocumentSpan) -> int:
         """The first token of a document in the ordered stream of its split."""
         before = 0
         for group in self._splits[span.split].order.groups:

@@ -48,7 +48,7 @@ class ReleaseSourceShard:
     ends_file: FileRecord
 
     @classmethod
-    def of(cls, artifact: Artifact, receipt: Receipt) -> Self:
+    def from_receipt(cls, artifact: Artifact, receipt: Receipt) -> Self:
         """The shard as its receipt describes it."""
         dtype, tokens = TokenBinsFacts.of(receipt).dtype, receipt.file(TOKENS)
         return cls(
@@ -67,16 +67,16 @@ class ReleaseSourceShard:
 
     def open_tokens(self, folder: Path) -> NDArray[Any]:
         """Its tokens, memory-mapped; raises IntegrityError when the bytes do not match its receipt."""
-        return _proven(self.artifact, folder, self.tokens_file, self.dtype)
+        return _open_verified(self.artifact, folder, self.tokens_file, self.dtype)
 
     def open_ends(self, folder: Path) -> NDArray[Any]:
         """The ends of its documents, verified as by `open_tokens`."""
-        ends = _proven(self.artifact, folder, self.ends_file, "uint64")
+        ends = _open_verified(self.artifact, folder, self.ends_file, "uint64")
         document_ends.validate(folder / self.ends_file.path, self.tokens)
         return ends
 
 
-def _proven(artifact: Artifact, folder: Path, record: FileRecord, dtype: str) -> NDArray[Any]:
+def _open_verified(artifact: Artifact, folder: Path, record: FileRecord, dtype: str) -> NDArray[Any]:
     path = folder / record.path
     try:
         found = path.stat()
@@ -124,7 +124,7 @@ class StreamOrder:
     seed: int | None
 
     @classmethod
-    def of(cls, shards: Sequence[ReleaseSourceShard], *, seed: int | None, mix: int) -> "StreamOrder":
+    def from_shards(cls, shards: Sequence[ReleaseSourceShard], *, seed: int | None, mix: int) -> "StreamOrder":
         """The order of `shards`, which come in manifest order.
 
         With a `seed`, documents are shuffled within groups of `mix` shards; without one, the order is the source's.

@@ -14,7 +14,7 @@ from pathlib import Path
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.integrity.receipt import NAME, Verification
-from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, read_release
+from dataprep_assets.serving.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, read_release
 from dataprep_assets.serving.shared_state import FOLDER
 from dataprep_assets.stores import connect
 from dataprep_assets.stores.store import ObjectInfo, Progress
@@ -45,7 +45,7 @@ class Inventory:
         return not self.missing and not self.different
 
 
-def inventory(place: Place, release: Release) -> Inventory:
+def inventory(place: ReleaseLocation, release: Release) -> Inventory:
     """Compare a store with a release, without changing anything, for a dry run.
 
     Digests are those that our uploads recorded; objects without one are read.
@@ -65,7 +65,7 @@ def inventory(place: Place, release: Release) -> Inventory:
     return Inventory(same=tuple(same), missing=tuple(missing), different=different, extra=extra)
 
 
-def _difference(place: Place, file: ReleaseFile, info: ObjectInfo) -> str:
+def _difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> str:
     """Why an object is not the file; "" when it is."""
     if info.bytes != file.bytes:
         return f"{place}/{file.key}: {info.bytes} bytes, the release says {file.bytes}"
@@ -79,16 +79,16 @@ def _difference(place: Place, file: ReleaseFile, info: ObjectInfo) -> str:
     return "" if digest == file.sha256 else f"{place}/{file.key}: sha256 {digest}, the release says {file.sha256}"
 
 
-def releases_below(place: Place) -> Iterator[Place]:
+def releases_below(place: ReleaseLocation) -> Iterator[ReleaseLocation]:
     """The places at or below one that have the manifest of a release: not artifacts and caches, which keep a copy."""
     keys = {info.key for info in place.store.list(place.base) if info.key.rpartition("/")[2] in (MANIFEST, NAME)}
     for key in sorted(keys):
         base = key.removesuffix(MANIFEST)
         if base != key and f"{base}{NAME}" not in keys and FOLDER not in base.split("/"):
-            yield Place(place.store, base)
+            yield ReleaseLocation(place.store, base)
 
 
-def release_defects(place: Place, release: Release, verification: Verification) -> Iterator[str]:
+def release_defects(place: ReleaseLocation, release: Release, verification: Verification) -> Iterator[str]:
     """What is wrong with the files of a release at a place, one sentence each.
 
     `size` asks for sizes, and for the digests that our uploads recorded; `full` reads every byte.
@@ -105,7 +105,7 @@ def release_defects(place: Place, release: Release, verification: Verification) 
                 yield f"{place}/{file.key}: sha256 {digest}, the release says {file.sha256}"
 
 
-def _read_digest(place: Place, file: ReleaseFile) -> str:
+def _read_digest(place: ReleaseLocation, file: ReleaseFile) -> str:
     whole = sha256()
     for block in place.store.read(place.key(file.key)):
         whole.update(block)
@@ -113,7 +113,7 @@ def _read_digest(place: Place, file: ReleaseFile) -> str:
 
 
 def send_release(
-    place: Place,
+    place: ReleaseLocation,
     release: Release,
     find: Callable[[ReleaseFile], Path],
     progress: Progress | None = None,
@@ -161,7 +161,7 @@ def send_release(
     return False, before.extra
 
 
-def require_own(place: Place, published: Release | None, dataset: str) -> None:
+def require_own(place: ReleaseLocation, published: Release | None, dataset: str) -> None:
     """Raise IntegrityError if the release that is published at a place is another dataset's: its trainers read it."""
     if published is not None and published.dataset != dataset:
         raise IntegrityError(
@@ -170,7 +170,7 @@ def require_own(place: Place, published: Release | None, dataset: str) -> None:
         )
 
 
-def published_release(place: Place) -> Release | None:
+def published_release(place: ReleaseLocation) -> Release | None:
     """The manifest of the place; None when there is none. A damaged manifest belongs to no release."""
     try:
         return read_release(place)
@@ -186,7 +186,7 @@ def consumer_environment(place: connect.StoreAddress) -> list[str]:
     return [line for line in connect.consumer_lines(place) if line.partition("=")[0] in CONSUMER_VARIABLES]
 
 
-def consumer_code(place: Place) -> str:
+def consumer_code(place: ReleaseLocation) -> str:
     """A line of Python that opens the release on a training machine, to be pasted there."""
     return (
         "from dataprep_assets.serving import ShardWindow; "

@@ -17,13 +17,13 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, first_of, name_of, verdict
+from dataprep_assets.graph.metadata_values import Location, Markdown, Shown
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Location, Markdown, Shown
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
@@ -41,7 +41,15 @@ from dataprep_assets.pipelines.release.published import (
     send_release,
 )
 from dataprep_assets.plural import count_of
-from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard, locate, read_release
+from dataprep_assets.serving.release import (
+    MANIFEST,
+    Release,
+    ReleaseFile,
+    ReleaseLocation,
+    ReleaseShard,
+    locate,
+    read_release,
+)
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import Progress
 
@@ -149,7 +157,7 @@ def publish_release(
     release: ReleaseDeclaration,
     store: ArtifactStore,
     layout: ReleaseLayout,
-    place: Place,
+    place: ReleaseLocation,
     progress: Progress | None = None,
     expect: Callable[[int], None] | None = None,
 ) -> tuple[Receipt, bool]:
@@ -182,9 +190,9 @@ def publish_release(
     # Sent before it is recorded: after a kill in between, the next run finds all there, sends nothing and records it.
     changed, extra = send_release(place, manifest, find, progress, expect)
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         (staged / MANIFEST).write_bytes(manifest.to_bytes())
-        return Written(
+        return WrittenFiles(
             inputs={"release": manifest.digest},
             facts=PublishedShardsFacts(**_claims(manifest, place), orphans=tuple(extra)),
         )
@@ -193,7 +201,7 @@ def publish_release(
     return receipt, current and not changed
 
 
-def _claims(release: Release, place: Place) -> dict[str, Any]:
+def _claims(release: Release, place: ReleaseLocation) -> dict[str, Any]:
     """The facts of a publication, except the shards that others have put there."""
     return {
         "place": str(place),
@@ -209,7 +217,7 @@ def _claims(release: Release, place: Place) -> dict[str, Any]:
 
 
 def _recipe(
-    release: ReleaseDeclaration, store: ArtifactStore, manifest: Release, place: Place, orphans: Sequence[str]
+    release: ReleaseDeclaration, store: ArtifactStore, manifest: Release, place: ReleaseLocation, orphans: Sequence[str]
 ) -> Recipe:
     """The recipe of a publication. The place is a source, by its digest: recipes name no paths."""
     partitions = [partition_key(prefix, shard.index) for prefix, shards in manifest.shards.items() for shard in shards]
@@ -247,7 +255,7 @@ def _recipes(
     yield recipe
 
 
-def _require_published(place: Place, manifest: Release) -> None:
+def _require_published(place: ReleaseLocation, manifest: Release) -> None:
     found = published_release(place)
     if found is None:
         raise IntegrityError(f"{place}/{MANIFEST}: missing or damaged. Publish the release again")
@@ -275,7 +283,7 @@ def _build(release: ReleaseDeclaration, target: str, request: BuildRequest) -> l
     outcome = publish_release(
         release, request.store, layout, locate(target), sent, lambda size: progress.expect(size, 1)
     )
-    return [Outcome.of(*outcome)]
+    return [Outcome.from_receipt(*outcome)]
 
 
 def _metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
@@ -303,7 +311,7 @@ class OpenedPublication:
         receipt: The receipt of the publication; None: it was published elsewhere.
     """
 
-    place: Place
+    place: ReleaseLocation
     release: Release
     kept: Path = Path()
     receipt: Receipt | None = None
@@ -388,7 +396,7 @@ def remote_readable(publication: OpenedPublication) -> Finding:
     defects = [
         defect
         for prefix in release.shards
-        for shard in release.of(prefix)
+        for shard in release.shards_of(prefix)
         for defect in unreadable(place, release, shard)
     ]
     shards = sum(len(shards) for shards in release.shards.values())
@@ -400,7 +408,7 @@ def remote_readable(publication: OpenedPublication) -> Finding:
     )
 
 
-def unreadable(place: Place, release: Release, shard: ReleaseShard) -> Iterator[str]:
+def unreadable(place: ReleaseLocation, release: Release, shard: ReleaseShard) -> Iterator[str]:
     """What a trainer would find wrong with a shard at a place by its header, and by its first and last sample."""
     where = f"{place}/{shard.token_file.key}"
     header = npy_shards.parse_header(_read(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), where)
@@ -417,7 +425,7 @@ def unreadable(place: Place, release: Release, shard: ReleaseShard) -> Iterator[
             yield f"{place}/{shard.ids_file.key}: the id of sample {k} is not that of its tokens"
 
 
-def _read(place: Place, key: str, start: int, stop: int) -> bytes:
+def _read(place: ReleaseLocation, key: str, start: int, stop: int) -> bytes:
     return b"".join(place.store.read(place.key(key), start, stop))
 
 

@@ -6,9 +6,9 @@ import dagster as dg
 
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.scaffold import scaffolder
-from dataprep_assets.pipelines.schedule.dataset import Schedule
+from dataprep_assets.pipelines.schedule.dataset import ScheduleDataset
 
 
 @dg.scaffold_with(scaffolder(Path(__file__).with_name("training_schedule.scaffold.yaml")))
-class TrainingSchedule(Schedule, DatasetComponent):
+class TrainingSchedule(ScheduleDataset, DatasetComponent):
     """What a training run reads at each step, of which shards, with the documents by which it can be traced."""

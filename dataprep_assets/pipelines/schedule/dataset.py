@@ -15,14 +15,14 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, megatron_spec
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
-from dataprep_assets.pipelines.schedule.pending import pending, told_pending
+from dataprep_assets.pipelines.schedule.pending_changes import pending, told_pending
 from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, schedule_spec
 from dataprep_assets.serving.changes import told_revisions
 from dataprep_assets.serving.simulation import told_lines
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
 
 
-class Schedule(Dataset):
+class ScheduleDataset(Dataset):
     """What a training run reads at each step, of which shards, with the documents by which it can be traced."""
 
     component: ClassVar[str] = "TrainingSchedule"
@@ -47,7 +47,7 @@ class Schedule(Dataset):
         if store.receipt(self.product(store)) is not None:
             yield from pending(self.declaration, store, present_schedule(self.declaration, store))
 
-    def counted(self, store: ArtifactStore) -> DatasetCounts | None:
+    def last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
         if (receipt := store.receipt(self.product(store))) is None:
             return None
         sizes = {record.path: record.bytes for record in receipt.files}

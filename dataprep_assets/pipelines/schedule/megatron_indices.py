@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.formats.megatron_indices import Blend, sample_dtype, shuffle_dtype, write_array
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.formats.megatron_indices import TrainBlend, sample_dtype, shuffle_dtype, write_array
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.comparison import rebuilt
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, verdict
+from dataprep_assets.graph.metadata_values import Shown
 from dataprep_assets.graph.proof_level import at_level, samples_of
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -39,7 +39,7 @@ from dataprep_assets.pipelines.schedule.megatron_sources import (
     MEGATRON_INDICES,
     VIEW,
     Indexed,
-    opened,
+    open_indexed,
     prefixes,
     view_of,
 )
@@ -62,7 +62,7 @@ class OpenedIndices(OpenedInPlace):
     @cached_property
     def indexed(self) -> Indexed:
         """The samples of the schedule, as Megatron looks for them."""
-        return opened(self.declaration, self.wanted, self.store)
+        return open_indexed(self.declaration, self.wanted, self.store)
 
 
 def _files(indexed: Indexed) -> dict[str, str | None]:
@@ -214,9 +214,9 @@ def megatron_spec(declaration: ScheduleDeclaration, wanted: MegatronIndices, sch
         version=VERSION,
         description="The schedule as the index files for which Megatron-Core's GPTDataset and BlendedDataset look.",
         kinds={"numpy", "megatron"},
-        inputs=(schedule, *(OtherDataset(dataset=dataset, name=VIEW) for dataset in views)),
+        inputs=(schedule, *(DatasetInput(dataset=dataset, name=VIEW) for dataset in views)),
         recipes=lambda store, _: [_recipe(declaration, wanted, store)],
-        build=lambda request: [Outcome.of(*build_indices(declaration, wanted, request.store))],
+        build=lambda request: [Outcome.from_receipt(*build_indices(declaration, wanted, request.store))],
         metadata=_metadata,
         rows=lambda receipt: MegatronFacts.of(receipt).samples,
         check_groups=(
@@ -255,7 +255,7 @@ def _recipe(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: Ar
 def build_indices(
     declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore
 ) -> tuple[Receipt, bool]:
-    """Commit the index files. Returns the receipt, and whether it was reused. Raises as `opened` does."""
+    """Commit the index files. Returns the receipt, and whether it was reused. Raises as `open_indexed` does."""
     recipe = _recipe(declaration, wanted, store)
 
     return ensure(recipe, store, partial(_write, declaration, wanted, store, recipe), declaration.verify)
@@ -263,13 +263,13 @@ def build_indices(
 
 def _write(
     declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore, recipe: Recipe, staged: Path
-) -> Written:
-    indexed = opened(declaration, wanted, store)
+) -> WrittenFiles:
+    indexed = open_indexed(declaration, wanted, store)
     for number, samples in enumerate(indexed.samples):
         _write_gpt(staged, indexed.blend, number, samples)
     if not indexed.blend.is_one:
         _write_blended(staged, indexed)
-    return Written(
+    return WrittenFiles(
         inputs=dict(recipe.upstream),
         facts=MegatronFacts(
             digest=indexed.data.schedule.digest,
@@ -279,14 +279,14 @@ def _write(
     )
 
 
-def _write_gpt(staged: Path, blend: Blend, number: int, samples: SourceSamples) -> None:
+def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamples) -> None:
     base, others = blend.base(number), list[NDArray[np.int64]]()
     (staged / f"{base}description.txt").write_text(blend.description(number))
     # documents as they lie: the order is that of the shuffle index alone
     write_array(staged / f"{base}document_index.npy", [np.arange(len(samples.ends))], "int32")
     read = samples.sampler.samples if blend.is_one else samples.size
     # one more than are read: a blend takes the sample after the last one for padding
-    least = max(read + 1, blend.asked(number), samples.window_rows)
+    least = max(read + 1, blend.requested_samples(number), samples.window_rows)
 
     def order() -> Iterator[NDArray[np.int64]]:
         yield from (samples.run_blocks if blend.is_one else samples.order_blocks)(others)

@@ -1,6 +1,6 @@
 """What a schedule's Megatron indices are made of: the blend as Megatron is asked for it, and its documents.
 
-Entry point: `opened`.
+Entry point: `open_indexed`.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.formats import megatron
 from dataprep_assets.formats.document_index import TOKEN_BINS
-from dataprep_assets.formats.megatron_indices import Blend
+from dataprep_assets.formats.megatron_indices import TrainBlend
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -30,7 +30,7 @@ class Indexed:
     """What the indices are made of: the schedule, its blend as Megatron is asked for it, the samples of each source."""
 
     data: TrainingData
-    blend: Blend
+    blend: TrainBlend
     samples: list[SourceSamples]
 
 
@@ -45,7 +45,7 @@ def prefixes(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: A
     return tuple(f"{place}/{source.split}" for place, source in zip(where, declaration.sources, strict=True))
 
 
-def opened(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore) -> Indexed:
+def open_indexed(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore) -> Indexed:
     """The present schedule and views.
 
     Raises MissingArtifactError for a source without the view; ConfigError for one that is another than the schedule
@@ -68,7 +68,7 @@ def opened(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: Art
             f"{declaration.dataset}: `megatron` says samples of consecutive tokens, and the schedule packs whole "
             "documents. Leave `megatron` or `samples: documents` out"
         )
-    blend = Blend(
+    blend = TrainBlend(
         prefixes=tuple(where.values()),
         weights=tuple(source.share for source in last.sources),
         samples=data.sampler.samples,

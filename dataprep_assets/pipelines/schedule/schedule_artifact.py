@@ -21,22 +21,21 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.document_index import ENDS, IDS, ROWS, TOKEN_BINS
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.check import Check
 from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.finding import Finding, verdict
 from dataprep_assets.graph.losses import Loss
-from dataprep_assets.graph.proof_level import at_level, drawn, samples_of
+from dataprep_assets.graph.metadata_values import Shown, Table
+from dataprep_assets.graph.proof_level import at_level, draw_documents, samples_of
 from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.shown import Shown, Table
-from dataprep_assets.graph.spec import ArtifactSpec, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.found_sources import ShardDocuments, found_sources
 from dataprep_assets.pipelines.schedule.schedule_checks import (
     AGAIN,
     SCHEDULE_CHECKS,
@@ -44,14 +43,15 @@ from dataprep_assets.pipelines.schedule.schedule_checks import (
     documents_complete,
     revisions_follow,
 )
+from dataprep_assets.pipelines.schedule.schedule_sources import ShardDocuments, found_sources
 from dataprep_assets.plural import count_of
+from dataprep_assets.serving.next_revision import RevisionRequest, revised
 from dataprep_assets.serving.packs import pack_bytes, pack_shard
-from dataprep_assets.serving.revise import Wanted, revised
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.seen import SHARD
 from dataprep_assets.serving.simulation import simulated
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
-from dataprep_assets.serving.training_schedule import SCHEDULE, TrainingSchedule
+from dataprep_assets.serving.training_schedule import SCHEDULE, ScheduleHistory
 
 VERSION = 3
 _COPIED = (ENDS, IDS, ROWS)
@@ -78,15 +78,15 @@ def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
         description="What a training run reads at each step, and the documents by which that can be traced.",
         kinds={"json", "file"},
         inputs=tuple(
-            OtherDataset(dataset=source.dataset, name="blend", advice="Take `blend: true` away from it")
+            DatasetInput(dataset=source.dataset, name="blend", advice="Take `blend: true` away from it")
             if source.blend
-            else OtherDataset(
+            else DatasetInput(
                 dataset=source.dataset, name=TOKEN_BINS, split=source.split, advice="Add `blend: true` to a blend"
             )
             for source in declaration.sources
         ),
         recipes=lambda store, _: [_recipe(declaration, present_schedule(declaration, store))],
-        build=lambda request: [Outcome.of(*build_schedule(declaration, request.store))],
+        build=lambda request: [Outcome.from_receipt(*build_schedule(declaration, request.store))],
         metadata=partial(_metadata, declaration),
         losses=lambda store, _: _losses(declaration, store),
         rows=lambda receipt: ScheduleFacts.of(receipt).steps,
@@ -99,14 +99,14 @@ def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
     )
 
 
-def present_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> TrainingSchedule:
+def present_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> ScheduleHistory:
     """The schedule that stands: that of the file, else that of the artifact, else a first one.
 
     Raises MissingArtifactError for a source that was not made, FormatError, naming the file, for one that is damaged.
     """
     path = declaration.revisions
     if path is not None and path.exists():
-        schedule = TrainingSchedule.read(path)
+        schedule = ScheduleHistory.read(path)
         if schedule.name != declaration.dataset:
             raise ConfigError(f"{path}: is of the schedule {schedule.name}, not of {declaration.dataset}. Move it away")
         return schedule
@@ -118,18 +118,18 @@ def present_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> 
 def revise_schedule(
     declaration: ScheduleDeclaration,
     store: ArtifactStore,
-    before: TrainingSchedule | None,
+    before: ScheduleHistory | None,
     *,
     from_step: int = 0,
     trained: int | None = None,
-) -> TrainingSchedule:
+) -> ScheduleHistory:
     """The schedule with a revision of what is declared now, which replaces those that were never made from its step on.
 
     See `revised`.
     """
-    kept = before and _made(declaration, store, before, from_step)
+    kept = before and _drop_unread_revisions(declaration, store, before, from_step)
     sources, documents = found_sources(declaration, store)
-    wanted = Wanted(
+    wanted = RevisionRequest(
         name=declaration.dataset,
         batch=declaration.batch,
         sequence_length=declaration.sequence_length,
@@ -149,9 +149,9 @@ def revise_schedule(
     )
 
 
-def _made(
-    declaration: ScheduleDeclaration, store: ArtifactStore, schedule: TrainingSchedule, from_step: int
-) -> TrainingSchedule:
+def _drop_unread_revisions(
+    declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory, from_step: int
+) -> ScheduleHistory:
     """The schedule without the last revisions that begin at a step or after it and that its artifact does not have.
 
     No run can have read them, and documents that they alone name may be kept nowhere.
@@ -170,7 +170,7 @@ def _made(
 
 
 def _steps(
-    declaration: ScheduleDeclaration, before: TrainingSchedule | None, documents: ShardDocuments, from_step: int
+    declaration: ScheduleDeclaration, before: ScheduleHistory | None, documents: ShardDocuments, from_step: int
 ) -> int | None:
     """How many steps the run has in all; of `tokens` those that the steps before have not read are left."""
     if declaration.tokens is None:
@@ -180,14 +180,14 @@ def _steps(
     return from_step + max(-(-left // (declaration.batch * declaration.sequence_length)), 0)
 
 
-def write_revisions(declaration: ScheduleDeclaration, schedule: TrainingSchedule) -> Path:
+def write_revisions(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Path:
     """Write the file of a schedule, atomically; returns its path."""
     assert declaration.revisions is not None
     write_atomically(declaration.revisions, schedule.to_bytes())
     return declaration.revisions
 
 
-def _recipe(declaration: ScheduleDeclaration, schedule: TrainingSchedule) -> Recipe:
+def _recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Recipe:
     last = schedule.revisions[-1]
     return Recipe(
         artifact=declaration.artifact(SCHEDULE_ARTIFACT),
@@ -216,7 +216,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
     """
     schedule = present_schedule(declaration, store)
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         _, documents = found_sources(declaration, store)
         _require_whole(declaration, schedule, documents)
         (staged / SCHEDULE).write_bytes(schedule.to_bytes())
@@ -234,7 +234,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
                         (staged / name).write_bytes(pack_bytes(documents.packs(shard, revision.sequence_length)))
         steps = Sampler(schedule, documents.packs).end
         facts = ScheduleFacts(revisions=len(schedule.revisions), steps=steps, digest=schedule.digest)
-        return Written(
+        return WrittenFiles(
             inputs={source.name: source.lock for source in schedule.revisions[-1].sources},
             facts=facts.model_copy(update={"sensitive": True}) if declaration.sensitive else facts,
             joined=tuple(joined),
@@ -243,7 +243,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
     return ensure(_recipe(declaration, schedule), store, write, declaration.verify)
 
 
-def _require_whole(declaration: ScheduleDeclaration, schedule: TrainingSchedule, documents: ShardDocuments) -> None:
+def _require_whole(declaration: ScheduleDeclaration, schedule: ScheduleHistory, documents: ShardDocuments) -> None:
     """Raise ConfigError for a schedule that its checks would refuse, before it replaces the one that is there."""
     for proven in (documents_complete, revisions_follow):
         finding = proven(schedule, documents, documents.packs)
@@ -301,7 +301,9 @@ def _rebuild_matches(opened: OpenedSchedule) -> Finding:
         for shard in source.shards
     }
     names = sorted(packed)
-    for number in drawn(receipt.key, len(names), None if samples is None else -(-len(names) // _PACKS)).tolist():
+    for number in draw_documents(
+        receipt.key, len(names), None if samples is None else -(-len(names) // _PACKS)
+    ).tolist():
         name = names[number]
         shard, length = packed[name]
         if pack_bytes(pack_shard(np.asarray(data.ends(shard), np.uint64), length)) != data.handle.read(name):

@@ -13,15 +13,15 @@ from dataprep_assets.formats.document_index import ENDS, IDS
 from dataprep_assets.graph.check import Check, OpenedArtifact
 from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.found_sources import found_sources
-from dataprep_assets.pipelines.schedule.pending import changed_sources, revise_line
+from dataprep_assets.pipelines.schedule.pending_changes import changed_sources, revise_line
+from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
 from dataprep_assets.plural import count_of
-from dataprep_assets.serving.revise import DocumentEnds, DocumentsOf, changed_between
+from dataprep_assets.serving.next_revision import DocumentEnds, DocumentsOf, changed_between
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.simulation import simulated
 from dataprep_assets.serving.source_order import Packs
 from dataprep_assets.serving.training_data import TrainingData, documents_folder
-from dataprep_assets.serving.training_schedule import Ranges, TrainingSchedule
+from dataprep_assets.serving.training_schedule import Ranges, ScheduleHistory
 
 _DRAWN = 400
 """Samples that are looked for again among all steps; each costs a millisecond."""
@@ -59,7 +59,7 @@ def _documents(data: TrainingData, content: str) -> DocumentEnds:
 
 
 @judged
-def documents_complete(schedule: TrainingSchedule, documents_of: DocumentsOf, packs: Packs) -> Finding:
+def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
     """Whether the documents of each shard are as many tokens and samples as a schedule says."""
     defects, shards = [], 0
     for number, revision in enumerate(schedule.revisions):
@@ -87,7 +87,7 @@ def documents_complete(schedule: TrainingSchedule, documents_of: DocumentsOf, pa
 
 
 @judged
-def revisions_follow(schedule: TrainingSchedule, documents_of: DocumentsOf, packs: Packs) -> Finding:
+def revisions_follow(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
     """Whether each revision of a schedule goes on from the one before, by the documents of their shards."""
     defects = []
     for number, revision in enumerate(schedule.revisions):

@@ -28,8 +28,8 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.tasks.contract import ChoiceGroup, FileSpec, Split, value_at
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
+from dataprep_assets.pipelines.tasks.file_placement import MODE
 from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts, find_conflicts, read_source, recipe_of
-from dataprep_assets.pipelines.tasks.placing import MODE
 from dataprep_assets.pipelines.tasks.record import MigratedFile, MigrationRecord, read_record, row_ids
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.plural import count_of
@@ -245,7 +245,7 @@ class _TaskFolder:
 
     def _changes(self, made: MigratedFile) -> Iterator[Fault]:
         path = self.route.target / made.name
-        if (actual := self.route.digests.of(sha256_file(path))) != made.sha256:
+        if (actual := self.route.digests.digest_of(sha256_file(path))) != made.sha256:
             yield Fault(f"{made.name}: sha256 {actual[:12]}…, {made.how} from {made.source} it was {made.sha256[:12]}…")
         elif path.is_symlink() != (made.how == "linked"):
             yield Fault(f"{made.name}: was {made.how}, and is a {'link' if path.is_symlink() else 'file'} now", True)

@@ -17,7 +17,7 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr, ValidationError, f
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -175,7 +175,7 @@ def contract_from(value: Any, where: str) -> TaskContract:
         if value["like"] not in _shipped_values():
             known = ", ".join(_shipped_values())
             raise ConfigError(f"{where}: like: {value['like']!r}: there is no such contract, only {known}")
-        value = _merged(_shipped_values()[value["like"]], {k: v for k, v in value.items() if k != "like"})
+        value = _merge_mappings(_shipped_values()[value["like"]], {k: v for k, v in value.items() if k != "like"})
     try:
         return TaskContract.model_validate(value)
     except ValidationError as error:
@@ -186,10 +186,10 @@ def contract_from(value: Any, where: str) -> TaskContract:
         raise ConfigError("\n".join(lines)) from error
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_mappings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge `above` over `below`: mappings key by key, other values as a whole."""
     made = dict(below)
     for key, value in above.items():
         old = made.get(key)
-        made[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        made[key] = _merge_mappings(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return made

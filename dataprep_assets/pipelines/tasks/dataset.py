@@ -14,9 +14,9 @@ from dataprep_assets.graph.card import data_card_spec
 from dataprep_assets.graph.card_contents import CardSource, CardSubject, Receipts, SplitCounts, attributed
 from dataprep_assets.graph.dataset import Dataset
 from dataprep_assets.graph.losses import Loss
+from dataprep_assets.graph.metadata_values import Shown, Table
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.shown import Shown, Table
 from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifact import Artifact
@@ -168,7 +168,7 @@ def _build(declaration: TaskMigrationDeclaration, request: BuildRequest) -> Iter
             yield Outcome(partition=partition, error=error)
         else:
             # files that were put back are work done, even if the artifact that describes them was current
-            yield Outcome.of(done.receipt, done.reused and not done.placed)
+            yield Outcome.from_receipt(done.receipt, done.reused and not done.placed)
 
 
 def _about(declaration: TaskMigrationDeclaration) -> str:

@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import Attributed, resolved
-from dataprep_assets.graph.declared import PARTITION
+from dataprep_assets.graph.declaration import Attribution, resolved
+from dataprep_assets.graph.declared_model import PARTITION
 from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from, shipped_contracts
 from dataprep_assets.planning.task_versions import BASE
@@ -22,7 +22,7 @@ Mode = Literal["copy", "symlink"]
 InheritedSplit = Literal["validation", "test"]
 
 
-class TaskDeclaration(Attributed):
+class TaskDeclaration(Attribution):
     """One task: which of its versions goes to the trainer, and how."""
 
     version: str = Field(

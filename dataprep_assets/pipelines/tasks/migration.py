@@ -21,7 +21,7 @@ from typing import Self
 
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Change, Recipe
 from dataprep_assets.integrity.artifact import Artifact
@@ -31,7 +31,7 @@ from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, Mode, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.placing import MODE, PRIVATE_MODE, Placement
+from dataprep_assets.pipelines.tasks.file_placement import MODE, PRIVATE_MODE, Placement
 from dataprep_assets.pipelines.tasks.record import (
     NAME,
     AbsenceCause,
@@ -155,7 +155,7 @@ def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool)
         inherited=inherited,
         how="linked" if route.declared.mode == "symlink" else "copied",
         bytes=rows.bytes,
-        sha256=route.digests.of(rows.sha256),
+        sha256=route.digests.digest_of(rows.sha256),
         rows=len(rows.rows),
     )
     return FileToMigrate(file=file, path=path, rows=rows)
@@ -297,16 +297,18 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
         placed = []
         for placement, state in states:
             # what a killed run left has the same name: neither a link nor a copy would be made over it
-            placement.staged.unlink(missing_ok=True)
+            placement.staged_path.unlink(missing_ok=True)
             if state == "done":
                 continue
             placement.place()
             placed.append(placement.target.name)
         record = source.record
 
-        def write(staged: Path) -> Written:
+        def write(staged: Path) -> WrittenFiles:
             (staged / NAME).write_bytes(record.to_bytes())
-            return Written(inputs={f.source: f.sha256 for f in record.files}, facts=TaskFolderFacts.of_record(record))
+            return WrittenFiles(
+                inputs={f.source: f.sha256 for f in record.files}, facts=TaskFolderFacts.of_record(record)
+            )
 
         receipt, reused = ensure(recipe_of(artifact, record), store, write, declaration.verify)
     return MigrationResult(partition=partition, record=record, receipt=receipt, reused=reused, placed=tuple(placed))
@@ -335,7 +337,7 @@ def _is_own(route: TaskRoute, placement: Placement, record: MigrationRecord | No
     if target.is_symlink():  # what leads nowhere, or into the old project, holds no content of its own
         return not target.exists() or target.resolve().is_relative_to(route.declaration.old_root.resolve())
     made = record.file(target.name) if record else None
-    return made is not None and made.how == "copied" and made.sha256 == placement.digests.of(sha256_file(target))
+    return made is not None and made.how == "copied" and made.sha256 == placement.digests.digest_of(sha256_file(target))
 
 
 def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Recipe:

@@ -16,7 +16,7 @@ from typing import Any
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.chat.choices import ChatChoices
 from dataprep_assets.tokenization.chat.messages import Conversation
-from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered, RenderedChunk
+from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedChunk, RenderedConversation
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 
 GENERATION_MARKS = ("\ufdee", "\ufdef")
@@ -89,7 +89,7 @@ def prove_answers(
     as_given = True
     for probe in _probes(choices):
         rendered = renderer.render(Conversation(probe.messages, probe.tools))
-        if not isinstance(rendered, Rendered):
+        if not isinstance(rendered, RenderedConversation):
             _refuse_ambiguous(probe, template)
             continue
         for chunks in rendered.sequences:

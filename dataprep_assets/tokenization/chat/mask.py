@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import CertificateError, TokenizerError
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
-from dataprep_assets.tokenization.chat.rendering import Rendered
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine
 from dataprep_assets.tokenization.library_errors import EncodingError
 from dataprep_assets.tokenization.reference import flat_ids
@@ -71,7 +71,7 @@ class ChatEncoder:
         longest_first = sorted(map(re.escape, self._contents), key=len, reverse=True)
         self._special = re.compile(f"({'|'.join(longest_first) or '(?!)'})")
 
-    def encode(self, conversations: Sequence[Rendered]) -> EncodedSequences:
+    def encode(self, conversations: Sequence[RenderedConversation]) -> EncodedSequences:
         """The sequences of the conversations, in order."""
         texts: list[str] = []
         is_literal: list[bool] = []  # of each text: whether the encoder would match a literal in it
@@ -131,7 +131,7 @@ class ChatEncoder:
         # in a whole chunk the special tokens of the template have to be matched
         return ReferenceEngine(self.bundle, "match")
 
-    def recheck(self, rendered: Rendered, tokens: Any, where: str) -> None:
+    def recheck(self, rendered: RenderedConversation, tokens: Any, where: str) -> None:
         """Encode one conversation again, each chunk as a whole and by the reference.
 
         Raises CertificateError if ids differ.
@@ -140,19 +140,21 @@ class ChatEncoder:
         after another; `where` names it in the error (file and row).
         """
         self._encoder.sampled_documents += 1
-        if not np.array_equal(_whole(self._reference, rendered), tokens):
+        if not np.array_equal(_encode_whole(self._reference, rendered), tokens):
             raise CertificateError(
                 f"{where}: ids differ from those of the reference for the whole text of each chunk. Set "
                 "`tokenizer.engine: tokenizers`; if they still differ, this tokenizer cannot be cut at special tokens"
             )
 
 
-def _whole(reference: ReferenceEngine, rendered: Rendered) -> NDArray[np.uint32]:
+def _encode_whole(reference: ReferenceEngine, rendered: RenderedConversation) -> NDArray[np.uint32]:
     """Ids of each chunk encoded as a whole, special tokens matched and none added."""
     return reference.encode([chunk.text for chunks in rendered.sequences for chunk in chunks])[0]
 
 
-def check_cutting(bundle: TokenizerBundle, rendered: Rendered, structure: Sequence[SpecialToken] = ()) -> None:
+def check_cutting(
+    bundle: TokenizerBundle, rendered: RenderedConversation, structure: Sequence[SpecialToken] = ()
+) -> None:
     """Compare, on one conversation, encoding between special tokens with encoding each chunk whole, by the reference.
 
     Raises TokenizerError for a tokenizer that encodes the two differently: one whose special tokens absorb white space
@@ -168,7 +170,7 @@ def check_cutting(bundle: TokenizerBundle, rendered: Rendered, structure: Sequen
             f"{bundle.name}: it cannot encode the conversation that templates are tried with: {error}. "
             "Use a tokenizer with an unknown token"
         ) from None
-    if not np.array_equal(tokens, _whole(ReferenceEngine(bundle, "match"), rendered)):
+    if not np.array_equal(tokens, _encode_whole(ReferenceEngine(bundle, "match"), rendered)):
         raise TokenizerError(
             f"{bundle.name}: text between special tokens has other ids on its own than in the whole conversation "
             "(special tokens with `lstrip` or `rstrip`, or a space before every text). Such tokenizers are not "

@@ -55,7 +55,7 @@ class RenderedChunk(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedConversation:
     """One conversation: the chunks of each of its sequences.
 
     `mark` is None, or the character around placeholders: `mark + str(i) + mark` stands for token `i` of the template.
@@ -91,7 +91,7 @@ class ConversationRenderer:
         self._of_models = LiteralFinder(tuple(as_text - set(tags)))
         self._of_others = LiteralFinder(tuple(as_text - (_RESULT_TAGS & set(tags))))
 
-    def render(self, conversation: Conversation) -> Rendered | Refusal:
+    def render(self, conversation: Conversation) -> RenderedConversation | Refusal:
         """The sequences of a conversation, or why it has none.
 
         A turn without an answer gives no sequence, unless it is kept.
@@ -100,7 +100,7 @@ class ConversationRenderer:
         try:
             if self._holds_literals(conversation):
                 mark, conversation = self._protected(conversation)
-            return Rendered(tuple(self._sequences(conversation, mark)), mark)
+            return RenderedConversation(tuple(self._sequences(conversation, mark)), mark)
         except _ChatRefusedError as error:
             return error.refusal
 

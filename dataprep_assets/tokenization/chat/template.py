@@ -66,7 +66,7 @@ class ChatTemplate:
         if declared in SHIPPED:
             return cls(declared, (_FOLDER / f"{declared}.jinja").read_text(encoding="utf-8"))
         if declared in PUBLISHED:
-            return cls(declared, _published(declared).read_text(encoding="utf-8"))
+            return cls(declared, _published_path(declared).read_text(encoding="utf-8"))
         if not is_template_path(declared):
             return cls("inline", declared)
         path = expanded(declared, "chat_template")
@@ -121,7 +121,7 @@ def is_template_path(declared: str) -> bool:
     return declared not in (OF_TOKENIZER, *SHIPPED, *PUBLISHED) and "{{" not in declared and "{%" not in declared
 
 
-def _published(name: str) -> Path:
+def _published_path(name: str) -> Path:
     """The path of a template of an installed package; raises ConfigError, naming the package, if it is missing."""
     inside = Path(PUBLISHED[name])
     package = importlib.util.find_spec(inside.parts[0])

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.cli.project import folder
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets_tests.pipelines.blend.dagster_blend import blend
 
@@ -20,7 +20,7 @@ STAGES = ("pretrain", "sft", "rl")
 def shipped(name: str) -> BlendDeclaration:
     """The declaration of a dataset of this project."""
     path = folder(name) / "defs.yaml"
-    return declared(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
+    return validate_declaration(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
 
 
 def sample_blend(stage: str) -> BlendDeclaration:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError
-from dataprep_assets.graph.shown import Markdown
+from dataprep_assets.graph.metadata_values import Markdown
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, plan_covers_sources, plan_rows
 from dataprep_assets.pipelines.blend.dataset import blend_specs

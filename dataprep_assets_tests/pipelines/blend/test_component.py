@@ -12,10 +12,10 @@ from dagster.components.scaffold.scaffold import ScaffoldRequest
 
 import dataprep_assets
 from dataprep_assets.cli.project import component as dataset_named
-from dataprep_assets.code_location import bound
+from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError, MissingArtifactError
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import definitions_of_dataset
@@ -23,7 +23,7 @@ from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.blend import component
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.launches import streamed_shards
+from dataprep_assets.pipelines.blend.launch_ranges import streamed_shards
 from dataprep_assets.pipelines.blend.rl.transforms import declared_sources
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.blend_project import shipped
@@ -70,7 +70,7 @@ def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
     change: dict[str, Any], key: str, told: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as raised:
-        declared(BlendDeclaration, attributes(**change), tmp_path / "defs.yaml")
+        validate_declaration(BlendDeclaration, attributes(**change), tmp_path / "defs.yaml")
     message = str(raised.value)
     assert message.startswith(f"{tmp_path / 'defs.yaml'}: ")
     assert key == "attributes" or f"{key}: " in message
@@ -89,7 +89,7 @@ def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
 )
 def test_a_wrong_blend_file_is_told_by_its_name(text: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "blend.json").write_text(text)
-    made = declared(BlendDeclaration, attributes(blend="blend.json"), tmp_path / "defs.yaml")
+    made = validate_declaration(BlendDeclaration, attributes(blend="blend.json"), tmp_path / "defs.yaml")
     with pytest.raises(ConfigError) as raised:
         made.data_blend()
     assert str(tmp_path / "blend.json") in str(raised.value)
@@ -109,7 +109,7 @@ def test_jinja_in_the_yaml_is_taken_as_it_is_written(written: str) -> None:
 def test_a_blend_is_the_same_inline_and_in_its_file(tmp_path: Path) -> None:
     (tmp_path / "blend.json").write_text(json.dumps(entry(weight=2)))
     inline, in_file = (
-        declared(BlendDeclaration, attributes(blend=b), tmp_path / "defs.yaml").data_blend()
+        validate_declaration(BlendDeclaration, attributes(blend=b), tmp_path / "defs.yaml").data_blend()
         for b in (entry(weight=2), "blend.json")
     )
     assert inline == in_file
@@ -130,7 +130,9 @@ def test_every_path_is_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> Non
     ]
     blend = {"train": [{"name": f"d{i}", "path": path} for i, path in enumerate(paths)]}
     sources = {"hub_cache": "hub", "object_cache": "objects"}
-    made = declared(BlendDeclaration, attributes(blend=blend, sources=sources, storage="out"), home / "defs.yaml")
+    made = validate_declaration(
+        BlendDeclaration, attributes(blend=blend, sources=sources, storage="out"), home / "defs.yaml"
+    )
     found = [unit.dataset.path for unit in made.data_blend().units()]
     local = [f"{home}/data/code", f"{home}/data/*.jsonl", f"{tmp_path}/defs/shared/a.parquet", "/absolute/b"]
     assert found == [*local, "hf://org/d@main", "s3://b/p", "gs://b/p"]
@@ -149,7 +151,7 @@ def test_placeholder_sources_are_relative_to_the_folder_of_the_yaml(tmp_path: Pa
     yaml_path = tmp_path / "mixed" / "defs.yaml"
     rl = attributes(stage="rl", rl={"transforms": transforms})
     rl.pop("tokenizer")
-    made = declared(BlendDeclaration, rl, yaml_path).rl_options.transforms
+    made = validate_declaration(BlendDeclaration, rl, yaml_path).rl_options.transforms
     found = {name: source.path for name, source in declared_sources(made).items()}
     local = {"a": f"{tmp_path}/mixed/data/a.parquet", "b": f"{tmp_path}/mixed/data/b"}
     assert found == local | {"nano_v3_sft_profiled_dapo17k": f"hf://org/c@{'0' * 40}"}
@@ -166,7 +168,7 @@ def test_placeholder_sources_are_relative_to_the_folder_of_the_yaml(tmp_path: Pa
 )
 def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: str, found: str, tmp_path: Path) -> None:
     sft = attributes(stage="sft", sft={"chat_template": template})
-    made = declared(BlendDeclaration, sft, tmp_path / "defs.yaml")
+    made = validate_declaration(BlendDeclaration, sft, tmp_path / "defs.yaml")
     assert made.sft_options.chat_template == found.replace("{folder}", str(tmp_path))
 
 
@@ -177,7 +179,7 @@ def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: st
 def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> None:
     for stage, shards in STAGES.items():
         name = f"{family}_{stage}"
-        graph = bound(definitions_of_dataset(dataset_named(name)), PROJECT_ROOT).resolve_asset_graph()
+        graph = bind_resources(definitions_of_dataset(dataset_named(name)), PROJECT_ROOT).resolve_asset_graph()
         keys = {k for k in graph.get_all_asset_keys() if k.path[0] == name}
         expected = {"blend_plan", "blend_preview", "blend_snapshot", shards, "blend", "data_card"}
         assert {k.path[-1] for k in keys} == expected | {"engine_certificate" if stage != "rl" else "rl_manifest"}
@@ -236,6 +238,6 @@ def test_the_scaffold_is_a_declaration_that_loads(tmp_path: Path) -> None:
     )
     scaffolder(Path(component.__file__).with_name("training_blend.scaffold.yaml"))().scaffold(request)
     path = tmp_path / "my_blend" / "defs.yaml"
-    made = declared(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
+    made = validate_declaration(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     assert made.dataset == "my_blend"
     assert made.data_blend().units()[0].name == "code"

@@ -82,9 +82,9 @@ class Selected:
         manifest = load_manifest(corpus, self.store)
         keys = list(manifest.plan)
         for tagged in tagged_shards(corpus, self.store, manifest, keys):
-            self._note(Outcome.of(*ensure_tags(tagged, "full", None)), "tags")
+            self._note(Outcome.from_receipt(*ensure_tags(tagged, "full", None)), "tags")
         for signed in signature_shards(corpus, self.store, manifest, keys):
-            self._note(Outcome.of(*ensure_signatures(signed, "full", None)), "signatures")
+            self._note(Outcome.from_receipt(*ensure_signatures(signed, "full", None)), "signatures")
 
     def _run(self, spec: ArtifactSpec, workers: int = 1) -> None:
         partitions = [] if spec.partitions is None else list(spec.partitions.keys(self.store))

@@ -11,7 +11,7 @@ import yaml
 
 from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError, TokenizerError
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -50,14 +50,14 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
     change: dict[str, object], key: str, told: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as raised:
-        declared(CorpusDeclaration, sample_attributes(**change), tmp_path / "defs.yaml")
+        validate_declaration(CorpusDeclaration, sample_attributes(**change), tmp_path / "defs.yaml")
     message = str(raised.value)
     assert f"{tmp_path / 'defs.yaml'}: {key}" in message
     assert told in message
 
 
 def test_relative_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:
-    corpus = declared(
+    corpus = validate_declaration(
         CorpusDeclaration,
         sample_attributes(source={"kind": "local", "path": "./data"}, tokenizer={"path": "../tok"}),
         tmp_path / "d" / "defs.yaml",
@@ -69,7 +69,7 @@ def test_relative_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:
 def test_auto_separator_refuses_a_chat_turn_token(shared: Path, tmp_path: Path) -> None:
     from dataprep_assets.pipelines.corpus.stream_plan import meta_of
 
-    corpus = declared(
+    corpus = validate_declaration(
         CorpusDeclaration,
         sample_attributes(tokenizer={"path": str(shared / "tokenizers" / "qwen3")}, document={}),
         tmp_path / "defs.yaml",
@@ -127,7 +127,7 @@ def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) ->
     written = cloned / "dataprep_assets" / "defs" / "my_corpus" / "defs.yaml"
     assert "# a commit cannot move under you" in written.read_text().replace("a branch works; ", "# ")
     attributes = yaml.safe_load(written.read_text())["attributes"]
-    assert declared(CorpusDeclaration, attributes, written).dataset == "my_corpus"
+    assert validate_declaration(CorpusDeclaration, attributes, written).dataset == "my_corpus"
     checked = dg(cloned, "check", "yaml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
@@ -191,7 +191,7 @@ def test_real_text_declared_in_yaml_alone_is_what_the_reference_makes_of_it_and_
         "DATAPREP_ROOT": str(cloned / "artifacts"),
     }
     forked.run(["-m", "dataprep_assets.cli", "run", "real_text"], cwd=cloned, env=environment, check=True)
-    specs = corpus_specs(declared(CorpusDeclaration, declaration, folder / "defs.yaml"))
+    specs = corpus_specs(validate_declaration(CorpusDeclaration, declaration, folder / "defs.yaml"))
     keys = [key for spec in specs if spec.checks for key in checks_of(spec).check_keys]
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     with dagster_api.DagsterInstance.get() as instance:

@@ -18,8 +18,8 @@ import pytest
 from dataprep_assets.documents.duplicates.signatures import Signer
 from dataprep_assets.documents.retractions import Retraction, add_retractions
 from dataprep_assets.errors import MissingArtifactError
+from dataprep_assets.graph.metadata_values import Table
 from dataprep_assets.graph.retraction import DuplicatesChange
-from dataprep_assets.graph.shown import Table
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.card import card_sections
 from dataprep_assets.pipelines.corpus.excerpts import Excerpts
@@ -360,7 +360,7 @@ def test_signatures_of_sensitive_data_are_keyed(tmp_path: Path, monkeypatch: pyt
     assert all(one.passed for name, one in findings.items() if name != "closed_to_others"), findings
     receipt = pages.store.require(pages.corpus.artifact("duplicates"))
     assert "largest_clusters" not in pages.specs()["duplicates", None].metadata(pages.store, receipt)
-    assert Excerpts(pages.corpus, pages.store).of("train/a.jsonl:1") == ""
+    assert Excerpts(pages.corpus, pages.store).excerpt("train/a.jsonl:1") == ""
     words = {word for words in pages.pages for word in words}
     assert not words & set(" ".join(one.summary for one in findings.values()).split())
     with pytest.raises(ValueError, match=r"document\.id_key"):

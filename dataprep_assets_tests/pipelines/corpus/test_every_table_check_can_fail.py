@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.documents.tagging import named_tagger
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -36,7 +36,7 @@ def specs() -> Sequence[ArtifactSpec]:
         views=["nanogpt"],
         workers=1,
     )
-    return TokenizedCorpus(declared(CorpusDeclaration, attributes, Path("defs.yaml"))).specs
+    return TokenizedCorpus(validate_declaration(CorpusDeclaration, attributes, Path("defs.yaml"))).specs
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
@@ -114,7 +114,7 @@ def test_a_file_that_the_hub_lost_is_named_and_its_shard_alone_fails(hub: HubSer
 
 
 def test_a_branch_that_moved_is_told_and_touches_what_its_files_touch(hub: HubServer, tmp_path: Path) -> None:
-    corpus = declared(CorpusDeclaration, attributes(hub, tmp_path), tmp_path / "defs.yaml")
+    corpus = validate_declaration(CorpusDeclaration, attributes(hub, tmp_path), tmp_path / "defs.yaml")
     store, specs = LocalArtifacts(tmp_path / "root"), corpus_specs(corpus)
     assert run_pipeline(corpus, store).failed == {}
     assert list(stale(specs, store)) == []
@@ -145,8 +145,8 @@ def test_a_branch_that_moved_is_told_and_touches_what_its_files_touch(hub: HubSe
 def test_proofs_that_read_texts_fetch_those_of_a_branch_that_moved(hub: HubServer, tmp_path: Path) -> None:
     # unchanged files keep their artifacts, and the cache has another folder for them, which nobody has filled yet
     similar = {"duplicates": {"across_splits": "ignore"}, "drop": {"huge": "characters > 10000000"}, "tag": ["gopher"]}
-    plain = declared(CorpusDeclaration, attributes(hub, tmp_path), tmp_path / "defs.yaml")
-    corpus = declared(CorpusDeclaration, attributes(hub, tmp_path, **similar), tmp_path / "defs.yaml")
+    plain = validate_declaration(CorpusDeclaration, attributes(hub, tmp_path), tmp_path / "defs.yaml")
+    corpus = validate_declaration(CorpusDeclaration, attributes(hub, tmp_path, **similar), tmp_path / "defs.yaml")
     store = LocalArtifacts(tmp_path / "root")
     build_all(corpus_specs(corpus), store)
     hub.move_branch({**tree(), "README.md": b"# Data\n"})
@@ -160,7 +160,7 @@ def test_proofs_that_read_texts_fetch_those_of_a_branch_that_moved(hub: HubServe
 def test_a_hub_out_of_reach_is_believed_to_be_as_it_was(
     hub: HubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    corpus = declared(CorpusDeclaration, attributes(hub, tmp_path), tmp_path / "defs.yaml")
+    corpus = validate_declaration(CorpusDeclaration, attributes(hub, tmp_path), tmp_path / "defs.yaml")
     store = LocalArtifacts(tmp_path / "root")
     assert run_pipeline(corpus, store).failed == {}
     hub.fail("revision", "status", times=None)

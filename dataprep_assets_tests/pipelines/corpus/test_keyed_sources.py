@@ -106,7 +106,7 @@ def test_of_a_sensitive_dataset_no_digest_of_a_source_or_document_is_told(
     assert len(one.plain) >= 5
     digests = PlainDigests(one.contents())
     assert {where: found for where, data in told.items() if (found := digests.found(data))} == {}
-    keyed = [SourceDigests(KEY.encode()).of(p).encode() for p in one.plain]
+    keyed = [SourceDigests(KEY.encode()).digest_of(p).encode() for p in one.plain]
     found = [k for k in keyed if any(k in data for data in told.values())]
     assert len(found) == (told_apart or len(keyed)), "they are told apart all the same"
     assert one.failed() == []
@@ -187,6 +187,6 @@ def test_without_its_key_a_sensitive_dataset_is_not_looked_at(tmp_path: Path, mo
 
 
 def test_the_digests_of_notes_are_those_of_before() -> None:
-    told = SourceDigests(b"k" * 32).of("0" * 64)
+    told = SourceDigests(b"k" * 32).digest_of("0" * 64)
     assert told == "09267438728a854f5f6274e54a478ccb6a72541aea195362fd4868af49cfb7e1"
     assert "k" * 8 not in repr(SourceDigests(b"k" * 32))

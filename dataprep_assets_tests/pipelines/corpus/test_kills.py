@@ -15,7 +15,7 @@ import pytest
 
 from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.execution.job_tasks import die, wait_the_first_time
 from dataprep_assets_tests.faults.armed import Role, armed, passed
@@ -339,7 +339,7 @@ def test_a_task_goes_on_within_seconds_in_another_worker(tmp_path: Path) -> None
             time.sleep(0.01)
         started = time.monotonic()
         os.kill(pids[0], signal.SIGKILL)
-        found = {end.task.id.piece: end.result for end in pool.events() if isinstance(end, Finished)}
+        found = {end.task.id.piece: end.result for end in pool.events() if isinstance(end, FinishedTask)}
         assert time.monotonic() - started < GUARD_SECONDS / 2
     (other,) = set(found.values()) - set(pids)
     assert set(found.values()) == {pids[1], other}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.graph.prune import listed, prune
+from dataprep_assets.graph.prune import list_unplanned, prune
 from dataprep_assets.graph.status import stale, unplanned
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
@@ -118,7 +118,7 @@ def _retract(corpus: Corpus) -> None:
 def _prune(corpus: Corpus) -> None:
     _append(corpus)
     assert run_pipeline(corpus.declared(), corpus.root).failed == {}
-    assert len(listed(corpus_specs(corpus.declared()), corpus.store)) == 2
+    assert len(list_unplanned(corpus_specs(corpus.declared()), corpus.store)) == 2
 
 
 CHANGES = {"append": (_append, "run"), "retract": (_retract, "run"), "prune": (_prune, "prune")}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.graph.shown import Markdown, Table
+from dataprep_assets.graph.metadata_values import Markdown, Table
 from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus import manifest

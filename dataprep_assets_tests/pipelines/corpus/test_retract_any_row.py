@@ -20,7 +20,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.dataset import Corpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.retract import Located, document_ids_of, locate, read_ids
+from dataprep_assets.pipelines.corpus.retract import LocatedRows, document_ids_of, locate, read_ids
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets_tests.graph.building import build_all
@@ -75,7 +75,7 @@ class Harbour:
     def build(self, store: LocalArtifacts | None = None) -> None:
         build_all(self.dataset.specs, store or self.store)
 
-    def retract(self, *lines: str) -> Located:
+    def retract(self, *lines: str) -> LocatedRows:
         ids = self.folder / "ids"
         ids.write_text("".join(f"{line}\n" for line in lines))
         found = locate(self.declared, self.store, read_ids(ids))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import TransferError
-from dataprep_assets.graph.dataset import declared
-from dataprep_assets.graph.source_watch import EDITED, Look, look
+from dataprep_assets.graph.dataset import validate_declaration
+from dataprep_assets.graph.source_watch import EDITED, PollResult, look
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
@@ -27,10 +27,10 @@ def corpus(folder: Path, source: dict[str, object] | None = None) -> CorpusDecla
     if source is None:
         shutil.copytree(SMALL, folder / "data", dirs_exist_ok=True)
         source = {"kind": "local", "path": "data"}
-    return declared(CorpusDeclaration, sample_attributes(source=source), folder / "defs.yaml")
+    return validate_declaration(CorpusDeclaration, sample_attributes(source=source), folder / "defs.yaml")
 
 
-def asked(declaration: CorpusDeclaration, folder: Path, seen: str | None = None) -> Look:
+def asked(declaration: CorpusDeclaration, folder: Path, seen: str | None = None) -> PollResult:
     return look(corpus_watch(declaration), LocalArtifacts(folder / "artifacts"), seen)
 
 
@@ -48,7 +48,7 @@ def test_a_folder_that_gains_a_file(tmp_path: Path) -> None:
     (tmp_path / "data" / "notes.txt").write_text("no data file")
     after = asked(declaration, tmp_path, before.identity)
     assert after.change == "1 file added, 1 shard new"
-    assert asked(declaration, tmp_path, after.identity) == Look(identity=after.identity)
+    assert asked(declaration, tmp_path, after.identity) == PollResult(identity=after.identity)
     planned(declaration, tmp_path)
     assert asked(declaration, tmp_path).change == ""
 
@@ -72,7 +72,7 @@ def test_an_edit_that_keeps_the_size_is_told_by_its_time(tmp_path: Path) -> None
 def test_other_settings_are_no_change_of_the_source(tmp_path: Path) -> None:
     planned(corpus(tmp_path), tmp_path)
     attributes = sample_attributes(source={"kind": "local", "path": "data"}, shards={"count": 1})
-    assert asked(declared(CorpusDeclaration, attributes, tmp_path / "defs.yaml"), tmp_path).change == ""
+    assert asked(validate_declaration(CorpusDeclaration, attributes, tmp_path / "defs.yaml"), tmp_path).change == ""
 
 
 def hub_source(folder: Path, endpoint: str, revision: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.execution.pool import open_pool
-from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.stream.shard_job import ensure_shard
@@ -25,7 +25,7 @@ def test_the_same_shard_at_the_same_time_is_one_artifact(servers: Places, tmp_pa
     with open_pool(2, {}, {}) as pool:
         for work in works:
             pool.submit(Task(TaskId(work.store.root.name), ensure_shard, (work, "full", None)))
-        answers = [event for event in pool.events() if isinstance(event, Finished)]
+        answers = [event for event in pool.events() if isinstance(event, FinishedTask)]
     assert [answer.error for answer in answers] == [None, None]
     third = BucketArtifacts(tmp_path / "third", place, place.url)
     receipt = third.current(works[0].artifact, works[0].key)

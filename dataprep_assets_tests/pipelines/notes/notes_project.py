@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.status import sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import DatasetComponent
@@ -158,10 +158,10 @@ def notes_project(
     """Datasets of notes, and a combination of them, in a folder, on a `new_instance`."""
     folder.mkdir(parents=True, exist_ok=True)
     components: list[DatasetComponent] = [
-        PackedCohorts(declared(NotesDeclaration, one, folder / "defs.yaml")) for one in attributes
+        PackedCohorts(validate_declaration(NotesDeclaration, one, folder / "defs.yaml")) for one in attributes
     ]
     if replay is not None:
-        components.append(CombinedCohorts(declared(ReplayDeclaration, replay, folder / "defs.yaml")))
+        components.append(CombinedCohorts(validate_declaration(ReplayDeclaration, replay, folder / "defs.yaml")))
     with new_instance(home) as instance:
         yield NotesProject(tuple(components), instance, folder / "artifacts")
 

@@ -64,7 +64,7 @@ def in_this_process(cohorts: Iterable[C], build: Callable[[C], tuple[Receipt, bo
     """What `run_tasks` yields, without its worker processes."""
     for cohort in cohorts:
         try:
-            yield Outcome.of(*build(cohort))
+            yield Outcome.from_receipt(*build(cohort))
         except DataprepError as error:
             yield Outcome(partition=cohort.month, error=error)
 
@@ -79,7 +79,7 @@ def run_notes(
     """
     outcome, store = corpus_pipeline.Outcome(), kept or LocalArtifacts(root)
     outcome.add(*ensure_certificate(notes_engine(notes), store))
-    months = notes.months.expected
+    months = notes.months.expected_keys
     cohorts = packed_cohorts(notes, store, months)
     results = list(
         build_packed_cohorts(cohorts, workers=workers) if workers else in_this_process(cohorts, ensure_packed_cohort)

@@ -256,7 +256,7 @@ def test_a_retracted_patient_is_in_no_cohort_though_their_files_cannot_be_read_t
     written(tmp_path / "in", dict.fromkeys(months, json.dumps(people).encode()[:-20]))
 
     def look() -> None:
-        require_patients_once(notes, store, packed_cohorts(notes, store, notes.months.expected))
+        require_patients_once(notes, store, packed_cohorts(notes, store, notes.months.expected_keys))
 
     with pytest.raises(IntegrityError, match="patients in several cohorts: 1, of"):
         look()

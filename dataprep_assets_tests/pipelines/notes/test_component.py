@@ -15,7 +15,7 @@ from dataprep_assets.cli.project import folder
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import array_record
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.orchestration import component
 from dataprep_assets.orchestration.component import definitions_of_dataset
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
@@ -37,9 +37,9 @@ def shipped(name: str) -> dict[str, Any]:
 
 
 def test_the_shipped_definition_has_the_seeds_parameters() -> None:
-    notes = declared(NotesDeclaration, shipped("arcus_notes"), folder("arcus_notes") / "defs.yaml")
+    notes = validate_declaration(NotesDeclaration, shipped("arcus_notes"), folder("arcus_notes") / "defs.yaml")
     assert notes.sensitive
-    assert len(notes.months.expected) == 24 * 12
+    assert len(notes.months.expected_keys) == 24 * 12
     assert (notes.row_length, notes.rows_per_shard, notes.layout) == (8192, 256, "prepacked")
     assert notes.tokenizer.repo == "meta-llama/Llama-3.1-8B"
     assert re.fullmatch(r"[0-9a-f]{40}", notes.tokenizer.revision or "")
@@ -49,7 +49,7 @@ def test_the_shipped_definition_has_the_seeds_parameters() -> None:
 def test_its_tokenizer_has_the_tokens_that_it_names(shared: Path) -> None:
     from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-    notes = declared(NotesDeclaration, shipped("arcus_notes"), folder("arcus_notes") / "defs.yaml")
+    notes = validate_declaration(NotesDeclaration, shipped("arcus_notes"), folder("arcus_notes") / "defs.yaml")
     bundle = TokenizerBundle.load(shared / "tokenizers" / "llama3")
     ids = [
         bundle.separator(notes.document.separator, "text").id,
@@ -83,7 +83,9 @@ def test_a_header_comes_out_of_the_yaml_as_it_was_meant(engine: str, written: st
 
 
 def test_the_graph_is_certificate_rows_shards_directory_in_each_format() -> None:
-    notes = declared(NotesDeclaration, notes_attributes(formats=["tfrecord", "array_record"]), folder("sample_notes"))
+    notes = validate_declaration(
+        NotesDeclaration, notes_attributes(formats=["tfrecord", "array_record"]), folder("sample_notes")
+    )
     graph = graph_of(PackedCohorts(notes))
     parents = {
         key.path[-1]: sorted(parent.path[-1] for parent in graph.get(key).parent_keys)
@@ -99,13 +101,13 @@ def test_the_graph_is_certificate_rows_shards_directory_in_each_format() -> None
         "data_card": ["array_record_directory", "tfds_directory"],
     }
     key = dg.AssetKey(["notes", "packed_cohorts"])
-    assert list(graph.get(key).partitions_def.get_partition_keys()) == notes.months.expected
+    assert list(graph.get(key).partitions_def.get_partition_keys()) == notes.months.expected_keys
     assert graph.get(key).tags.get("dataprep/sensitive") is None
 
 
 def test_a_sensitive_dataset_is_tagged_in_the_ui() -> None:
     attributes = notes_attributes(sensitive=True, patient_key={"env": "SOME_KEY"})
-    graph = graph_of(PackedCohorts(declared(NotesDeclaration, attributes, folder("sample_notes"))))
+    graph = graph_of(PackedCohorts(validate_declaration(NotesDeclaration, attributes, folder("sample_notes"))))
     assert {graph.get(key).tags.get("dataprep/sensitive") for key in graph.materializable_asset_keys} == {"true"}
 
 
@@ -113,7 +115,9 @@ def test_the_process_that_loads_a_sensitive_dataset_leaves_no_core_dump(monkeypa
     called = []
     monkeypatch.setattr(component, "without_core", lambda: called.append(True))
     for attributes in (notes_attributes(), notes_attributes(sensitive=True, patient_key={"env": "SOME_KEY"})):
-        PackedCohorts(declared(NotesDeclaration, attributes, folder("sample_notes"))).build_defs(cast(Any, None))
+        PackedCohorts(validate_declaration(NotesDeclaration, attributes, folder("sample_notes"))).build_defs(
+            cast(Any, None)
+        )
     assert called == [True]
 
 
@@ -134,7 +138,7 @@ def test_the_process_that_loads_a_sensitive_dataset_leaves_no_core_dump(monkeypa
 )
 def test_a_wrong_key_is_named(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        declared(NotesDeclaration, notes_attributes(**change), Path("/somewhere/defs.yaml"))
+        validate_declaration(NotesDeclaration, notes_attributes(**change), Path("/somewhere/defs.yaml"))
 
 
 COMPONENTS = (PackedCohorts, CombinedCohorts)
@@ -154,7 +158,7 @@ def scaffolded(component: Any, folder: Path) -> Path:
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_what_is_scaffolded_is_a_declaration(component: Any, tmp_path: Path) -> None:
     written = scaffolded(component, tmp_path)
-    found = declared(component.model, yaml.safe_load(written.read_text())["attributes"], written)
+    found = validate_declaration(component.model, yaml.safe_load(written.read_text())["attributes"], written)
     assert found.dataset == "my_notes"
     assert list(graph_of(component(found)).asset_check_keys)
 

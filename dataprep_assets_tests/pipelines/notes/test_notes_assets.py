@@ -91,7 +91,7 @@ def test_every_month_is_materialized_with_numbers_that_plot(finished: NotesProje
         ("tfrecord_shards", ("shards", "rows", "bytes")),
     ):
         key = finished.key(name)
-        assert finished.instance.get_materialized_partitions(key) == set(finished.notes.months.expected)
+        assert finished.instance.get_materialized_partitions(key) == set(finished.notes.months.expected_keys)
         event = finished.instance.get_latest_materialization_event(key)
         assert event is not None
         assert event.asset_materialization is not None
@@ -114,7 +114,7 @@ def test_all_is_up_to_date_and_verifies_offline_and_a_second_run_builds_nothing(
     verdicts = list(verify(finished.root))
     assert len(verdicts) == 11
     assert [v for v in verdicts if v.defects] == []
-    outcome = finished.run(COHORT, finished.notes.months.expected)
+    outcome = finished.run(COHORT, finished.notes.months.expected_keys)
     assert outcome.success
     assert all(e.materialization.metadata["reused"].value for e in outcome.get_asset_materialization_events())
 

@@ -45,7 +45,7 @@ def packed(notes: Any, root: Path) -> list[dict[str, Any]]:
     """All rows in order, from the JSON lines."""
     store = LocalArtifacts(root)
     lines = []
-    for month in notes.months.expected:
+    for month in notes.months.expected_keys:
         path = store.directory(notes.artifact("packed_cohorts", month)) / packed_paths(notes, month)["train"].jsonl
         lines += [json.loads(line) for line in path.read_bytes().splitlines()]
     return lines

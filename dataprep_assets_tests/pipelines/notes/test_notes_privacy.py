@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.keys import job_name
 from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
@@ -401,7 +401,7 @@ def test_what_a_worker_gets_shows_nothing_in_its_repr(tmp_path: Path, monkeypatc
     monkeypatch.setenv("NOTES_KEY", KEY)
     put(tmp_path / "in", "2010-01", [person("2010-01")])
     attributes = plain_attributes(tmp_path / "in", ["2010-01", "2010-01"], **COMMON)
-    notes = declared(NotesDeclaration, attributes, tmp_path / "defs.yaml")
+    notes = validate_declaration(NotesDeclaration, attributes, tmp_path / "defs.yaml")
     store = LocalArtifacts(tmp_path / "out")
     ensure_certificate(notes_engine(notes), store)
     shown = [notes, *packed_cohorts(notes, store, ["2010-01"]), *list_cohorts(notes).values()]
@@ -415,7 +415,7 @@ def test_a_key_that_was_written_into_the_yaml_is_not_repeated_in_the_error(tmp_p
     attributes = plain_attributes(tmp_path / "in", ["2010-01", "2010-01"], **COMMON)
     for wrong in ({"public": KEY}, {"public": KEY, "env": "NOTES_KEY"}, {"env": "NOTES_KEY", CANARY: KEY}, KEY):
         with pytest.raises(ConfigError) as raised:
-            declared(NotesDeclaration, {**attributes, "patient_key": wrong}, tmp_path / "defs.yaml")
+            validate_declaration(NotesDeclaration, {**attributes, "patient_key": wrong}, tmp_path / "defs.yaml")
         assert KEY not in f"{raised.value} {raised.value.__cause__}"
 
 

@@ -162,7 +162,7 @@ def test_a_defect_is_found_with_its_receipt_and_with_one_that_was_made_of_it(roo
 
 
 def test_a_cohorts_shards_are_full_but_for_the_last(root: Path) -> None:
-    for month in NOTES.months.expected:
+    for month in NOTES.months.expected_keys:
         folder = root / NOTES.dataset / "tfrecord_shards" / month
         counts = [tfrecord.count(path).records for path in sorted(folder.rglob("*.tfrecords"))]
         assert counts[:-1] == [NOTES.rows_per_shard] * (len(counts) - 1)
@@ -172,7 +172,7 @@ def test_a_cohorts_shards_are_full_but_for_the_last(root: Path) -> None:
 
 
 def test_a_row_behind_the_first_that_is_no_such_row_is_told_by_the_cohorts_proof(root: Path) -> None:
-    month = NOTES.months.expected[0]
+    month = NOTES.months.expected_keys[0]
     (cohort,) = sharded_cohorts(NOTES, LocalArtifacts(root), [month], "tfrecord")
     path = min((root / NOTES.dataset / "tfrecord_shards" / month).rglob("*.tfrecords"))
     payloads = [record.payload for record in tfrecord.records(path)]

@@ -36,7 +36,7 @@ def directory(notes: Any, root: Path, name: str = "tfds_directory") -> Path:
 
 
 def packed(notes: Any, root: Path, split: str = "train") -> list[dict[str, list[int]]]:
-    return [row for month in notes.months.expected for row in rows(notes, root, month, split)]
+    return [row for month in notes.months.expected_keys for row in rows(notes, root, month, split)]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_shard_is_the_same_file_as_the_cohorts_and_provenance_says_which(sampl
             assert os.path.samefile(where / name, source)
             assert origin.dataset == "sample_notes"
             months.append(origin.partition)
-    assert set(months) == set(NOTES.months.expected)
+    assert set(months) == set(NOTES.months.expected_keys)
     assert sorted(os.listdir(where)) == sorted(
         ["dataset_info.json", "features.json", *(name for entries in provenance.values() for name, _ in entries)]
     )
@@ -83,7 +83,7 @@ def test_a_shard_is_the_same_file_as_the_cohorts_and_provenance_says_which(sampl
 
 def test_only_the_last_shard_of_a_cohort_is_shorter(sample: Path) -> None:
     store = LocalArtifacts(sample)
-    for month in NOTES.months.expected:
+    for month in NOTES.months.expected_keys:
         receipt = store.require(NOTES.artifact("tfrecord_shards", month))
         for split in receipt.facts["splits"].values():
             assert all(length == 8 for length in split["shard_lengths"][:-1])

@@ -10,13 +10,13 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.graph.card import DATA_CARD
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.status import stale
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
 from dataprep_assets.resources import StorageResource
-from dataprep_assets.serving.release import Place, locate
+from dataprep_assets.serving.release import ReleaseLocation, locate
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.project import Project, new_instance, sample_attributes
@@ -62,7 +62,7 @@ class ReleaseProject(Project):
         return release_layout(self.corpus, self.store)
 
     @property
-    def published(self) -> Place:
+    def published(self) -> ReleaseLocation:
         """Where it is published."""
         assert self.corpus.release.publish
         return locate(self.corpus.release.publish)
@@ -120,7 +120,7 @@ class ReleaseProject(Project):
 def release_project(attributes: Mapping[str, Any], folder: Path) -> Iterator[ReleaseProject]:
     """A release in a folder, on a `new_instance`; its artifacts are in `artifacts` there."""
     folder.mkdir(parents=True, exist_ok=True)
-    release = declared(ReleaseDeclaration, attributes, folder / "defs.yaml")
+    release = validate_declaration(ReleaseDeclaration, attributes, folder / "defs.yaml")
     with new_instance() as instance:
         root = folder / "artifacts"
         yield ReleaseProject(release, instance, root, StorageResource(root=str(root)))

@@ -11,11 +11,11 @@ from dagster import AssetKey
 
 from dataprep_assets.cli.project import component as dataset_named
 from dataprep_assets.cli.project import folder
-from dataprep_assets.code_location import bound
+from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import npy_shards
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import definitions_of_dataset
@@ -52,7 +52,7 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
     whole = {"release", "views"} & change.keys()
     attributes = release_attributes() | change if whole else release_attributes(None, **change)
     with pytest.raises(ConfigError) as raised:
-        declared(ReleaseDeclaration, attributes, tmp_path / "defs.yaml")
+        validate_declaration(ReleaseDeclaration, attributes, tmp_path / "defs.yaml")
     message = str(raised.value)
     assert f"{tmp_path / 'defs.yaml'}: {key}: " in message
     assert told in message
@@ -60,13 +60,17 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
 
 def test_credentials_in_the_place_are_refused_and_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds credentials") as raised:
-        declared(ReleaseDeclaration, release_attributes("s3://KEYID:hidden@bucket/x"), tmp_path / "defs.yaml")
+        validate_declaration(
+            ReleaseDeclaration, release_attributes("s3://KEYID:hidden@bucket/x"), tmp_path / "defs.yaml"
+        )
     assert "hidden" not in str(raised.value)
 
 
 def test_a_folder_to_publish_to_is_relative_to_the_yaml_and_a_url_stays(tmp_path: Path) -> None:
     def target(publish: str) -> str | None:
-        return declared(ReleaseDeclaration, release_attributes(publish), tmp_path / "d" / "defs.yaml").release.publish
+        return validate_declaration(
+            ReleaseDeclaration, release_attributes(publish), tmp_path / "d" / "defs.yaml"
+        ).release.publish
 
     assert target("../public") == str(tmp_path / "public")
     assert target("/mnt/public") == "/mnt/public"
@@ -81,7 +85,7 @@ def test_the_shipped_releases_load_and_ask_nothing_of_a_network(monkeypatch: pyt
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     for dataset in ("dclm_2t", "sample_release"):
-        graph = bound(definitions_of_dataset(dataset_named(dataset)), PROJECT_ROOT).resolve_asset_graph()
+        graph = bind_resources(definitions_of_dataset(dataset_named(dataset)), PROJECT_ROOT).resolve_asset_graph()
         names = {key.path[-1] for key in graph.get_all_asset_keys() if key.path[0] == dataset}
         assert {"token_bins_train", "release_plan", "npy_shards", "published_shards"} <= names
         assert "combined_bins" not in names
@@ -104,7 +108,7 @@ def test_the_graph_runs_from_token_bins_to_the_publication() -> None:
 def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
     """As docs/formats/npy-shards.md#dimensions has them: 2,048 tokens a sample, 100 Gi tokens a shard."""
     path = folder("dclm_2t") / "defs.yaml"
-    release = declared(ReleaseDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
+    release = validate_declaration(ReleaseDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     options = release.release
     assert (options.sequence_length, options.tokens_per_shard) == (2048, 100 * 2**30)
     assert npy_shards.token_bytes(options.tokens_per_shard, release.dtype) == 429_496_729_728
@@ -119,7 +123,7 @@ def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) ->
     assert made.returncode == 0, made.stderr
     written = cloned / "dataprep_assets" / "defs" / "my_release" / "defs.yaml"
     text = written.read_text()
-    release = declared(ReleaseDeclaration, yaml.safe_load(text)["attributes"], written)
+    release = validate_declaration(ReleaseDeclaration, yaml.safe_load(text)["attributes"], written)
     assert release.dataset == "my_release"
     assert release.release.publish is None
     assert not release.combines
@@ -127,6 +131,6 @@ def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) ->
     for key in ReleaseOptions.model_fields:
         assert f"\n    {key}: " in commented, key
     everything = yaml.safe_load(commented[commented.index("  release:") :])["release"]
-    declared(ReleaseDeclaration, {**yaml.safe_load(text)["attributes"], "release": everything}, written)
+    validate_declaration(ReleaseDeclaration, {**yaml.safe_load(text)["attributes"], "release": everything}, written)
     checked = dg(cloned, "check", "defs")
     assert checked.returncode == 0, checked.stdout + checked.stderr

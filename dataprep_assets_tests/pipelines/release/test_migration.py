@@ -9,7 +9,7 @@ from dataprep_assets.errors import IntegrityError, TransferError
 from dataprep_assets.integrity.sync import MANIFEST
 from dataprep_assets.pipelines.release.migration import migrate, plan_migration
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import Place, read_release
+from dataprep_assets.serving.release import ReleaseLocation, read_release
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_store
 from dataprep_assets_tests.pipelines.release.counted_store import CountedStore
@@ -18,9 +18,9 @@ from dataprep_assets_tests.serving.releases import make_release, publish, publis
 
 def test_a_release_is_copied_between_buckets_with_a_dry_run_and_resume(moto: str, tmp_path: Path) -> None:
     release = make_release(tmp_path / "built", val=1)
-    source = publish(release, tmp_path / "built", Place(new_store(moto, new_bucket(moto)), "tokenized/"))
+    source = publish(release, tmp_path / "built", ReleaseLocation(new_store(moto, new_bucket(moto)), "tokenized/"))
     store = CountedStore(tmp_path / "own")
-    target = Place(store, "mine/")
+    target = ReleaseLocation(store, "mine/")
     plan = plan_migration(source, target)
     assert len(plan.todo) == 8
     assert plan.lines[0].startswith("8 of 8 files are to be copied")
@@ -44,7 +44,7 @@ def test_a_release_is_copied_between_buckets_with_a_dry_run_and_resume(moto: str
 def test_a_source_with_gaps_is_refused(tmp_path: Path) -> None:
     source = published(tmp_path)
     (tmp_path / "store" / "sample_ids_000001.bin").unlink()
-    target = Place(LocalStore(tmp_path / "own"))
+    target = ReleaseLocation(LocalStore(tmp_path / "own"))
     plan = plan_migration(source, target)
     with pytest.raises(IntegrityError, match=r"The source does not have sample_ids_000001\.bin"):
         migrate(plan, source, target, tmp_path / "scratch")
@@ -65,4 +65,4 @@ def test_sync_copies_a_release_by_its_manifest(tmp_path: Path, capsys: pytest.Ca
     assert "ShardWindow" in capsys.readouterr().out
     # docs/storage.md: a release is its own manifest
     assert not (tmp_path / "own" / MANIFEST).exists()
-    assert read_release(Place(LocalStore(tmp_path / "own"))).digest == read_release(source).digest
+    assert read_release(ReleaseLocation(LocalStore(tmp_path / "own"))).digest == read_release(source).digest

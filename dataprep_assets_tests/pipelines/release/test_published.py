@@ -7,7 +7,7 @@ import pytest
 from dataprep_assets.errors import IntegrityError, MissingArtifactError, TransferError
 from dataprep_assets.pipelines.release.published import inventory, send_release
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import MANIFEST, Place, read_release
+from dataprep_assets.serving.release import MANIFEST, ReleaseLocation, read_release
 from dataprep_assets_tests.pipelines.release.counted_store import CountedStore
 from dataprep_assets_tests.serving.releases import make_release, publish, published
 
@@ -18,15 +18,15 @@ def test_bytes_that_arrive_wrong_fail_the_publication(tmp_path: Path) -> None:
     store = CountedStore(tmp_path / "store")
     store.spoil = "train_000001.npy"
     with pytest.raises(IntegrityError, match=r"train_000001\.npy: sha256 .* after the upload"):
-        send_release(Place(store), release, lambda file: tmp_path / "built" / file.key)
+        send_release(ReleaseLocation(store), release, lambda file: tmp_path / "built" / file.key)
     assert store.head(MANIFEST) is None
     with pytest.raises(MissingArtifactError):
-        ShardWindow(Place(store), tmp_path / "cache", 1)
+        ShardWindow(ReleaseLocation(store), tmp_path / "cache", 1)
 
 
 def test_an_earlier_manifest_is_withdrawn_before_its_files_change(tmp_path: Path) -> None:
     store = CountedStore(tmp_path / "store")
-    place = publish(make_release(tmp_path / "a", (8, 8)), tmp_path / "a", Place(store))
+    place = publish(make_release(tmp_path / "a", (8, 8)), tmp_path / "a", ReleaseLocation(store))
     store.fail = "sample_ids_000001.bin"
     other = make_release(tmp_path / "b", (8, 4))
     with pytest.raises(TransferError):

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from dataprep_assets.graph.finding import Finding
 from dataprep_assets.pipelines.release.published_shards import CHECKS, OpenedPublication, manifest_published
-from dataprep_assets.serving.release import Place, read_release
+from dataprep_assets.serving.release import ReleaseLocation, read_release
 from dataprep_assets_tests.pipelines.release.planted_faults import poke
 from dataprep_assets_tests.serving.releases import make_release, publish, published
 
 
-def release_findings(place: Place) -> dict[str, Finding]:
+def release_findings(place: ReleaseLocation) -> dict[str, Finding]:
     publication = OpenedPublication(place=place, release=read_release(place))
     return {check.name: check.find(publication) for check in CHECKS}
 

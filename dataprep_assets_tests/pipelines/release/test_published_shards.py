@@ -10,7 +10,7 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError, Transfe
 from dataprep_assets.pipelines.release.npy_shard import shard_artifact
 from dataprep_assets.pipelines.release.published_shards import publish_release, release_manifest
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import MANIFEST, Place, read_release
+from dataprep_assets.serving.release import MANIFEST, ReleaseLocation, read_release
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_store
 from dataprep_assets_tests.pipelines.release.conftest import Bins
@@ -28,7 +28,7 @@ def own(bins: Bins, tmp_path: Path) -> Bins:
 def test_a_published_release_is_trained_on_through_the_window(own: Bins, moto: str, tmp_path: Path) -> None:
     declared = own.declare(tokens_per_shard=512 * 64)
     layout = own.layout(declared)
-    place = Place(new_store(moto, new_bucket(moto)), "remote/tokenized/")
+    place = ReleaseLocation(new_store(moto, new_bucket(moto)), "remote/tokenized/")
     receipt, current = publish_release(declared, own.store, layout, place)
     assert not current
     assert receipt.facts["shards"] == {name: len(split.cuts) for name, split in layout.splits.items()}
@@ -50,10 +50,10 @@ def test_the_manifest_comes_last_and_a_rerun_sends_the_rest(own: Bins, tmp_path:
     store = CountedStore(tmp_path / "store")
     store.fail = "val/val_000000.npy"
     with pytest.raises(TransferError):
-        publish_release(declared, own.store, layout, Place(store))
+        publish_release(declared, own.store, layout, ReleaseLocation(store))
     assert store.head(MANIFEST) is None
     before, store.fail, store.sent = store.sent, None, []
-    receipt, _ = publish_release(declared, own.store, layout, Place(store))
+    receipt, _ = publish_release(declared, own.store, layout, ReleaseLocation(store))
     assert before
     assert not set(before) & set(store.sent)
     assert own.store.require(declared.artifact("published_shards")).content == receipt.content
@@ -67,7 +67,7 @@ def test_a_changed_local_shard_is_not_published(own: Bins, tmp_path: Path) -> No
     data[200] ^= 1
     path.write_bytes(data)
     with pytest.raises(IntegrityError, match="changed since it was recorded"):
-        publish_release(declared, own.store, layout, Place(LocalStore(tmp_path / "store")))
+        publish_release(declared, own.store, layout, ReleaseLocation(LocalStore(tmp_path / "store")))
 
 
 def test_missing_and_stale_shards_are_named(own: Bins, tmp_path: Path) -> None:

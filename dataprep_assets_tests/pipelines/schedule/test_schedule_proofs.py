@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.schedule import schedule_artifact
@@ -31,7 +31,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> TrainingProject:
 
 def declaration_of(project: TrainingProject) -> ScheduleDeclaration:
     yaml = project.defs / RUN / "defs.yaml"
-    return declared(ScheduleDeclaration, json.loads(yaml.read_text())["attributes"], yaml)
+    return validate_declaration(ScheduleDeclaration, json.loads(yaml.read_text())["attributes"], yaml)
 
 
 def revise(project: TrainingProject, monkeypatch: pytest.MonkeyPatch, edit: Callable[[dict[str, Any]], None]) -> None:
@@ -72,13 +72,13 @@ def claim_removed(project: TrainingProject, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def forget_what_was_read(_: TrainingProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    located = sampler_module.Turn.located
+    located = sampler_module.SourceCursor.located
 
-    def shifted(turn: sampler_module.Turn, ordinals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def shifted(turn: sampler_module.SourceCursor, ordinals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         epoch, samples = located(turn, ordinals)
         return epoch, samples // 2
 
-    monkeypatch.setattr(sampler_module.Turn, "located", shifted)
+    monkeypatch.setattr(sampler_module.SourceCursor, "located", shifted)
 
 
 def append(project: TrainingProject, _: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.keys import asset_key
@@ -122,7 +122,7 @@ def migration(home: Path, tasks: Mapping[str, Mapping[str, Any]], **more: Any) -
         "contracts": {task: small(task) for task in TASKS},
         **more,
     }
-    declaration = declared(TaskMigrationDeclaration, attributes, home / "defs.yaml")
+    declaration = validate_declaration(TaskMigrationDeclaration, attributes, home / "defs.yaml")
     with dg.DagsterInstance.ephemeral() as instance:
         yield Migration(home, declaration, instance)
 

@@ -13,10 +13,10 @@ import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.cli.project import component as dataset_named
 from dataprep_assets.cli.project import folder
-from dataprep_assets.code_location import bound
+from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import definitions_of_dataset
@@ -66,7 +66,7 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
     change: dict[str, object], key: str, told: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as raised:
-        declared(TaskMigrationDeclaration, attributes(**change), tmp_path / "defs.yaml")
+        validate_declaration(TaskMigrationDeclaration, attributes(**change), tmp_path / "defs.yaml")
     message = str(raised.value)
     assert message.startswith(f"{tmp_path / 'defs.yaml'}: ")
     assert f"{key}: " in message
@@ -75,7 +75,9 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
 
 def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there_are(tmp_path: Path) -> None:
     project(tmp_path, ["Copa"])
-    made = declared(TaskMigrationDeclaration, attributes(tasks={"Copa": {"version": "version_2"}}), tmp_path / "d.yaml")
+    made = validate_declaration(
+        TaskMigrationDeclaration, attributes(tasks={"Copa": {"version": "version_2"}}), tmp_path / "d.yaml"
+    )
     with pytest.raises(
         ConfigError, match=r"tasks\.Copa\.version: version_2: not there; there are version_1, version_9"
     ):
@@ -87,12 +89,12 @@ def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there
 
 def shipped(name: str) -> TaskMigrationDeclaration:
     path = folder(name) / "defs.yaml"
-    return declared(TaskMigrationDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
+    return validate_declaration(TaskMigrationDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
 
 
 def test_the_shipped_migrations_load_as_assets_with_their_checks() -> None:
     for dataset in ("mezo_tasks", "sample_tasks"):
-        graph = bound(definitions_of_dataset(dataset_named(dataset)), PROJECT_ROOT).resolve_asset_graph()
+        graph = bind_resources(definitions_of_dataset(dataset_named(dataset)), PROJECT_ROOT).resolve_asset_graph()
         keys = {k.path[-1]: k for k in graph.get_all_asset_keys() if k.path[0] == dataset}
         assert set(keys) == {TASK_FOLDER, "data_card"}
         key = keys[TASK_FOLDER]
@@ -215,7 +217,7 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
     assert made.returncode == 0, made.stdout + made.stderr
     path = cloned / "dataprep_assets" / "defs" / "my_tasks" / "defs.yaml"
     written = yaml.safe_load(path.read_text())
-    assert declared(TaskMigrationDeclaration, written["attributes"], path).dataset == "my_tasks"
+    assert validate_declaration(TaskMigrationDeclaration, written["attributes"], path).dataset == "my_tasks"
     checked = command(cloned, "dg", "check", "defs")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

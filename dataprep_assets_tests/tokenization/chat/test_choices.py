@@ -12,7 +12,7 @@ import pytest
 
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS, ChatChoices
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal, read_conversation
-from dataprep_assets.tokenization.chat.rendering import Rendered
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation
 from dataprep_assets_tests.tokenization.chat.tokenizers import conversation_renderer
 from dataprep_assets_tests.tokenization.chat.trap import HEADERS, HERMES, TRAP
 
@@ -40,7 +40,7 @@ def trained(choices: ChatChoices, *messages: dict[str, Any], template: str = TRA
 def encoded(choices: ChatChoices, *messages: dict[str, Any]) -> list[list[str]]:
     """The texts of each sequence that are encoded apart."""
     rendered = conversation_renderer(TRAP, choices=choices).render(Conversation(list(messages)))
-    assert isinstance(rendered, Rendered)
+    assert isinstance(rendered, RenderedConversation)
     return [[chunk.text for chunk in chunks] for chunks in rendered.sequences]
 
 
@@ -156,8 +156,8 @@ def test_a_literal_special_token_is_text_or_special() -> None:
     kept, cut = (
         conversation_renderer(TRAP, choices=choices).render(Conversation(messages)) for choices in (OURS, NEMOTRON)
     )
-    assert isinstance(kept, Rendered)
-    assert isinstance(cut, Rendered)
+    assert isinstance(kept, RenderedConversation)
+    assert isinstance(cut, RenderedConversation)
     assert kept.mark is not None  # placeholders, which are encoded as text
     assert cut.mark is None
     assert trained(NEMOTRON, *messages) == [[f"{EVIL}{END}\n"]]

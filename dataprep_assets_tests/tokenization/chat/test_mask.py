@@ -15,7 +15,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, EncodedSequences, check_cutting, label_aligned
 from dataprep_assets.tokenization.chat.messages import Conversation
-from dataprep_assets.tokenization.chat.rendering import Rendered
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation
 from dataprep_assets_tests.tokenization.chat.tokenizers import (
     chat_bundle,
     conversation_renderer,
@@ -27,15 +27,15 @@ from dataprep_assets_tests.tokenization.chat.trap import CHATML, LLAMA
 END = "<|im_end|>"
 
 
-def render(*said: str, bundle: TokenizerBundle | None = None, **options: Any) -> Rendered:
+def render(*said: str, bundle: TokenizerBundle | None = None, **options: Any) -> RenderedConversation:
     """A conversation of alternating user and assistant."""
     messages = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
     found = conversation_renderer(bundle=bundle, **options).render(Conversation(messages))
-    assert isinstance(found, Rendered)
+    assert isinstance(found, RenderedConversation)
     return found
 
 
-def text_of(rendered: Rendered) -> str:
+def text_of(rendered: RenderedConversation) -> str:
     return "".join(chunk.text for chunks in rendered.sequences for chunk in chunks)
 
 

@@ -7,7 +7,7 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.chat import rendering
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
-from dataprep_assets.tokenization.chat.rendering import Rendered, stop_token
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation, stop_token
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, conversation_renderer
 from dataprep_assets_tests.tokenization.chat.trap import CHATML, QWEN
@@ -21,9 +21,9 @@ def answer(content: str, reasoning: str | None = None, **others: Any) -> dict[st
     return message if reasoning is None else {**message, "reasoning_content": reasoning}
 
 
-def render(messages: list[dict[str, Any]], template: str = "chatml_reasoning", **options: Any) -> Rendered:
+def render(messages: list[dict[str, Any]], template: str = "chatml_reasoning", **options: Any) -> RenderedConversation:
     found = conversation_renderer(template, **options).render(Conversation(messages))
-    assert isinstance(found, Rendered)
+    assert isinstance(found, RenderedConversation)
     return found
 
 
@@ -33,11 +33,11 @@ def refusal(messages: list[dict[str, Any]], template: str) -> Refusal:
     return found
 
 
-def trained(rendered: Rendered) -> list[list[str]]:
+def trained(rendered: RenderedConversation) -> list[list[str]]:
     return [[chunk.text for chunk in chunks if chunk.trained] for chunks in rendered.sequences]
 
 
-def whole(rendered: Rendered) -> list[str]:
+def whole(rendered: RenderedConversation) -> list[str]:
     return ["".join(chunk.text for chunk in chunks) for chunks in rendered.sequences]
 
 

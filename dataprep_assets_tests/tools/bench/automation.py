@@ -17,7 +17,7 @@ from unittest import mock
 import dagster as dg
 from dagster._core.scheduler.instigation import InstigatorType
 
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
@@ -49,7 +49,7 @@ def prepared(folder: Path, datasets: int, files: int, interval: int) -> Path:
             os.link(path, target)
         automation = {"on_new_files": f"{interval}s"}
         found.append(attributes(own, shards=4, dataset=f"corpus{number}", automation=automation))
-        corpus = declared(CorpusDeclaration, found[-1], folder / "corpora.json")
+        corpus = validate_declaration(CorpusDeclaration, found[-1], folder / "corpora.json")
         build_manifest_artifact(corpus, LocalArtifacts(folder / "artifacts"))
     (folder / "corpora.json").write_text(json.dumps(found))
     return folder / "corpora.json"

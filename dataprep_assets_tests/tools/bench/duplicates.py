@@ -30,7 +30,7 @@ import xxhash
 from dataprep_assets.documents.duplicates.banding import banding_for
 from dataprep_assets.documents.duplicates.candidates import CandidateSet
 from dataprep_assets.documents.duplicates.kept_set import (
-    Compared,
+    ComparedPairs,
     KeptSet,
     Priority,
     ShardOrder,
@@ -100,11 +100,11 @@ def _sign(path: Path, target: Path) -> None:
     (target / "numbers.json").write_text(json.dumps(numbers))
 
 
-def _known(work: Path) -> Compared:
-    return Compared(np.frombuffer((work / "pairs.bin").read_bytes(), np.uint64).reshape(-1, 4))
+def _known(work: Path) -> ComparedPairs:
+    return ComparedPairs(np.frombuffer((work / "pairs.bin").read_bytes(), np.uint64).reshape(-1, 4))
 
 
-def _joined(made: Sequence[SignedShard], known: Compared | None, appended: bool) -> KeptSet:
+def _joined(made: Sequence[SignedShard], known: ComparedPairs | None, appended: bool) -> KeptSet:
     documents = CandidateSet(made, [np.ones(one.rows, np.bool_) for one in made])
     zero = np.zeros(1, np.int64)
     orders = [

@@ -40,10 +40,10 @@ class ClockedIds(DocumentIds):
 
     seconds: list[float] = field(default_factory=list, compare=False)
 
-    def of(self, texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.uint64]:
+    def hash_texts(self, texts: Sequence[str], declared: Sequence[str] | None) -> NDArray[np.uint64]:
         """The ids of some documents."""
         started = time.process_time()
-        ids = super().of(texts, declared)
+        ids = super().hash_texts(texts, declared)
         self.seconds.append(time.process_time() - started)
         return ids
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
@@ -93,13 +93,13 @@ def artifacts_of(folder: Path) -> Path:
 
 def prove_anew(folder: Path, declaration: dict[str, object]) -> int:
     """All proofs of all months, in this process and its workers, without the verdicts that are remembered."""
-    notes = declared(NotesDeclaration, declaration, folder / "defs.yaml")
+    notes = validate_declaration(NotesDeclaration, declaration, folder / "defs.yaml")
     store = LocalArtifacts(artifacts_of(folder))
     shutil.rmtree(store.root / _DATASET / ".findings")
     failed = 0
     for spec in notes_specs(notes):
         if spec.partitions is not None and spec.checks:
-            found = list(spec.examine(store, notes.months.expected))
+            found = list(spec.examine(store, notes.months.expected_keys))
             assert len(found) == len(spec.checks)
             failed += sum(not finding.passed and not finding.warning for _, finding in found)
     return failed

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.serving.revise import FoundSource, Wanted, revised
+from dataprep_assets.serving.next_revision import FoundSource, RevisionRequest, revised
 from dataprep_assets.serving.sampler import Sampler
-from dataprep_assets.serving.training_schedule import TrainingSchedule
+from dataprep_assets.serving.training_schedule import ScheduleHistory
 from dataprep_assets_tests.readers.families import GRAIN, MEGATRON, MOSAICML
 from dataprep_assets_tests.readers.megatron import build_pair, opened_schedule
 from dataprep_assets_tests.readers.mosaicml import work_of_steps, write_windows
@@ -58,7 +58,7 @@ Read = tuple[list[int], int]
 
 def ours(_: Path, phases: list[Phase]) -> Read:
     """The sampler of a schedule."""
-    schedule: TrainingSchedule | None = None
+    schedule: ScheduleHistory | None = None
     found: list[int] = []
     step = state = 0
 
@@ -74,7 +74,9 @@ def ours(_: Path, phases: list[Phase]) -> Read:
             )
             for name, weight, of in zip("ab", phase.weights, shards, strict=True)
         ]  # fmt: skip
-        wanted = Wanted(name="run", batch=phase.batch, sequence_length=LENGTH, seed=0, samples="windows", steps=10_000)
+        wanted = RevisionRequest(
+            name="run", batch=phase.batch, sequence_length=LENGTH, seed=0, samples="windows", steps=10_000
+        )
         if not found or replace(phase, samples=0, ranks=1) != replace(phases[0], samples=0, ranks=1):
             schedule = revised(schedule, wanted, sources, documents=nothing, packs=nothing, from_step=step)
         assert schedule is not None

@@ -11,11 +11,11 @@ from collections import Counter
 
 import numpy as np
 
+from dataprep_assets.serving.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
 from dataprep_assets.serving.permutation import Permutation
-from dataprep_assets.serving.revise import DocumentEnds, FoundSource, Wanted, revised
 from dataprep_assets.serving.sampler import Sampler
 from dataprep_assets.serving.source_order import PackTable
-from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
+from dataprep_assets.serving.training_schedule import ScheduleHistory, SourceShard
 from dataprep_assets_tests.serving.histories import history, resumed, tell
 
 SAMPLES, LENGTH, SHARDS, SOURCES = 10**9, 4096, 1000, 10
@@ -51,11 +51,13 @@ def _no_packs(shard: SourceShard, length: int) -> PackTable:
     raise AssertionError(shard)
 
 
-def large(revisions: int) -> TrainingSchedule:
+def large(revisions: int) -> ScheduleHistory:
     """A schedule of 10⁹ samples in ten sources of a hundred shards, appended to in mid-epoch several times."""
     tokens = SAMPLES * LENGTH // SHARDS
-    wanted = Wanted(name="large", batch=1024, sequence_length=LENGTH, seed=0, samples="windows", steps=SAMPLES // 512)
-    schedule: TrainingSchedule | None = None
+    wanted = RevisionRequest(
+        name="large", batch=1024, sequence_length=LENGTH, seed=0, samples="windows", steps=SAMPLES // 512
+    )
+    schedule: ScheduleHistory | None = None
     for revision in range(revisions):
         sources = [
             FoundSource(
@@ -87,7 +89,7 @@ def costs() -> list[str]:
         schedule = large(revisions)
         data = schedule.to_json()
         started = time.process_time()
-        sampler = Sampler(TrainingSchedule.of_json(data))
+        sampler = Sampler(ScheduleHistory.of_json(data))
         begun = time.process_time() - started
         step = sampler.rules[-1].first + 12_345
         started = time.process_time()

@@ -32,7 +32,7 @@ from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES, sample_ids
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.cache import Cache
-from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard
+from dataprep_assets.serving.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, ReleaseShard
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.s3 import S3Store
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
@@ -73,9 +73,9 @@ def _pairs(
     return first, second, statistics.median(one / other for one, other in counted)
 
 
-def download(place: Place, release: Release, scratch: Path, runs: int) -> dict[str, float]:
+def download(place: ReleaseLocation, release: Release, scratch: Path, runs: int) -> dict[str, float]:
     """Seconds of both ways to have the first shard, and their ratio."""
-    shard = release.of("train")[0]
+    shard = release.shards_of("train")[0]
 
     def plain() -> None:
         for file in shard.files:
@@ -95,7 +95,7 @@ def download(place: Place, release: Release, scratch: Path, runs: int) -> dict[s
     return {"plain": plainly, "window": seconds, "bytes": shard.bytes, "ratio": ratio}
 
 
-def swaps(place: Place, cache: Path) -> dict[str, float]:
+def swaps(place: ReleaseLocation, cache: Path) -> dict[str, float]:
     """Seconds of swaps to shards that are ready."""
     seconds = []
     with ShardWindow(place, cache, 1) as window:
@@ -136,7 +136,7 @@ def swap_published_size(scratch: Path) -> dict[str, float]:
         shards={"train": tuple(shards)},
     )
     (root / MANIFEST).write_bytes(release.to_bytes())
-    place = Place(LocalStore(root))
+    place = ReleaseLocation(LocalStore(root))
     cache = Cache(root, place, release, "train", "all", 1.0)
     cache.attach()
     cache._state.write_verified({str(index): cache._looks(index) for index in range(2)})
@@ -180,18 +180,18 @@ def measure(megabytes: int, runs: int, scratch: Path) -> dict[str, Any]:
     release = make_release(scratch / "built", (samples,), length=LENGTH)
     result: dict[str, Any] = {"download": {}, "swap": [], "hashing": []}
     with ExitStack() as stack:
-        folder = publish(release, scratch / "built", Place(LocalStore(scratch / "store")))
+        folder = publish(release, scratch / "built", ReleaseLocation(LocalStore(scratch / "store")))
         result["download"]["folder"] = download(folder, release, scratch, runs)
         shutil.rmtree(scratch / "store")
         url = stack.enter_context(moto_server())
-        bucket = publish(release, scratch / "built", Place(S3Store(new_client(url), new_bucket(url))))
+        bucket = publish(release, scratch / "built", ReleaseLocation(S3Store(new_client(url), new_bucket(url))))
         result["download"]["s3 (moto)"] = download(bucket, release, scratch, runs)
     shutil.rmtree(scratch / "built")
     for size in (1, 32, 256):
         each = max(1, min(size, megabytes) * 1_000_000 // (4 * LENGTH))
         small = make_release(scratch / "built", (each, each), length=LENGTH)
-        place = publish(small, scratch / "built", Place(LocalStore(scratch / "store")))
-        result["swap"].append({"bytes": small.of("train")[0].bytes, **swaps(place, scratch / "swaps")})
+        place = publish(small, scratch / "built", ReleaseLocation(LocalStore(scratch / "store")))
+        result["swap"].append({"bytes": small.shards_of("train")[0].bytes, **swaps(place, scratch / "swaps")})
         shutil.rmtree(scratch / "swaps")
         shutil.rmtree(scratch / "built")
         shutil.rmtree(scratch / "store")

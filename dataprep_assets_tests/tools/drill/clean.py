@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.graph.building import build_all
@@ -107,7 +107,7 @@ def false_alarms(name: str, files: Files, folder: Path, **changes: object) -> li
     tokenizer = {"path": str(folder / "tokenizer"), "name": "sample-bpe-4096", "engine": "tokenizers"}
     settings = {"tokenizer": tokenizer, "include": ["**/*.jsonl"], "olmo_sequence_length": 2, "mds_sequence_length": 2}
     attributes = corpus_attributes(folder, write_texts(folder / "source", files), **{**settings, **changes})
-    component = TokenizedCorpus(declared(CorpusDeclaration, attributes, folder / "defs.yaml"))
+    component = TokenizedCorpus(validate_declaration(CorpusDeclaration, attributes, folder / "defs.yaml"))
     made = Bench("corpus", folder, (component,))
     build_all(component.specs, made.store)
     return alarms(component.specs, made.store)

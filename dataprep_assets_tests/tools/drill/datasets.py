@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import dataprep_assets
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import DatasetComponent
@@ -311,7 +311,7 @@ def bench_of(pipeline: str, folder: Path, declare: Callable[[Path], Iterable[Dec
     shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer")
     _swap_letters(folder / "tokenizer", folder / "other_tokenizer")
     components = tuple(
-        kind(declared(kind.model, json.loads(json.dumps(attributes)), folder / "defs.yaml"))
+        kind(validate_declaration(kind.model, json.loads(json.dumps(attributes)), folder / "defs.yaml"))
         for kind, attributes in declare(folder)
     )
     made = Bench(pipeline, folder, components)

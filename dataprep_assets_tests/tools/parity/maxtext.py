@@ -228,7 +228,7 @@ def made_notes(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaratio
 
 
 def _lines(notes: NotesDeclaration, store: LocalArtifacts) -> Iterator[dict[str, list[int]]]:
-    for month in notes.months.expected:
+    for month in notes.months.expected_keys:
         path = store.directory(notes.artifact("packed_cohorts", month)) / packed_paths(notes, month)["train"].jsonl
         yield from (json.loads(line) for line in path.read_bytes().splitlines())
 
@@ -238,7 +238,7 @@ def labels_of(notes: NotesDeclaration, store: LocalArtifacts, tokenizer: Path) -
     stream = notes.layout == "unpacked" and notes.rows == "stream"
     # rows that tfds shifts away by one are stored one token longer; a stream has no notes that are cut
     longest = sys.maxsize if stream else LENGTH + (notes.layout == "unpacked" and notes.pipeline == "tfds")
-    found = tokenized((SAMPLE / f"{month}.json" for month in notes.months.expected), tokenizer, longest)
+    found = tokenized((SAMPLE / f"{month}.json" for month in notes.months.expected_keys), tokenizer, longest)
     if not stream:
         return labels(found), 0
     rows = [row["tokens"] for row in _lines(notes, store)]

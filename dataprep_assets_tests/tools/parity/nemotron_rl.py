@@ -18,10 +18,10 @@ import orjson
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
+from dataprep_assets.pipelines.blend.rl.apply_transforms import Refused, SkippedRecord, apply_transforms
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE, RlOptions
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.shard import compact_line
-from dataprep_assets.pipelines.blend.rl.through import Refused, SkippedRecord, through
 from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
 from dataprep_assets.pipelines.blend.trainer_entry import RL_MANIFEST
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, write_rows
@@ -83,7 +83,7 @@ def _our_transform(hub: Path) -> Callable[[Record], Line]:
     steps = compose(options.transforms, files, options.rules)
 
     def line(record: Record) -> Line:
-        made = through(record, steps, options.rules, "the record")
+        made = apply_transforms(record, steps, options.rules, "the record")
         try:
             if isinstance(made, SkippedRecord | Refused):
                 return STOPS_ALL if isinstance(made, Refused) else None

@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 import zstandard
 
-from dataprep_assets.orchestration.shipped import TAG, is_shown
+from dataprep_assets.orchestration.shipped_datasets import TAG, is_shown
 
 TEXTS = Path(__file__).parents[1] / "sample_corpus" / "data"
 CLEANED = Path(__file__).parents[4] / ".dataprep" / "sample_cleaning"

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declared import Declared
+from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.discovery import Discovered, discover, open_place
@@ -160,13 +160,13 @@ def _rows(
             numbers = [*block.numbers, *(bad.row for bad in block.bad)]
             for number in sorted(numbers):
                 row = at.get(number, {})
-                found.append((_at(row, "prompt", 0, "content"), _at(row, "reward_model", "ground_truth")))
+                found.append((_get_value(row, "prompt", 0, "content"), _get_value(row, "reward_model", "ground_truth")))
         if digest is not None:
-            require_digest(path.name, digests.of(reader.sha256), digest, "`blend_plan`")
+            require_digest(path.name, digests.digest_of(reader.sha256), digest, "`blend_plan`")
     return found
 
 
-def _at(value: Any, *path: str | int) -> Any:
+def _get_value(value: Any, *path: str | int) -> Any:
     for key in path:
         try:
             value = value[key]
@@ -213,7 +213,7 @@ def resolve(
     placeholder = record["_hf_placeholder"]
     # as text: a list or an object cannot be looked up, and no source is called like its text
     source = sources.get(str(record.get("dataset")))
-    row, template = _at(placeholder, "row"), _at(placeholder, "question_template")
+    row, template = _get_value(placeholder, "row"), _get_value(placeholder, "question_template")
     # a bool is an int in Python, and true would be row 1
     is_number = isinstance(row, int) and (rules.boolean_row == "number" or not isinstance(row, bool))
     if source is None or not is_number:

@@ -13,8 +13,8 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedPartition
 from dataprep_assets.graph.finding import SHOWN, Finding, ledger_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_quarantine, wrong_sums
-from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
+from dataprep_assets.graph.scratch_rebuild import by_content, made_again, other_bytes
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, Verification
@@ -22,6 +22,7 @@ from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY, Refused, SkippedRecord, apply_transforms
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.shard import (
@@ -32,7 +33,6 @@ from dataprep_assets.pipelines.blend.rl.shard import (
     build_rl_shard,
     compact_line,
 )
-from dataprep_assets.pipelines.blend.rl.through import LEFT_OUT_BY, Refused, SkippedRecord, through
 from dataprep_assets.pipelines.blend.rl.transforms import (
     Declared,
     DeclaredTransform,
@@ -225,7 +225,7 @@ def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
             alive()
             for record, row in zip(block.rows, block.numbers, strict=True):
                 where = f"{part.label} row {row}"
-                made = through(record, steps, shard.rules, where)
+                made = apply_transforms(record, steps, shard.rules, where)
                 if not isinstance(made, SkippedRecord | Refused):
                     try:
                         yield where, compact_line(made)

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.tasks import report
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.graph.recipe import Recipe
@@ -26,16 +26,16 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
-from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
-from dataprep_assets.pipelines.blend.rl.through import (
+from dataprep_assets.pipelines.blend.rl.apply_transforms import (
     LEFT_OUT_BY,
     NO_PREFERENCE,
     NO_PROMPT,
     Refused,
     SkippedRecord,
-    through,
+    apply_transforms,
 )
+from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
+from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep, compose
 from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.row_files import BadRecord
@@ -161,7 +161,7 @@ def build_rl_shard(
         The receipt, and whether the shard was reused.
     """
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         fetch_missing(shard.files, fetch)
         return _write(shard, staged)
 
@@ -194,7 +194,7 @@ class _Tally:
         )
 
 
-def _write(shard: RlShard, staged: Path) -> Written:
+def _write(shard: RlShard, staged: Path) -> WrittenFiles:
     tally = _Tally()
     steps = compose(shard.transforms, shard.placeholders, shard.rules)
     with open(staged / shard.file_name, "wb") as file:
@@ -211,7 +211,7 @@ def _write(shard: RlShard, staged: Path) -> Written:
     _check_budget(shard, tally)
     if tally.quarantine:
         (staged / QUARANTINE).write_bytes(b"".join(canonical_json(q) + b"\n" for q in tally.quarantine))
-    return Written(
+    return WrittenFiles(
         inputs={f.label: f.sha256 for f in shard.files} | {"transforms": shard.fingerprint},
         facts=RlJsonlFacts(
             file=shard.file_name,
@@ -238,11 +238,11 @@ def _write_records(
                 read = reader.bytes_read
         except BadRecordError:
             # a damaged file must not pass for a bad row
-            require_digest(part.label, part.digests.of(sha256_file(part.path)), part.sha256, "`blend_plan`")
+            require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`blend_plan`")
             _require_readable(shard, part, steps, tally)
             raise
         # digested while it was read, so what was read is what the snapshot lists
-        require_digest(part.label, part.digests.of(reader.sha256), part.sha256, "`blend_plan`")
+        require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`blend_plan`")
         _require_readable(shard, part, steps, tally)
         tally.source_bytes += reader.bytes_read
         some: dict[str, Any] = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
@@ -268,7 +268,7 @@ def _lines(
     for bad in block.bad:
         _refuse(shard, part, tally, bad)
     for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
-        made = through(record, steps, shard.rules, f"{part.label}: row {row}")
+        made = apply_transforms(record, steps, shard.rules, f"{part.label}: row {row}")
         tally.has_read |= made != Refused(NO_PROMPT)
         if isinstance(made, SkippedRecord):
             tally.dropped[LEFT_OUT_BY + made.by] += 1
@@ -323,7 +323,7 @@ def _require_readable(shard: RlShard, part: SourcePart, steps: Sequence[Transfor
 
     def has_prompts(whole: SourcePart) -> bool:
         rows = (row for block in whole.read_rows() for row in block.rows)
-        return any(through(row, steps, shard.rules, part.label) != Refused(NO_PROMPT) for row in rows)
+        return any(apply_transforms(row, steps, shard.rules, part.label) != Refused(NO_PROMPT) for row in rows)
 
     if (error := unreadable_part(part, tally.first_bad, has_prompts)) is not None:
         raise error from None

@@ -10,8 +10,8 @@ The vocabulary is that of Nemotron's `formats/transforms.py`::
       - my_package.my_module:my_function  # called with the record, and with options if there are any
 
 A record without a field that a transform asks for is left out and counted under the transform's name, unless that field
-is its prompt (`through.py`). The source of a function of your own (its module's file) is part of every key, so editing
-it builds the data again.
+is its prompt (`apply_transforms.py`). The source of a function of your own (its module's file) is part of every key, so
+editing it builds the data again.
 
 Entry points: `compose`, `fingerprint`.
 """
@@ -155,7 +155,7 @@ def fingerprint(
             # the whole module: what a function calls in it decides its result, too
             content = [step.options, sha256_file(_source_of(_imported(step.name)))]
         else:
-            _built(step)
+            _build_transform(step)
         found.append([step.name, content])
     return found
 
@@ -199,7 +199,7 @@ def _step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rule
         return _resolving(sources, rules)
     if not step.is_own:
         return TransformStep(
-            name=step.name, transform=_built(step), prompts=_prompts(step), gives=_GIVES.get(step.name, ())
+            name=step.name, transform=_build_transform(step), prompts=_prompts(step), gives=_GIVES.get(step.name, ())
         )
     function = _imported(step.name)
     # YAML's keys may be numbers or truth values, Python's keywords are texts
@@ -250,7 +250,7 @@ def _prompts(step: DeclaredTransform) -> tuple[tuple[str, ...], ...]:
     return ((str(named),),)
 
 
-def _built(step: DeclaredTransform) -> Transform:
+def _build_transform(step: DeclaredTransform) -> Transform:
     factory, options = _FACTORIES[step.name], step.options
     try:
         if options is None:

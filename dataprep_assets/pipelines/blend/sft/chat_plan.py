@@ -21,7 +21,7 @@ from dataprep_assets.tokenization.chat.answer_proof import GENERATION_MARKS, pro
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 from dataprep_assets.tokenization.chat.mask import check_cutting
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal
-from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered, Turns, stop_token
+from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedConversation, Turns, stop_token
 from dataprep_assets.tokenization.chat.template import (
     ChatTemplate,
     Renderer,
@@ -181,7 +181,7 @@ def chat_plan(
     # one sequence, but each of its turns can.
     if turns == "auto" and isinstance(tried, Refusal):
         by_turn = replace(plan, turns="always")
-        if isinstance(again := _tried(by_turn, bundle), Rendered):
+        if isinstance(again := _tried(by_turn, bundle), RenderedConversation):
             plan, tried = by_turn, again
     # before a refusal is told: an answer that can be read in two ways is the more exact reason
     plan = replace(plan, turn_end=_turn_end(plan, bundle, renderer), openings=_proved_openings(plan, bundle, renderer))
@@ -223,7 +223,7 @@ def _rendered_roles(renderer: Renderer) -> Iterator[str]:
             yield renderer.render(messages, None, prompt=False, thinking=True)
 
 
-def _tried(plan: ChatPlan, bundle: TokenizerBundle) -> Rendered | Refusal:
+def _tried(plan: ChatPlan, bundle: TokenizerBundle) -> RenderedConversation | Refusal:
     """Two questions and two answers, rendered."""
     # white space where turns begin and end: `check_cutting` looks for special tokens that would absorb it
     messages = (("user", "Is it so?"), ("assistant", " Yes,\n it is. "), ("user", "\tWhy?"), ("assistant", "So."))

@@ -149,9 +149,11 @@ class OpenedShard:
         return self._samples(self.compared)
 
     def _samples(self, count: int) -> list[SampledSequence]:
-        return [found for n in sorted(self._wanted(count)) if (found := self.sound_scan.sampled.get(n)) is not None]
+        return [
+            found for n in sorted(self._choose_samples(count)) if (found := self.sound_scan.sampled.get(n)) is not None
+        ]
 
-    def _wanted(self, count: int) -> set[int]:
+    def _choose_samples(self, count: int) -> set[int]:
         total = self.facts.sequences
         return {(total - 1) * i // max(1, count - 1) for i in range(count)} if total else set()
 
@@ -214,7 +216,9 @@ class OpenedShard:
         self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> None:
         first = scan.sequences
-        for number in self._wanted(self.shown) | self._wanted(self.compared) | self._wanted(BY_REFERENCE):
+        for number in (
+            self._choose_samples(self.shown) | self._choose_samples(self.compared) | self._choose_samples(BY_REFERENCE)
+        ):
             if first <= number < first + len(begins):
                 start, stop = int(begins[number - first]), int(ends[number - first])
                 row = rows.first + int(np.searchsorted(rows.heads, number - first, side="right")) - 1

@@ -15,7 +15,7 @@ from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import packed_rows
-from dataprep_assets.graph.shown import Shown
+from dataprep_assets.graph.metadata_values import Shown
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
@@ -139,11 +139,11 @@ def build_packed_sft(
         sft_jobs, wanted = [_spooled_and_packed(shard, verification) for shard in shards], absent(shards)
         prepare = partial(load_tools, wanted[0].plan) if wanted else None
         return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=prepare)
-    jobs = whole_shard_jobs(shards, build_sft_shard, verification, fetches, found=_found)
+    jobs = whole_shard_jobs(shards, build_sft_shard, verification, fetches, found=_find_receipt)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
-def _found(shard: SftShard, verification: Verification) -> Receipt | None:
+def _find_receipt(shard: SftShard, verification: Verification) -> Receipt | None:
     if (receipt := found_quickly(shard, verification)) is not None:
         discard_spools(shard)
     return receipt

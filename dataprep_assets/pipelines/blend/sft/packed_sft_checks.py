@@ -32,8 +32,8 @@ from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.graph.check import FILES_INTACT, Check
 from dataprep_assets.graph.finding import REBUILD, Finding, Row, ledger_of, verdict
 from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines
-from dataprep_assets.graph.made_again import by_content, made_again, other_bytes
 from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
+from dataprep_assets.graph.scratch_rebuild import by_content, made_again, other_bytes
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, conversation_renderer
@@ -46,7 +46,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
 from dataprep_assets.tokenization.chat.messages import Refusal, is_trained, read_conversation
-from dataprep_assets.tokenization.chat.rendering import Rendered
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 
@@ -301,7 +301,7 @@ def made_otherwise(packed: OpenedShard) -> Iterator[str]:
 def _differences(packed: OpenedShard) -> Iterator[str]:
     plan, wanted = packed.plan, dict(packed.compared_by_row)
     renderer = conversation_renderer(plan, packed.bundle)
-    again: list[tuple[SampledSequence, str, Rendered]] = []
+    again: list[tuple[SampledSequence, str, RenderedConversation]] = []
     for source in packed.sources:
         left = dict(wanted.pop(source.ordinal, {}))
         for row, values in packed.compared_rows[source.ordinal].items():
@@ -314,7 +314,7 @@ def _differences(packed: OpenedShard) -> Iterator[str]:
             for sample in samples:
                 turn = int(packed.origins[sample.number, 2])
                 if turn < len(rendered.sequences):
-                    one = Rendered((rendered.sequences[turn],), rendered.mark)
+                    one = RenderedConversation((rendered.sequences[turn],), rendered.mark)
                     again.append((sample, f"{where}, sequence {turn}", one))
                 else:
                     yield f"{where}: has no sequence {turn}"
@@ -325,7 +325,7 @@ def _differences(packed: OpenedShard) -> Iterator[str]:
     yield from _not_the_same(packed, again)
 
 
-def _not_the_same(packed: OpenedShard, again: list[tuple[SampledSequence, str, Rendered]]) -> Iterator[str]:
+def _not_the_same(packed: OpenedShard, again: list[tuple[SampledSequence, str, RenderedConversation]]) -> Iterator[str]:
     """The sequences that are encoded again in another way than they are packed, a few of them by the reference. Each
     comes with its place and what the template makes of it."""
     refused = refused_outright(packed.bundle, "text", "tokenizers", "a proof encodes with the reference")
@@ -340,7 +340,7 @@ def _not_the_same(packed: OpenedShard, again: list[tuple[SampledSequence, str, R
 
 
 def _not_as_encoded(
-    packed: OpenedShard, encoder: ChatEncoder, again: list[tuple[SampledSequence, str, Rendered]]
+    packed: OpenedShard, encoder: ChatEncoder, again: list[tuple[SampledSequence, str, RenderedConversation]]
 ) -> Iterator[str]:
     encoded = encoder.encode([rendered for *_, rendered in again])
     limit = min(packed.plan.max_doc_tokens or packed.plan.pack_size, packed.plan.pack_size)

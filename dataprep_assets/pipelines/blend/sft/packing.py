@@ -17,7 +17,7 @@ from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.formats.flat_bins import read_ranges
 from dataprep_assets.formats.packed_rows import write_rows
 from dataprep_assets.formats.row_origins import ORIGINS, write_origins
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import sweep
@@ -46,7 +46,7 @@ def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
     Raises BadRecordError when more rows were dropped than the budget allows, MissingArtifactError without spools.
     """
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         return _Packing(shard).write(staged)
 
     # Committed first: a kill in between leaves spools of a finished shard, which the next run deletes when it finds the
@@ -106,13 +106,13 @@ class _Packing:
             if receipt.key != spool.spool_key(shard.plan, source):
                 raise FormatError(f"{receipt.artifact} {receipt.partition}: made with other settings. Spool it again")
 
-    def write(self, staged: Path) -> Written:
+    def write(self, staged: Path) -> WrittenFiles:
         """Write the files of the artifact, and return what the receipt says about them."""
         shard, plan = self._shard, self._shard.plan
         ledger = Ledger.total(self._ledgers)
         ledger.balance(str(shard.artifact))
         self._check_budget(ledger)
-        lengths = self._joined(spool.LENGTHS, np.uint32).astype(np.int64)
+        lengths = self._join_arrays(spool.LENGTHS, np.uint32).astype(np.int64)
         bins = pack(lengths, plan.pack_size, shard.packing.algorithm, seed=shard.packing.seed)
         if len(lengths):
             layout = packed_whole(bins, lengths)
@@ -121,7 +121,7 @@ class _Packing:
         quarantine = b"".join(f.read_bytes() for d in self._folders if (f := d / QUARANTINE).exists())
         if quarantine:
             (staged / QUARANTINE).write_bytes(quarantine)
-        return Written(
+        return WrittenFiles(
             inputs={source.label: source.sha256 for source in shard.sources}
             | {"tokenizer": plan.tokenizer_digest, "chat_template": plan.template.digest},
             facts=self._packed_facts(ledger, lengths, bins),
@@ -160,7 +160,7 @@ class _Packing:
             sources=tuple(_source_facts(source, facts, kept) for source, facts, kept in parts),
         )
 
-    def _joined(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+    def _join_arrays(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [np.fromfile(folder / name, dtype) for folder in self._folders]
         # a shard may have no source file, and NumPy joins no empty list
         return np.concatenate(parts) if parts else np.zeros(0, dtype)
@@ -181,7 +181,7 @@ class _Packing:
 
     def _write_origins(self, staged: Path, layout: RowLayout) -> None:
         ordinals = np.repeat([source.ordinal for source in self._shard.sources], [f.sequences for f in self._facts])
-        origins = self._joined(spool.ORIGINS, np.int64).reshape(-1, 2)
+        origins = self._join_arrays(spool.ORIGINS, np.int64).reshape(-1, 2)
         write_origins(staged / ORIGINS, [ordinals[layout.items], origins[layout.items]])
 
     def _check_budget(self, ledger: Ledger) -> None:

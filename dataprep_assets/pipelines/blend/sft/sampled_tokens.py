@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.bounds import at
+from dataprep_assets.bounds import report_position
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan
@@ -22,7 +22,7 @@ from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, EncodedSequences
 from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
-from dataprep_assets.tokenization.chat.rendering import Rendered
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation
 from dataprep_assets.tokenization.unencodable import encode_or_name, row_of
 
 
@@ -53,7 +53,7 @@ def _why_refused(plan: ChatPlan, row: dict[str, Any]) -> str | None:
     return None if rendered.sequences else "no_answer"
 
 
-def _rendered(plan: ChatPlan, row: dict[str, Any]) -> Rendered | Refusal:
+def _rendered(plan: ChatPlan, row: dict[str, Any]) -> RenderedConversation | Refusal:
     read = read_conversation(row, plan.fields, plan.choices)
     return read if isinstance(read, Refusal) else load_tools(plan)[0].render(read)
 
@@ -62,7 +62,7 @@ def _tokens_a_row(plan: ChatPlan, label: str, some: RowBlock) -> float:
     encoder = load_tools(plan)[1]
     tokens = 0
     for number, row in zip(some.numbers, some.rows, strict=True):
-        at(label, number)
+        report_position(label, number)
         rendered = _rendered(plan, row)
         if not isinstance(rendered, Refusal):
             lengths, stay = cut_lengths(plan, np.diff(_encoded(encoder, rendered, label, number).offsets))
@@ -70,5 +70,5 @@ def _tokens_a_row(plan: ChatPlan, label: str, some: RowBlock) -> float:
     return tokens / max(1, len(some.rows))
 
 
-def _encoded(encoder: ChatEncoder, rendered: Rendered, label: str, row: int) -> EncodedSequences:
+def _encoded(encoder: ChatEncoder, rendered: RenderedConversation, label: str, row: int) -> EncodedSequences:
     return encode_or_name(encoder.encode, [rendered], encoder.bundle.name, lambda _: row_of(label, row))

@@ -26,7 +26,7 @@ from dataprep_assets.documents.documents import sampled
 from dataprep_assets.errors import BadRecordError, FormatError, TokenizerError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats.packed_rows import token_ids
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.facts import Facts
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
@@ -44,7 +44,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, NO_MESSAGES, Refusal, read_conversation
-from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Rendered
+from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedConversation
 from dataprep_assets.tokenization.losses import Losses
 from dataprep_assets.tokenization.unencodable import encode_or_name, row_of
 
@@ -123,7 +123,7 @@ def spool_source(plan: ChatPlan, source: ChatSource, root: Path, shard: Artifact
     under the policy `fail`.
     """
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         return _Spooling(plan, source, staged).run()
 
     recipe = Recipe(
@@ -158,7 +158,7 @@ class _Spooling:
         # above and below every id, until the first tokens are written
         self._low, self._high = 1 << 31, -1
 
-    def run(self) -> Written:
+    def run(self) -> WrittenFiles:
         """Write the spool's files, and return what the receipt says about them."""
         source = self._source
         reader = source.read_rows(self._plan.fields.names)
@@ -166,18 +166,20 @@ class _Spooling:
             with ExitStack() as stack:
                 for name in (TOKENS, MASKS, LENGTHS, ORIGINS):
                     self._files[name] = stack.enter_context(open(self._staged / name, "wb"))
-                self._read(reader)
+                self._read_rows(reader)
         except BadRecordError:
             # a damaged file must not pass for a bad row
-            require_digest(source.label, source.digests.of(sha256_file(source.path)), source.sha256, "its snapshot")
+            require_digest(
+                source.label, source.digests.digest_of(sha256_file(source.path)), source.sha256, "its snapshot"
+            )
             self._require_readable()
             raise
         # digested while it was read: no second reading, and no moment in which another file could take its place
-        require_digest(source.label, source.digests.of(reader.sha256), source.sha256, "its snapshot")
+        require_digest(source.label, source.digests.digest_of(reader.sha256), source.sha256, "its snapshot")
         self._require_readable()
         if self._quarantine:
             (self._staged / QUARANTINE).write_bytes(b"".join(self._quarantine))
-        return Written(
+        return WrittenFiles(
             inputs={source.label: source.sha256, "tokenizer": self._plan.tokenizer_digest},
             facts=SpoolFacts(
                 sequences=self._sequences,
@@ -189,7 +191,7 @@ class _Spooling:
             ledger=self._ledger(reader.bytes_read),
         )
 
-    def _read(self, reader: RowReader) -> None:
+    def _read_rows(self, reader: RowReader) -> None:
         seen, cpu = 0, time.process_time()
         for block in reader:
             tokens, conversations = self._tokens, self._conversations
@@ -240,7 +242,7 @@ class _Spooling:
 
     def _encode(self, block: RowBlock, start: int) -> None:
         """Render, encode, mask and write one batch of a block's rows."""
-        kept: list[Rendered] = []
+        kept: list[RenderedConversation] = []
         indexes: list[int] = []
         for index in range(start, min(start + BATCH, len(block.rows))):
             rendered = self._rendered(block.rows[index])
@@ -291,7 +293,7 @@ class _Spooling:
         self._write(tokens, mask, np.diff(offsets), np.stack([np.repeat(rows, counts), turn], axis=1), keep)
         self._trained += int(per_sequence[keep].sum())
 
-    def _rendered(self, row: dict[str, Any]) -> Rendered | Refusal:
+    def _rendered(self, row: dict[str, Any]) -> RenderedConversation | Refusal:
         conversation = read_conversation(row, self._plan.fields, self._plan.choices)
         return conversation if isinstance(conversation, Refusal) else self._renderer.render(conversation)
 
@@ -353,7 +355,7 @@ class _Spooling:
 
     def _recheck_sample(
         self,
-        kept: list[Rendered],
+        kept: list[RenderedConversation],
         rows: NDArray[np.int64],
         counts: NDArray[np.int64],
         tokens: NDArray[np.uint32],

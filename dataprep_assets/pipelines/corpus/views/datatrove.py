@@ -8,7 +8,7 @@ import numpy as np
 from dataprep_assets.formats import datatrove
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, UnderConstruction, ViewFacts
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
 from dataprep_assets.stream.token_shard import ENDS
 
 
@@ -16,7 +16,7 @@ def _linked(split: str) -> str:
     return f"{split}/{split}.ds"
 
 
-def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
+def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, _linked(split.split))
         tokens = view.target / _linked(split.split)

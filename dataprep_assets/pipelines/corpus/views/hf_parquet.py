@@ -8,13 +8,13 @@ from pathlib import Path
 
 from dataprep_assets.formats import hf_parquet
 from dataprep_assets.formats.croissant import ParquetColumn
-from dataprep_assets.graph.place import Locate, Span, TokenRange
-from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.graph.place import DocumentSpan, Locate, TokenRange
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, Rows, UnderConstruction, ViewFacts
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, Rows, ViewFacts, ViewWriter
 
 
-def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
+def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     written = {}
     for split in splits:
         tokens, ends = split.open_tokens(view.store), split.open_ends(view.store)
@@ -52,7 +52,7 @@ def _places(handle: ArtifactHandle) -> Locate:
         names = sorted(f.path for f in handle.files if f.path.startswith(f"data/{split}-"))
         return names, list(accumulate((_rows(handle, name) for name in names), initial=0))
 
-    def locate(span: Span) -> Iterator[TokenRange]:
+    def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         names, firsts = files(span.split)
         number = bisect_right(firsts, span.document) - 1
         row = span.document - firsts[number]

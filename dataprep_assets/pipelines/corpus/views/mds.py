@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.formats import mds
-from dataprep_assets.graph.place import Locate, Span, TokenRange
-from dataprep_assets.integrity.handle import ArtifactHandle
+from dataprep_assets.graph.place import DocumentSpan, Locate, TokenRange
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.corpus_view import (
     CombinedSplit,
     Copied,
     CorpusView,
-    Shortest,
-    UnderConstruction,
+    MinimumLength,
     ViewFacts,
+    ViewWriter,
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
@@ -29,7 +29,7 @@ class MdsFacts(ViewFacts):
     sequence_length: int
 
 
-def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
+def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     length = view.corpus.mds_sequence_length
     left_out = {}
     for split in splits:
@@ -40,7 +40,7 @@ def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
     view.facts.update(sequence_length=length, tokens_left_out=left_out)
 
 
-def _copied(directory: Path, split: str) -> Copied:
+def _read_copies(directory: Path, split: str) -> Copied:
     for samples in mds.read_blocks(directory / split):
         yield samples.reshape(-1), np.zeros(0, np.int64)
 
@@ -66,7 +66,7 @@ def _places(handle: ArtifactHandle) -> Locate:
         held = mds.shard_samples(handle.read(f"{split}/{mds.INDEX}"), f"{handle.location}/{split}/{mds.INDEX}")
         return [name for name, _ in held], list(accumulate((count for _, count in held), initial=0))
 
-    def locate(span: Span) -> Iterator[TokenRange]:
+    def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         names, firsts = shards(span.split)
         # `firsts` ends with the number of samples: of a span in the tail, which is no sample, no shard is found
         for number in range(max(bisect_right(firsts, span.start // length) - 1, 0), len(names)):
@@ -91,9 +91,9 @@ def _samples(handle: ArtifactHandle, split: str) -> range:
     return range(facts.sequence_length, facts.splits[split] + 1, facts.sequence_length)
 
 
-def _shortest(corpus: CorpusDeclaration) -> Shortest:
+def _shortest(corpus: CorpusDeclaration) -> MinimumLength:
     length = corpus.mds_sequence_length
-    return Shortest(
+    return MinimumLength(
         tokens=length,
         key="mds_sequence_length",
         refusal=lambda split, _: (
@@ -113,7 +113,7 @@ VIEW = CorpusView(
     kinds=frozenset({"numpy", "mds"}),
     settings=("mds_sequence_length",),
     version=3,
-    copied=_copied,
+    copied=_read_copies,
     places=_places,
     samples=_samples,
     shortest=_shortest,

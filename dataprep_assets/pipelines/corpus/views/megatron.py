@@ -5,10 +5,10 @@ from pathlib import Path
 
 from dataprep_assets.formats import megatron
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, UnderConstruction, ViewFacts
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
 
 
-def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
+def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, f"{split.split}.bin")
         ends = split.open_ends(view.store)

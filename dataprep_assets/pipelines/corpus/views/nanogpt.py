@@ -5,10 +5,10 @@ from pathlib import Path
 
 from dataprep_assets.formats import meta
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, UnderConstruction
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, ViewWriter
 
 
-def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
+def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, f"{split.split}.bin")
     # of any split: `combined_splits` refuses splits of another tokenizer or dtype

@@ -7,12 +7,12 @@ from typing import Any
 
 from dataprep_assets.formats import olmo
 from dataprep_assets.formats.olmo import TokenFile
-from dataprep_assets.graph.place import Span
+from dataprep_assets.graph.place import DocumentSpan
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, UnderConstruction, ViewFacts
+from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
 
 
-def _write(splits: Sequence[CombinedSplit], view: UnderConstruction) -> None:
+def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, f"{split.split}.npy")
         index = _index(split, view.corpus.olmo_sequence_length, split.facts.tokenizer)
@@ -39,7 +39,7 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
             yield f"{path}: is not the index of {split.split} in instances of {length} tokens"
 
 
-def _instances(span: Span, receipt: Receipt) -> Mapping[str, int | list[int]]:
+def _instances(span: DocumentSpan, receipt: Receipt) -> Mapping[str, int | list[int]]:
     """OLMo-core's instances are windows of the declared length that do not overlap."""
     length = _length(receipt)
     return {"instances": list(range(span.start // length, (span.stop - 1) // length + 1))}

@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import blend_json
-from dataprep_assets.graph.closed_files import places_of
+from dataprep_assets.graph.private_files import places_of
 from dataprep_assets.graph.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file

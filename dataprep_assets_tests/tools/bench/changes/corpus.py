@@ -11,7 +11,7 @@ from typing import Any
 
 import zstandard
 
-from dataprep_assets.graph.dataset import declared
+from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.fakes.hub_server import HubServer
@@ -135,7 +135,7 @@ class Corpus:
 
     def declared(self) -> CorpusDeclaration:
         """As its YAML declares it now."""
-        return declared(CorpusDeclaration, self.attributes(), self.home / "defs.yaml")
+        return validate_declaration(CorpusDeclaration, self.attributes(), self.home / "defs.yaml")
 
     def declare(self) -> None:
         """Write the YAML, as it is now."""

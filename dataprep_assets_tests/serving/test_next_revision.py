@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.serving.next_revision import DocumentEnds, FoundSource, RevisionRequest, changed_between, revised
 from dataprep_assets.serving.packs import pack_shard
-from dataprep_assets.serving.revise import DocumentEnds, FoundSource, Wanted, changed_between, revised
 from dataprep_assets.serving.sampler import Sampler
-from dataprep_assets.serving.training_schedule import SourceShard, TrainingSchedule
+from dataprep_assets.serving.training_schedule import ScheduleHistory, SourceShard
 
-WANTED = Wanted(name="run", batch=4, sequence_length=8, seed=0, samples="windows", steps=100)
+WANTED = RevisionRequest(name="run", batch=4, sequence_length=8, seed=0, samples="windows", steps=100)
 BOOKS = FoundSource(
     name="books",
     dataset="books",
@@ -41,7 +41,9 @@ def packs(shard: SourceShard, length: int) -> Any:
     return pack_shard(DOCUMENTS[shard.content].ends, length)
 
 
-def revise(before: TrainingSchedule | None, wanted: Wanted, *sources: FoundSource, **more: Any) -> TrainingSchedule:
+def revise(
+    before: ScheduleHistory | None, wanted: RevisionRequest, *sources: FoundSource, **more: Any
+) -> ScheduleHistory:
     return revised(before, wanted, sources, documents=DOCUMENTS.__getitem__, packs=packs, **more)
 
 
@@ -66,7 +68,7 @@ def test_a_document_with_another_text_is_gone_and_new() -> None:
     assert changed_between(DOCUMENTS["a"], DOCUMENTS["other"]) == (((10, 30),), ((10, 25),))
     assert changed_between(DOCUMENTS["a"], DOCUMENTS["b"]) == (((0, 30),), ()), "another shard, all of which is new"
     made = revise(FIRST, WANTED, with_shard("other", 25), from_step=1)
-    assert TrainingSchedule.of_json(made.to_json()) == made
+    assert ScheduleHistory.of_json(made.to_json()) == made
     assert made.revisions[1].sources[0].shards[0].added == ((10, 25),)
     assert "added" not in FIRST.to_bytes().decode()
 

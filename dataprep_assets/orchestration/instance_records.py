@@ -7,7 +7,7 @@ import dagster as dg
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.decide import Evaluation, EventFacts
 from dataprep_assets.graph.finding import ACCEPTED
-from dataprep_assets.graph.spec import ArtifactSpec, OtherAsset, OtherDataset, Partitions
+from dataprep_assets.graph.spec import ArtifactSpec, AssetInput, DatasetInput, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.keys import asset_key
 
@@ -36,21 +36,21 @@ class Recorded:
     def evaluations(self, spec: ArtifactSpec) -> Mapping[str, Evaluation | None]:
         """The latest evaluation of each check of an artifact; None for one whose latest execution has no result."""
         checks = {dg.AssetCheckKey(asset_key(spec), proof.name): proof.name for proof in spec.checks}
-        found: dict[str, Evaluation | None] = dict.fromkeys(checks.values())
+        evaluations: dict[str, Evaluation | None] = dict.fromkeys(checks.values())
         if not checks:
-            return found
+            return evaluations
         latest = self._instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
         for key, record in latest.items():
             event = record.event.dagster_event if record.event is not None else None
             if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
                 evaluation = event.asset_check_evaluation_data
                 accepted = evaluation.metadata.get(ACCEPTED)
-                found[checks[key]] = Evaluation(
+                evaluations[checks[key]] = Evaluation(
                     passed=evaluation.passed,
                     blocks=evaluation.severity == dg.AssetCheckSeverity.ERROR and spec.blocks(checks[key]) is True,
                     accepted=None if accepted is None else str(accepted.value),
                 )
-        return found
+        return evaluations
 
     def _is_made(self, spec: ArtifactSpec) -> bool:
         """Whether it was materialized, and not wiped since; without files also after its inputs were."""
@@ -58,7 +58,7 @@ class Recorded:
         inputs = [] if spec.kept else [self._made_at(source) for source in spec.inputs]
         return made is not None and not any(at is not None and at > made for at in inputs)
 
-    def _made_at(self, spec: ArtifactSpec | OtherDataset | OtherAsset) -> float | None:
+    def _made_at(self, spec: ArtifactSpec | DatasetInput | AssetInput) -> float | None:
         event = self._instance.get_latest_materialization_event(asset_key(spec))
         return None if event is None else event.timestamp
 

@@ -101,7 +101,7 @@ def repeated(members: Sequence[FinishedShard]) -> list[FinishedShard]:
     return [shard for turn in rounds for shard in members if repeats[shard.unit.name] > turn]
 
 
-def realised(
+def compute_shares(
     blend: BlendDeclaration, shards: Sequence[FinishedShard], used: Mapping[str, Sequence[FinishedShard]]
 ) -> list[Realised]:
     """The table of requested and realised shares, split by split.

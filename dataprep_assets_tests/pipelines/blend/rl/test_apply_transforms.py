@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from dataprep_assets.pipelines.blend.rl.apply_transforms import Refused, SkippedRecord, apply_transforms
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlOptions
-from dataprep_assets.pipelines.blend.rl.through import Refused, SkippedRecord, through
 from dataprep_assets.pipelines.blend.rl.transforms import compose
 
 ASKED = [{"role": "user", "content": "hi"}]
@@ -25,7 +25,7 @@ LACKING: list[dict[str, Any]] = [
 
 def _made(record: dict[str, Any], *transforms: Any, **options: Any) -> Any:
     declared = RlOptions(transforms=transforms, **options)
-    return through(record, compose(transforms, (), declared.rules), declared.rules, "row 1")
+    return apply_transforms(record, compose(transforms, (), declared.rules), declared.rules, "row 1")
 
 
 @pytest.mark.parametrize("record", LACKING)

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity import copies
+from dataprep_assets.integrity import verified_copies
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt
 from dataprep_assets.stores.connect import LocalPlace, StoreAddress
 from dataprep_assets_tests.integrity.builds import ARTIFACT, OLD, build, killed_at, opened
@@ -31,7 +31,7 @@ def published(tmp_path: Path, count: int, size: int) -> tuple[StoreAddress, list
 
 
 def copied(store: BucketArtifacts) -> set[str]:
-    return {path.parent.parent.name for path in (store.root / copies.FETCHED).rglob("t.bin")}
+    return {path.parent.parent.name for path in (store.root / verified_copies.FETCHED).rglob("t.bin")}
 
 
 def test_the_least_recently_used_copies_go_first_and_the_budget_holds(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_copies_that_another_process_forgets_are_counted_or_not_and_no_error(tmp
     place, artifacts = published(tmp_path, 1, 1000)
     receipt = opened(place, tmp_path / "cache").require(artifacts[0])
     records = [replace(receipt.files[0], path=f"{n:03d}.bin", bytes=1) for n in range(50)]
-    cache = copies.Copies(tmp_path / "cache", budget_bytes=1 << 20)
+    cache = verified_copies.Copies(tmp_path / "cache", budget_bytes=1 << 20)
     over = threading.Event()
 
     def fetch(record: FileRecord, path: Path) -> None:
@@ -175,5 +175,5 @@ def test_making_a_file_read_only_opens_it_to_nobody(tmp_path: Path) -> None:
     for before, after in ((0o600, 0o400), (0o640, 0o440), (0o644, 0o444)):
         (path := tmp_path / f"{before:o}").touch()
         path.chmod(before)
-        copies._make_read_only(path)
+        verified_copies._make_read_only(path)
         assert path.stat().st_mode & 0o777 == after

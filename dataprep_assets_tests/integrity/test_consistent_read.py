@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.consistent_read import read_whole
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.integrity.whole import read_whole
 
 PAIR = Artifact(dataset="d", name="pair")
 
@@ -18,10 +18,10 @@ PAIR = Artifact(dataset="d", name="pair")
 def make(store: LocalArtifacts, content: str) -> None:
     """An artifact of two files with the same content."""
 
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         for name in ("first", "second"):
             (staged / name).write_text(content)
-        return Written(inputs={})
+        return WrittenFiles(inputs={})
 
     ensure(Recipe(artifact=PAIR, key=content * 64, version=1), store, write)
 

@@ -27,10 +27,10 @@ from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress, Sink
 from dataprep_assets.graph.check_results import failed_checks
 from dataprep_assets.graph.privacy import privacy_of
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, OtherDataset
+from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.graph.status import check_decisions
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.disk_room import refused
+from dataprep_assets.integrity.disk_room import refusal_error
 from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
 from dataprep_assets.orchestration.keys import (
     FAILED_CHECKS,
@@ -68,7 +68,7 @@ class LogSink:
             self._log(f"{self._what}: {progress.line()}")
 
     def close(self, progress: Progress) -> None:
-        if progress.counted:
+        if progress.has_counts:
             self._log(f"{self._what}: {progress.line()}")
 
 
@@ -111,7 +111,7 @@ def sinks_of(context: Context, spec: ArtifactSpec) -> list[Sink]:
     return [LogSink(context, what), ObservationSink(context, spec), *watching(what)]
 
 
-def built(
+def build_partitions(
     context: Context, spec: ArtifactSpec, request: BuildRequest, report: Callable[[ArtifactSpec, Outcome], None]
 ) -> Iterator[Outcome]:
     """Yield the outcomes of building partitions; those that fail on their source get a second try if their records are
@@ -160,8 +160,8 @@ def _renewed(
         except DataprepError as error:
             outcome = Outcome(partition=partition, error=error)
         if outcome.error is not None:
-            told = privacy_of(record.declaration, request.store).error(outcome.error, "/".join(record.path))
-            context.log.warning(f"{'/'.join(record.path)}: {partition}: {told}")
+            warning = privacy_of(record.declaration, request.store).error(outcome.error, "/".join(record.path))
+            context.log.warning(f"{'/'.join(record.path)}: {partition}: {warning}")
             return False
         if not outcome.reused:
             context.log.warning(f"{'/'.join(record.path)}: {partition}: its source has changed since; made again")
@@ -172,7 +172,7 @@ def _renewed(
 _FAILURES_SHOWN = 20
 
 
-class Making:
+class StepBuild:
     """The making of one artifact in a step."""
 
     def __init__(
@@ -220,7 +220,7 @@ class Making:
             warn=warn,
         )
         try:
-            for outcome in built(context, spec, request, self._report_record):
+            for outcome in build_partitions(context, spec, request, self._report_record):
                 # there is nothing else to finish, and `refusals` makes the failure of the step of it
                 if outcome.error is not None and spec.partitions is None:
                     raise outcome.error
@@ -274,7 +274,7 @@ class Making:
     def _report_record(self, record: ArtifactSpec, outcome: Outcome) -> None:
         """Report a record of the source that was made again, with its checks."""
         tags = version_tags(record, self._context.instance)
-        making = Making(self._context, record, self._store)
+        making = StepBuild(self._context, record, self._store)
         self._context.log_event(making._report(outcome, tags))
         for evaluation in making.prove([None if record.partitions is None else outcome.partition]):
             log_evaluation(self._context, evaluation)
@@ -307,7 +307,7 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
                 alike = source.partitions is not None and source.partitions is spec.partitions
                 found = check_decisions(source, store, slots if alike else source.slots(store))
                 failed = {check for one in found.values() for check in one.checks}
-        elif isinstance(source, OtherDataset):
+        elif isinstance(source, DatasetInput):
             failed = failed_checks(source, store)
         if failed:
             names, dataset = ", ".join(sorted(failed)), source.path[0]
@@ -326,25 +326,25 @@ def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
     try:
         yield
     except DataprepError as error:
-        told = _error_text(spec, store, error, "/".join(spec.path))
-        raise dg.Failure(told, metadata=_misconfigured([error]), allow_retries=False) from None
+        message = _error_text(spec, store, error, "/".join(spec.path))
+        raise dg.Failure(message, metadata=_misconfigured([error]), allow_retries=False) from None
     except OSError as error:
-        told = _error_text(spec, store, refused(error, store.root), "/".join(spec.path))
-        raise dg.Failure(told, allow_retries=False) from None
+        message = _error_text(spec, store, refusal_error(error, store.root), "/".join(spec.path))
+        raise dg.Failure(message, allow_retries=False) from None
     except dg.Failure:
         raise
     except Exception as error:
         if not spec.declaration.sensitive:
             raise
-        told = _error_text(spec, store, error, "/".join(spec.path))
-        raise_alone(dg.Failure(told, allow_retries=False))
+        message = _error_text(spec, store, error, "/".join(spec.path))
+        raise_alone(dg.Failure(message, allow_retries=False))
 
 
 def _error_text(spec: ArtifactSpec, store: ArtifactStore, error: Exception, where: str) -> str:
     """The text of an error for the UI: for a missing artifact also what makes it."""
     more = ""
     if isinstance(error, MissingArtifactError):
-        others = [source.dataset for source in spec.inputs if isinstance(source, OtherDataset)]
+        others = [source.dataset for source in spec.inputs if isinstance(source, DatasetInput)]
         jobs = " and ".join(map(job_name, dict.fromkeys(others))) or job_name(spec.declaration.dataset)
         made = "make" if " and " in jobs else "makes"
         more = f". The job{'s' if made == 'make' else ''} {jobs} {made} all that is missing, in order"

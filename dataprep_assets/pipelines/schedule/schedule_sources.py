@@ -16,13 +16,13 @@ from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactE
 from dataprep_assets.formats.document_index import ENDS, IDS, TOKEN_BINS
 from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration, ScheduleSource
 from dataprep_assets.planning.shard_plan import SHARD_PLAN, read_plan, split_of
+from dataprep_assets.serving.next_revision import DocumentEnds, FoundSource
 from dataprep_assets.serving.packs import open_packs, pack_shard
-from dataprep_assets.serving.revise import DocumentEnds, FoundSource
 from dataprep_assets.serving.source_order import PackTable
 from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, documents_folder, packs_file
 from dataprep_assets.serving.training_schedule import SourceShard
@@ -101,7 +101,7 @@ def _no_split(name: str, source: ScheduleSource, there: Collection[str]) -> Conf
     return ConfigError(f"{name}: source {source.dataset}: has no split {source.split!r}; it has {found}")
 
 
-def _finished(store: ArtifactStore, name: str, part: SourceSelection) -> list[tuple[Artifact, Receipt]]:
+def _require_receipts(store: ArtifactStore, name: str, part: SourceSelection) -> list[tuple[Artifact, Receipt]]:
     """The shards with their receipts; raises MissingArtifactError, naming the first that is not there."""
     found = list(zip(part.shards, store.receipts(part.shards), strict=True))
     dataset = part.shards[0].dataset
@@ -122,7 +122,7 @@ class ShardDocuments:
     _packs: dict[tuple[str, int], PackTable] = field(default_factory=dict)
 
     @property
-    def kept(self) -> ArtifactHandle | None:
+    def schedule_artifact(self) -> ArtifactHandle | None:
         """The present artifact of the schedule."""
         artifact = Artifact(dataset=self.name, name=SCHEDULE_ARTIFACT)
         return None if self.store.receipt(artifact) is None else ArtifactHandle.of(self.store, artifact)
@@ -140,7 +140,7 @@ class ShardDocuments:
 
     def keeping(self, content: str) -> ArtifactHandle:
         """The artifact of the schedule if it keeps this shard's documents; raises IntegrityError if it does not."""
-        kept = self.kept
+        kept = self.schedule_artifact
         if kept is None or not any(record.path.startswith(documents_folder(content)) for record in kept.files):
             raise IntegrityError(
                 f"{self.name}: the documents of the shard {content[:12]}, which earlier steps read, were kept in the "
@@ -152,7 +152,7 @@ class ShardDocuments:
         """The packs of a shard."""
         key = (shard.content, length)
         if key not in self._packs:
-            name, kept = packs_file(*key), self.kept
+            name, kept = packs_file(*key), self.schedule_artifact
             if kept is not None and any(record.path == name for record in kept.files):
                 self._packs[key] = open_packs(kept.path(name))
             else:
@@ -174,7 +174,7 @@ def found_sources(
     sources, documents = [], ShardDocuments(store, declaration.dataset)
     for declared in declaration.sources:
         parts = [
-            (part, _finished(store, declaration.dataset, part))
+            (part, _require_receipts(store, declaration.dataset, part))
             for part in parts_of(store, declaration.dataset, declared)
         ]
         everything = [one for _, found in parts for one in found]

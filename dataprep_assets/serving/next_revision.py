@@ -5,7 +5,7 @@ yet, and a shard with other documents is compared with its former self, document
 keep their place, those that are new in it are content that was not read yet. A document that moved to another place is
 refused, because it would be read again, and so are a shard of other documents without ids and another tokenizer.
 
-Entry points: `Wanted`, `FoundSource`, `revised`.
+Entry points: `RevisionRequest`, `FoundSource`, `revised`.
 """
 
 from bisect import bisect_left
@@ -25,9 +25,9 @@ from dataprep_assets.serving.training_schedule import (
     Ranges,
     Revision,
     Samples,
+    ScheduleHistory,
     Source,
     SourceShard,
-    TrainingSchedule,
     joined_ranges,
 )
 
@@ -64,7 +64,7 @@ class FoundSource:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class RevisionRequest:
     """What is declared; as in `Revision`."""
 
     name: str
@@ -76,8 +76,8 @@ class Wanted:
 
 
 def revised(
-    before: TrainingSchedule | None,
-    wanted: Wanted,
+    before: ScheduleHistory | None,
+    wanted: RevisionRequest,
     sources: Sequence[FoundSource],
     *,
     documents: DocumentsOf,
@@ -85,7 +85,7 @@ def revised(
     from_step: int = 0,
     trained: int | None = None,
     unmade: Sequence[Revision] = (),
-) -> TrainingSchedule:
+) -> ScheduleHistory:
     """The schedule with one more revision.
 
     Args:
@@ -139,7 +139,7 @@ def revised(
                 f"{wanted.name}: nothing has changed: step {from_step} is already decided by the revision from step "
                 f"{last.first_step}, which reads the same. A run that is resumed needs no revision"
             )
-    schedule = TrainingSchedule(name=wanted.name, revisions=(*revisions, made))
+    schedule = ScheduleHistory(name=wanted.name, revisions=(*revisions, made))
     if (after := Sampler(schedule, packs)).end <= from_step:
         raise ConfigError(f"{wanted.name}: no step could be made: {after.rules[-1].why}")
     return schedule
@@ -165,7 +165,7 @@ def _require_one_tokenizer(sources: Sequence[FoundSource]) -> None:
             )
 
 
-def _require_same_tokenizer(before: TrainingSchedule, sources: Sequence[FoundSource], from_step: int) -> None:
+def _require_same_tokenizer(before: ScheduleHistory, sources: Sequence[FoundSource], from_step: int) -> None:
     if not from_step:
         return  # nothing was read before it
     then = before.revisions[before.reign(from_step - 1).revision].sources[0]
@@ -178,7 +178,7 @@ def _require_same_tokenizer(before: TrainingSchedule, sources: Sequence[FoundSou
             )
 
 
-def _require_whole_documents(before: TrainingSchedule, made: Revision, from_step: int) -> None:
+def _require_whole_documents(before: ScheduleHistory, made: Revision, from_step: int) -> None:
     for reign in before.reigns:
         old = before.revisions[reign.revision]
         if reign.first < from_step and old.samples == "documents" and made.sequence_length % old.sequence_length:
@@ -189,19 +189,19 @@ def _require_whole_documents(before: TrainingSchedule, made: Revision, from_step
             )
 
 
-def _before(schedule: TrainingSchedule | None, step: int, name: str) -> Source | None:
+def _before(schedule: ScheduleHistory | None, step: int, name: str) -> Source | None:
     return None if schedule is None else schedule.source_before(step, name)
 
 
 def _source(
-    found: FoundSource, share: int, wanted: Wanted, before: Source | None, documents: DocumentsOf, packs: Packs
+    found: FoundSource, share: int, wanted: RevisionRequest, before: Source | None, documents: DocumentsOf, packs: Packs
 ) -> Source:
     old = {shard.name: shard for shard in before.shards} if before is not None else {}
     shards = []
     for name, content, tokens in found.shards:
         then = old.get(name)
         changed = then is not None and then.content != content
-        removed, added = _changed(found.name, then, content, documents) if then and changed else ((), ())
+        removed, added = _changed_ranges(found.name, then, content, documents) if then and changed else ((), ())
         # rounded up: the last window of a shard is short, not left out
         samples = -(-tokens // wanted.sequence_length)
         shard = SourceShard(name=name, content=content, tokens=tokens, samples=samples, removed=removed, added=added)
@@ -223,7 +223,7 @@ def _source(
     )
 
 
-def _changed(source: str, then: SourceShard, content: str, documents: DocumentsOf) -> tuple[Ranges, Ranges]:
+def _changed_ranges(source: str, then: SourceShard, content: str, documents: DocumentsOf) -> tuple[Ranges, Ranges]:
     changed = changed_between(documents(then.content), documents(content))
     if changed is None:
         raise ConfigError(
@@ -243,9 +243,9 @@ def _require_unmoved(
     for name, then in old.items():
         here = now.get(name)
         if here is None or here.content != then.content:
-            gone.update(_within(documents(then.content), here.removed if here else ((0, then.tokens),)))
+            gone.update(_documents_within(documents(then.content), here.removed if here else ((0, then.tokens),)))
     for shard in shards if gone else ():
-        if gone.intersection(_within(documents(shard.content), _new_ranges(old.get(shard.name), shard))):
+        if gone.intersection(_documents_within(documents(shard.content), _new_ranges(old.get(shard.name), shard))):
             raise ConfigError(
                 f"source {source}: shard {shard.name} has documents that the source had at another place before. They "
                 "would be read again. Give the source another `name` to begin it again, or put them back"
@@ -260,7 +260,7 @@ def _new_ranges(then: SourceShard | None, shard: SourceShard) -> Ranges:
     return ((0, shard.tokens),) if is_another else shard.added
 
 
-def _within(documents: DocumentEnds, ranges: Ranges) -> Iterator[tuple[int, int]]:
+def _documents_within(documents: DocumentEnds, ranges: Ranges) -> Iterator[tuple[int, int]]:
     """Id and length of each document in ranges of tokens; those without tokens are in none.
 
     Without ids there are none: which documents these are is not known.

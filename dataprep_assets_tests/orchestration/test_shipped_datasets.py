@@ -6,13 +6,13 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.cli import project
-from dataprep_assets.code_location import bound
+from dataprep_assets.code_location import bind_resources
 from dataprep_assets.declarations import files_below
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration import shipped as shipped_module
+from dataprep_assets.orchestration import shipped_datasets as shipped_module
 from dataprep_assets.orchestration.component import definitions_of_dataset
-from dataprep_assets.orchestration.shipped import FOLDERS, TAG, is_shown, shown_as
+from dataprep_assets.orchestration.shipped_datasets import FOLDERS, TAG, is_shown, shown_as
 
 DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
 
@@ -20,7 +20,7 @@ DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
 def tags_of_groups() -> dict[str, set[str | None]]:
     """Each dataset of a code location that is loaded now, with the tags of its assets."""
     found: dict[str, set[str | None]] = {}
-    loaded = bound(dg.ComponentTree.for_project(DEFS).build_defs(Path()), PROJECT_ROOT)
+    loaded = bind_resources(dg.ComponentTree.for_project(DEFS).build_defs(Path()), PROJECT_ROOT)
     for spec in loaded.resolve_all_asset_specs():
         if spec.group_name == "overview":  # the page of all datasets
             continue
@@ -62,7 +62,7 @@ def test_a_word_that_means_nothing_is_named() -> None:
 def test_the_users_own_are_always_shown_and_have_no_tag() -> None:
     assert is_shown(None, {"DATAPREP_SHOW": "none"})
     dataset = type(project.component("sample_replay"))(project.component("sample_replay").declaration)
-    definitions = bound(definitions_of_dataset(dataset), PROJECT_ROOT)
+    definitions = bind_resources(definitions_of_dataset(dataset), PROJECT_ROOT)
     assert all(TAG not in spec.tags for spec in definitions.resolve_all_asset_specs())
 
 
@@ -70,7 +70,7 @@ def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("DATAPREP_SHOW", raising=False)
     component = project.component("dclm_2t")
     assert component.declaration.dataset == "dclm_2t"
-    definitions = bound(definitions_of_dataset(component), PROJECT_ROOT)
+    definitions = bind_resources(definitions_of_dataset(component), PROJECT_ROOT)
     assert {spec.tags[TAG] for spec in definitions.resolve_all_asset_specs() if TAG in spec.tags} == {"example"}
     assert project.folder("dclm_2t") == DEFS / "examples" / "dclm_2t"
     assert project.folder("not_there") == DEFS / "not_there"

@@ -12,7 +12,7 @@ from dataprep_assets.graph.check_groups import WholeChecks
 from dataprep_assets.graph.finding import Finding, Row, judged
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.copies import FETCHED
+from dataprep_assets.integrity.verified_copies import FETCHED
 from dataprep_assets.plural import count_of
 from dataprep_assets.stores.private import OTHERS, open_to_others, within_closed_folder
 

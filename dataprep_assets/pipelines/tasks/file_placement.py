@@ -43,10 +43,10 @@ class Placement:
 
     def shorten(self, sha256: str) -> str:
         """Return the first characters of a file's digest, for messages, from its SHA-256 (hex)."""
-        return f"{self.digests.of(sha256)[:12]}…"
+        return f"{self.digests.digest_of(sha256)[:12]}…"
 
     @property
-    def staged(self) -> Path:
+    def staged_path(self) -> Path:
         """The path where the file is prepared."""
         return self.target.with_name(f".{self.target.name}.staged")
 
@@ -94,24 +94,24 @@ class Placement:
                 f"{error.filename}: is a file where a folder must be. Move it away, then migrate again"
             ) from error
         if self.mode == "symlink":
-            os.symlink(self.link_text, self.staged)
+            os.symlink(self.link_text, self.staged_path)
         else:
             self._copy()
         # The name changes from the old content to the new at once. It is durable only when the folder is, and the
         # receipt that counts on it comes later.
-        os.replace(self.staged, self.target)
+        os.replace(self.staged_path, self.target)
         fsync_directory(self.target.parent)
 
     def _copy(self) -> None:
-        with open(self.source, "rb") as source, open(self.staged, "xb") as copy:
+        with open(self.source, "rb") as source, open(self.staged_path, "xb") as copy:
             shutil.copyfileobj(source, copy)
             # before the rename: under its own name it never has other permissions
             os.fchmod(copy.fileno(), self.permissions)
             copy.flush()
             os.fsync(copy.fileno())
         # the copy is read, not the source: what is compared is what the trainer will find
-        if (actual := sha256_file(self.staged)) != self.sha256:
-            self.staged.unlink()
+        if (actual := sha256_file(self.staged_path)) != self.sha256:
+            self.staged_path.unlink()
             raise SourceError(
                 f"{self.source}: changed while it was copied (sha256 {self.shorten(actual)}, was "
                 f"{self.shorten(self.sha256)}). Migrate again"

@@ -8,7 +8,7 @@ the choices.
 Candidates first: of each text one short run of words, the rarest, is its anchor. Where a document has an anchor, the
 words around it are compared.
 
-Entry points: `Whole`, `whole_of`, `Wholes`.
+Entry points: `WholeItem`, `whole_of`, `Wholes`.
 """
 
 from collections import Counter, defaultdict
@@ -34,7 +34,7 @@ Short = tuple[ItemText, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeItem:
     """The short texts of an item.
 
     Attributes:
@@ -69,7 +69,7 @@ class Whole:
         return weight / sum(self.weights)
 
 
-def whole_of(name: str, short: Sequence[Short], ngram: int, least: int) -> Whole | None:
+def whole_of(name: str, short: Sequence[Short], ngram: int, least: int) -> WholeItem | None:
     """The whole of an item; None if its short texts are too few, or have fewer words than an n-gram.
 
     Args:
@@ -83,13 +83,13 @@ def whole_of(name: str, short: Sequence[Short], ngram: int, least: int) -> Whole
     if len(once) < 2 or weight < ngram * WORD:
         return None
     parts, joined, weights, words = zip(*once, strict=True)
-    return Whole(name, parts, joined, weights, min(weight, least * WORD), sum(words))
+    return WholeItem(name, parts, joined, weights, min(weight, least * WORD), sum(words))
 
 
 class Wholes:
     """Wholes, ready to be looked for."""
 
-    def __init__(self, wholes: Sequence[Whole], runs: WordRuns, ngram: int) -> None:
+    def __init__(self, wholes: Sequence[WholeItem], runs: WordRuns, ngram: int) -> None:
         # items that are equal are one, under the first one's name
         first: dict[frozenset[str], int] = {}
         of = [first.setdefault(frozenset(one.joined), at) for at, one in enumerate(wholes)]
@@ -102,7 +102,7 @@ class Wholes:
         self._anchors = anchors
         self._known = KnownHashes(np.array(sorted(anchors), np.uint64))
 
-    def found(self, words: Sequence[Sequence[str]], runs: Runs) -> Iterator[tuple[int, str, float]]:
+    def find_best(self, words: Sequence[Sequence[str]], runs: Runs) -> Iterator[tuple[int, str, float]]:
         """The item that each text has most of, of those that have any: the text's number, its name, the share.
 
         Args:
@@ -129,13 +129,13 @@ class Wholes:
             yield text, self._wholes[-number].name, share
 
 
-def _anchors(wholes: Sequence[Whole], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
+def _anchors(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
     """The hash of a run of words → the wholes, by number, of which a text has it as its rarest."""
     having: dict[str, list[int]] = defaultdict(list)
     for whole, number in zip(wholes, numbers, strict=True):
         for joined in whole.joined:
             having[joined].append(number)
-    texts = runs.of([joined.split(" ") for joined in having])
+    texts = runs.runs_of([joined.split(" ") for joined in having])
     starts, stops = texts.weighing(_ANCHOR * WORD)
     hashes = texts.between(starts, stops).tolist()
     frequent = Counter(hashes)
@@ -150,7 +150,7 @@ def _anchors(wholes: Sequence[Whole], numbers: Sequence[int], runs: WordRuns) ->
     return {run: sorted(those) for run, those in found.items() if len(those) <= _MOST}
 
 
-def _questions(wholes: Sequence[Whole]) -> list[int | None]:
+def _questions(wholes: Sequence[WholeItem]) -> list[int | None]:
     """Of each whole the text that is its question: the longest that is neither a choice nor an instruction."""
     sets = Counter(one.name.partition(":")[0] for one in wholes)
     had = Counter((one.name.partition(":")[0], joined) for one in wholes for joined in one.joined)

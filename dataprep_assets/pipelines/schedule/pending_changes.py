@@ -11,11 +11,11 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.graph.remark import Remark
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.found_sources import found_sources
+from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
 from dataprep_assets.plural import count_of
 from dataprep_assets.serving.mixture import PLACES, shares
-from dataprep_assets.serving.revise import FoundSource
-from dataprep_assets.serving.training_schedule import Revision, TrainingSchedule
+from dataprep_assets.serving.next_revision import FoundSource
+from dataprep_assets.serving.training_schedule import Revision, ScheduleHistory
 
 _SETTINGS = ("batch", "sequence_length", "seed", "samples", "steps")
 
@@ -25,14 +25,14 @@ def revise_line(name: str) -> str:
     return f"To train on it from step N on: dataprep schedule {name} --from-step N"
 
 
-def pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: TrainingSchedule) -> Iterator[Remark]:
+def pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory) -> Iterator[Remark]:
     """What the declaration and its sources have otherwise than the last revision, each with its key in the YAML."""
     last = schedule.revisions[-1]
     for key in _SETTINGS:
         declared, read = getattr(declaration, key), getattr(last, key)
         # the steps of a number of tokens follow from what was read
         if declared != read and not (key == "steps" and declaration.tokens is not None):
-            yield _remark((key,), f"`{key}`: {_said(declared)} declared, {_said(read)} scheduled")
+            yield _remark((key,), f"`{key}`: {_as_text(declared)} declared, {_as_text(read)} scheduled")
     try:
         sources = found_sources(declaration, store)[0]
     except DataprepError as error:
@@ -46,7 +46,7 @@ def _remark(keys: tuple[str, ...], told: str) -> Remark:
     return Remark(keys=keys, sentence=told, hint=True)
 
 
-def _said(value: object) -> str:
+def _as_text(value: object) -> str:
     return "none" if value is None else str(value)
 
 
@@ -58,7 +58,9 @@ def _mixture(declaration: ScheduleDeclaration, last: Revision, sources: Sequence
         if source is None:
             continue
         if source.epochs != found.epochs:
-            yield (f"source {found.name}: `epochs` {_said(found.epochs)} declared, {_said(source.epochs)} scheduled")
+            yield (
+                f"source {found.name}: `epochs` {_as_text(found.epochs)} declared, {_as_text(source.epochs)} scheduled"
+            )
         if declaration.sources[0].weight is not None and source.share != share:
             yield (
                 f"source {found.name}: {share / PLACES:.2%} of the samples declared, "
@@ -83,7 +85,7 @@ def changed_sources(last: Revision, sources: Sequence[FoundSource]) -> Iterator[
             yield f"source {source.name} is not declared any more"
 
 
-def told_pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: TrainingSchedule) -> list[str]:
+def told_pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory) -> list[str]:
     """The same as lines of text, with what to do; none if there is nothing."""
     found = [remark.sentence for remark in pending(declaration, store, schedule)]
     name = declaration.dataset

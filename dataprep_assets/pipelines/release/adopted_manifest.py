@@ -19,7 +19,7 @@ from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactE
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.pipelines.release.published import published_release
 from dataprep_assets.pipelines.release.published_shards import unreadable
-from dataprep_assets.serving.release import MANIFEST, Place, Release, ReleaseFile, ReleaseShard
+from dataprep_assets.serving.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, ReleaseShard
 from dataprep_assets.state_file import read_state
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import ConflictError, ObjectInfo
@@ -40,7 +40,7 @@ class Adoption:
         remembered: A file on this machine that remembers digests.
     """
 
-    place: Place
+    place: ReleaseLocation
     dataset: str
     shards: int | None = None
     tokenizer: str | None = None
@@ -58,7 +58,7 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     release; IntegrityError where ids are not those of their tokens.
     """
     place = adoption.place
-    found = {prefix: _numbered(adoption, prefix, files) for prefix, files in _listed(place).items()}
+    found = {prefix: _numbered(adoption, prefix, files) for prefix, files in _list_objects(place).items()}
     if not found:
         raise MissingArtifactError(
             f"{place}: no shards: a release has {npy_shards.token_key('train', 0)} and "
@@ -94,7 +94,7 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     infos = {info.key: info for shards in found.values() for files in shards for info in files}
 
     def digested(file: ReleaseFile) -> ReleaseFile:
-        return replace(file, sha256=digests.of(infos[file.key]))
+        return replace(file, sha256=digests.digest_of(infos[file.key]))
 
     return replace(
         release,
@@ -108,12 +108,12 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     )
 
 
-def keep_adopted(release: Release, place: Place, folder: Path | None) -> Path | str:
+def keep_adopted(release: Release, place: ReleaseLocation, folder: Path | None) -> Path | str:
     """Write an adopted manifest, and return where: beside its shards, or into a folder of this machine.
 
     Raises IntegrityError if the manifest of another release is there, ConflictError if one came meanwhile.
     """
-    target = place if folder is None else Place(LocalStore(folder))
+    target = place if folder is None else ReleaseLocation(LocalStore(folder))
     kept = release if folder is None else replace(release, location=str(place))
     where = f"{target}/{MANIFEST}" if folder is None else folder / MANIFEST
     if target.store.head(target.key(MANIFEST)) is not None:
@@ -129,7 +129,7 @@ def keep_adopted(release: Release, place: Place, folder: Path | None) -> Path | 
     return where
 
 
-def _listed(place: Place) -> dict[str, dict[int, dict[str, ObjectInfo]]]:
+def _list_objects(place: ReleaseLocation) -> dict[str, dict[int, dict[str, ObjectInfo]]]:
     """Prefix → number → kind → object, with keys relative to the place."""
     found: dict[str, dict[int, dict[str, ObjectInfo]]] = {}
     for info in place.store.list(place.base):
@@ -155,7 +155,7 @@ def _numbered(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, 
     return shards
 
 
-def _header(place: Place, tokens: ObjectInfo) -> npy_shards.NpyHeader:
+def _header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHeader:
     where = f"{place}/{tokens.key}"
     # a store refuses a range beyond the end of an object
     data = b"".join(place.store.read(place.key(tokens.key), 0, min(npy_shards.HEADER_BYTES, tokens.bytes)))
@@ -168,7 +168,7 @@ def _header(place: Place, tokens: ObjectInfo) -> npy_shards.NpyHeader:
     return found
 
 
-def _length(place: Place, header: npy_shards.NpyHeader, files: Files) -> int:
+def _length(place: ReleaseLocation, header: npy_shards.NpyHeader, files: Files) -> int:
     """Tokens of a sample: as many as there are for each id beside the first shard."""
     tokens, ids = files
     where, samples = f"{place}/{ids.key}", ids.bytes // sample_ids.ID_BYTES
@@ -183,7 +183,7 @@ def _length(place: Place, header: npy_shards.NpyHeader, files: Files) -> int:
     return header.tokens // samples
 
 
-def _shard(place: Place, index: int, header: npy_shards.NpyHeader, files: Files, length: int) -> ReleaseShard:
+def _shard(place: ReleaseLocation, index: int, header: npy_shards.NpyHeader, files: Files, length: int) -> ReleaseShard:
     """A shard with files whose digests are yet to come; raises FormatError unless it has an id for each sample."""
     tokens, ids = files
     if not ids.bytes or header.tokens * sample_ids.ID_BYTES != ids.bytes * length:
@@ -210,7 +210,7 @@ class _Digests:
         # key → size, version and SHA-256 of what was read; if it is lost or damaged, all is read again
         self._remembered = read_state(self._path, dict[str, _Known]) or {}
 
-    def of(self, info: ObjectInfo) -> str:
+    def digest_of(self, info: ObjectInfo) -> str:
         """The digest of a listed object."""
         again = info if info.sha256 else self._place.store.head(self._place.key(info.key))  # lists lack metadata
         if again is not None and again.sha256 is not None:
@@ -218,7 +218,9 @@ class _Digests:
         known = self._remembered.get(info.key)
         # another size or version is another object under the same name
         if known is None or (known["bytes"], known["version"]) != (info.bytes, info.version):
-            self._remembered[info.key] = known = _Known(bytes=info.bytes, version=info.version, sha256=self._read(info))
+            self._remembered[info.key] = known = _Known(
+                bytes=info.bytes, version=info.version, sha256=self._compute_digest(info)
+            )
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # Written after each file, beside it and then renamed: a kill costs one file, and leaves the memory whole.
             draft = self._path.with_suffix(".new")
@@ -226,7 +228,7 @@ class _Digests:
             draft.replace(self._path)
         return known["sha256"]
 
-    def _read(self, info: ObjectInfo) -> str:
+    def _compute_digest(self, info: ObjectInfo) -> str:
         self._reads(info.key, info.bytes)
         whole = sha256()
         try:

@@ -28,17 +28,17 @@ def ledger_of(schedule: "Dataset") -> "SeenLedger | None":
 
 def runs_of(dataset: str) -> "Iterator[tuple[str, SeenLedger]]":
     """The training runs of the project that read a dataset, each with its ledger."""
-    from dataprep_assets.graph.spec import OtherDataset
+    from dataprep_assets.graph.spec import DatasetInput
 
     for name, path in sorted(project.declarations().files.items()):
         # looked for in the text, so that no other declaration is loaded
         if "TrainingSchedule" not in path.read_text(encoding="utf-8", errors="replace"):
             continue
         try:
-            other = project.loaded(name)
+            other = project.load_dataset(name)
         except ConfigError:  # its own commands say why
             continue
-        inputs = [one for spec in other.specs for one in spec.inputs if isinstance(one, OtherDataset)]
+        inputs = [one for spec in other.specs for one in spec.inputs if isinstance(one, DatasetInput)]
         sources = {one.dataset for one in inputs}
         if dataset in sources and (ledger := ledger_of(project.take(other))) is not None:
             yield name, ledger
@@ -49,12 +49,12 @@ def keys_of(ledger: "SeenLedger") -> "set[bytes | None]":
     from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
     # ids of datasets that are not sensitive are hashed without a key
-    found: set[bytes | None] = {None}
+    keys: set[bytes | None] = {None}
     for name in {name for name, _ in ledger.shards.values()} & project.declarations().files.keys():
         declared = project.component(name).declaration
         if isinstance(declared, CorpusDeclaration) and (ids := declared.document.ids(sensitive=declared.sensitive)):
-            found.add(ids.key)
-    return found
+            keys.add(ids.key)
+    return keys
 
 
 def given_documents(ledger: "SeenLedger", given: "Sequence[IdLine]", dataset: str) -> "dict[int, list[KeptDocument]]":
@@ -65,28 +65,30 @@ def given_documents(ledger: "SeenLedger", given: "Sequence[IdLine]", dataset: st
     lines: dict[int, set[int]] = {}
     places: dict[tuple[str, int], int] = {}
     keys = keys_of(ledger)
-    for one in given:
-        if one.file is not None:
-            places[one.file, one.row] = one.line
+    for id_line in given:
+        if id_line.file is not None:
+            places[id_line.file, id_line.row] = id_line.line
             continue
-        hashes = [int(one.hash, 16)] if one.hash is not None else [hash_id(one.id or "", key) for key in keys]
+        hashes = (
+            [int(id_line.hash, 16)] if id_line.hash is not None else [hash_id(id_line.id or "", key) for key in keys]
+        )
         for hashed in hashes:
-            lines.setdefault(hashed, set()).add(one.line)
+            lines.setdefault(hashed, set()).add(id_line.line)
     rows: dict[str, set[int]] = {}
     for file, row in places:
         rows.setdefault(file, set()).add(row)
-    found: dict[int, list[KeptDocument]] = {}
+    documents: dict[int, list[KeptDocument]] = {}
     for kept in find_documents(ledger, rows=rows, dataset=dataset) if rows else ():
         if (line := places.get((kept.file, kept.row))) is not None:
             # a document that is named by its row stands for all that have its id
             if kept.hash is None:
-                found.setdefault(line, []).append(kept)
+                documents.setdefault(line, []).append(kept)
             else:
                 lines.setdefault(kept.hash, set()).add(line)
     for kept in find_documents(ledger, hashes=lines, dataset=dataset):
         for line in lines.get(kept.hash if kept.hash is not None else -1, ()):
-            found.setdefault(line, []).append(kept)
-    return found
+            documents.setdefault(line, []).append(kept)
+    return documents
 
 
 def steps_of(ledger: "SeenLedger", documents: "Sequence[KeptDocument]") -> list[int]:
@@ -106,8 +108,8 @@ def told_steps(steps: Sequence[int]) -> str:
 def trained_lines(dataset: str, given: "Sequence[IdLine]") -> Iterator[str]:
     """At which steps training runs read, or will read, the documents of a list."""
     for name, ledger in runs_of(dataset):
-        found = given_documents(ledger, given, dataset)
-        read = {line: steps for line, kept in sorted(found.items()) if (steps := steps_of(ledger, kept))}
+        documents = given_documents(ledger, given, dataset)
+        read = {line: steps for line, kept in sorted(documents.items()) if (steps := steps_of(ledger, kept))}
         if not read:
             yield f"{name} reads none of it"
             continue

@@ -1,6 +1,6 @@
 """Applies the transforms to a record: gives the result, or why there is none.
 
-Entry point: `through`.
+Entry point: `apply_transforms`.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Refused:
     reason: str
 
 
-def through(
+def apply_transforms(
     record: Record, steps: Sequence[TransformStep], rules: RlRules, where: str
 ) -> Record | SkippedRecord | Refused:
     """Apply the steps to a record.
@@ -94,17 +94,17 @@ def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
         # our transforms look up what they need: the key is a field that this record lacks
         if not step.is_own:
             return None
-        raise _failed(where, step.name, error) from None
+        raise _transform_error(where, step.name, error) from None
     except Exception as error:  # the user's function: whatever it raises, the row must be named
         if isinstance(error, DataprepError) and not step.is_own:  # of a placeholder's file
             raise
-        raise _failed(where, step.name, error) from None
+        raise _transform_error(where, step.name, error) from None
     if made is not None and not isinstance(made, dict):
         raise BadRecordError(f"{where}: {step.name} returned a {type(made).__name__}, not a dict or None")
     return made
 
 
-def _failed(where: str, name: str, error: Exception) -> BadRecordError:
+def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
     # without the error's message: it may quote the record
     return BadRecordError(
         f"{where}: {name} raised {type(error).__name__}. Correct it, or let it return None to leave the record out"

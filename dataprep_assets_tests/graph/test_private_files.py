@@ -12,8 +12,8 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.graph.check_groups import PartitionChecks
-from dataprep_assets.graph.closed_files import CLOSED_TO_OTHERS, closed_to_others, places_of
 from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.graph.private_files import CLOSED_TO_OTHERS, closed_to_others, places_of
 from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.stores.private import are_private, closed_folder, open_to_others, private_files

@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from dataprep_assets.graph.made_again import made_again
+from dataprep_assets.graph.scratch_rebuild import made_again
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
-from dataprep_assets.graph.build import Written, ensure
+from dataprep_assets.graph.build import WrittenFiles, ensure
 from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle, RemoteTokens
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.integrity.handle import ArtifactHandle, RemoteTokens
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.integrity.builds import StreamFacts
@@ -27,13 +27,13 @@ TABLE = pa.table({"number": list(range(5000)), "text": [f"row {n}" for n in rang
 
 
 def published(store: ArtifactStore, ids: np.ndarray[Any, Any] = IDS) -> ArtifactStore:
-    def write(staged: Path) -> Written:
+    def write(staged: Path) -> WrittenFiles:
         ids.tofile(staged / "train.bin")
         (staged / "empty.bin").touch()
         np.save(staged / "array.npy", ids)
         pq.write_table(TABLE, staged / "table.parquet")
         (staged / "odd.bin").write_bytes(b"odd")
-        return Written(inputs={}, facts=StreamFacts(dtype="uint16"))
+        return WrittenFiles(inputs={}, facts=StreamFacts(dtype="uint16"))
 
     ensure(Recipe(artifact=ARTIFACT, key=str(len(ids))), store, write)
     return store

@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration_mistakes import read
-from dataprep_assets.project import at
+from dataprep_assets.graph.declaration_mistakes import read_documents
+from dataprep_assets.project import read_project
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 
 
@@ -21,7 +21,7 @@ def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
     """
     for path in _declarations(folder) if folder is not None else ():
         try:
-            every = [document.attributes for document in read(path)]
+            every = [document.attributes for document in read_documents(path)]
         except (ConfigError, OSError):
             continue
         for attributes in every:
@@ -35,5 +35,5 @@ def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
 
 
 def _declarations(folder: Path) -> list[Path]:
-    project = next((found for parent in folder.parents if (found := at(parent)) is not None), None)
+    project = next((found for parent in folder.parents if (found := read_project(parent)) is not None), None)
     return sorted((folder.parent if project is None else project.defs).rglob("defs.yaml"))

@@ -73,8 +73,8 @@ def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> 
         here, there = held / name, made / name
         if not (here.is_file() and there.is_file()):
             yield f"{name} is {'not there' if there.is_file() else 'there'}, and not when it is made again"
-        elif (at := _first_difference(here, there)) is not None:
-            yield f"{name} differs from byte {at:,} on from what is made again of the source"
+        elif (byte := _first_difference(here, there)) is not None:
+            yield f"{name} differs from byte {byte:,} on from what is made again of the source"
 
 
 def by_content(receipt: Receipt, names: Set[str]) -> Set[str]:
@@ -82,13 +82,15 @@ def by_content(receipt: Receipt, names: Set[str]) -> Set[str]:
     return frozenset() if receipt.measured.get("versions") == versions() else names
 
 
-def _first_difference(one: Path, other: Path) -> int | None:
-    with open(one, "rb") as left, open(other, "rb") as right:
-        at = 0
+def _first_difference(first: Path, second: Path) -> int | None:
+    with open(first, "rb") as left, open(second, "rb") as right:
+        position = 0
         while True:
             a, b = left.read(_BLOCK), right.read(_BLOCK)
             if a != b:
-                return at + next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+                return position + next(
+                    (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+                )
             if not a:
                 return None
-            at += len(a)
+            position += len(a)

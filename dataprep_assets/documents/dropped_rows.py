@@ -31,7 +31,7 @@ class RuledOutRows:
     rows: NDArray[np.uint64]
     why: Sequence[str]
 
-    def dropped(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    def are_dropped(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Whether each of the given rows is dropped: shape `(rows,)`."""
         return np.isin(rows, self.rows)
 
@@ -71,16 +71,16 @@ class RuledOut:
         dropped."""
         return f"{self.rows:,} dropped rows ({self.digest[:12]})" if self.digest else ""
 
-    def of(self, file: str) -> RuledOutRows:
+    def rows_of(self, file: str) -> RuledOutRows:
         """The dropped rows of one of its files."""
         if not self.digest:
             return _NONE
         # Read once for all files of the shard; by its content, because the same folder may get another selection.
-        return _read(self.store.local(self.artifact), self.content, self.digest).get(file, _NONE)
+        return _read_rows(self.store.local(self.artifact), self.content, self.digest).get(file, _NONE)
 
 
 @lru_cache(maxsize=2)
-def _read(directory: Path, _: str, digest: str) -> Mapping[str, RuledOutRows]:
+def _read_rows(directory: Path, _: str, digest: str) -> Mapping[str, RuledOutRows]:
     found = read_dropped(directory)
     if digest_of(found) != digest:
         raise IntegrityError(f"{directory / DROPPED}: other rows than its receipt says. Materialize `selection` again")

@@ -34,8 +34,8 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
 
     Raises ConfigError for any other value.
     """
-    said = environment.get(VARIABLE) or "samples"
-    names = [] if said == "none" else [name.strip() for name in said.split(",")]
+    setting = environment.get(VARIABLE) or "samples"
+    names = [] if setting == "none" else [name.strip() for name in setting.split(",")]
     if unknown := [name for name in names if name not in FOLDERS]:
         raise ConfigError(
             f"{VARIABLE}: {unknown[0]!r} is not allowed; give none, samples, examples, or the last two with a comma"
