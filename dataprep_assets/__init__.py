@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 # for type checkers and editors, to which `__getattr__` tells nothing
 if TYPE_CHECKING:
+    from dataprep_assets.engine.staleness.rebuild import Rebuild as Rebuild
+    from dataprep_assets.engine.staleness.rebuild import ToBuild as ToBuild
+    from dataprep_assets.engine.trace.trace import Question as Question
+    from dataprep_assets.engine.trace.trace import Trace as Trace
+    from dataprep_assets.engine.trace.trace import Tracer as Tracer
     from dataprep_assets.errors import ConfigError as ConfigError
     from dataprep_assets.errors import DataprepError as DataprepError
     from dataprep_assets.errors import RunFailedError as RunFailedError
-    from dataprep_assets.graph.rebuild import Rebuild as Rebuild
-    from dataprep_assets.graph.rebuild import ToBuild as ToBuild
-    from dataprep_assets.graph.trace import Question as Question
-    from dataprep_assets.graph.trace import Trace as Trace
-    from dataprep_assets.graph.trace import Tracer as Tracer
     from dataprep_assets.integrity.artifact import Artifact as Artifact
     from dataprep_assets.integrity.artifact_handle import ArtifactHandle as ArtifactHandle
     from dataprep_assets.integrity.receipt import Receipt as Receipt
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dataprep_assets.library.mistakes import Mistake as Mistake
     from dataprep_assets.library.project import OpenProject as OpenProject
     from dataprep_assets.library.project import open_project as open_project
-    from dataprep_assets.orchestration.runs import RunResult as RunResult
+    from dataprep_assets.orchestration.runs.runs import RunResult as RunResult
 
 __version__ = "0.2.0"
 
@@ -37,14 +37,14 @@ _WHERE = {
     "Mistake": "library.mistakes",
     "OpenDataset": "library.dataset",
     "OpenProject": "library.project",
-    "Question": "graph.trace",
-    "Rebuild": "graph.rebuild",
+    "Question": "engine.trace.trace",
+    "Rebuild": "engine.staleness.rebuild",
     "Receipt": "integrity.receipt",
     "RunFailedError": "errors",
-    "RunResult": "orchestration.runs",
-    "ToBuild": "graph.rebuild",
-    "Trace": "graph.trace",
-    "Tracer": "graph.trace",
+    "RunResult": "orchestration.runs.runs",
+    "ToBuild": "engine.staleness.rebuild",
+    "Trace": "engine.trace.trace",
+    "Tracer": "engine.trace.trace",
     "Verified": "integrity.verify",
     "open_project": "library.project",
 }

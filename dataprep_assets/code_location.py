@@ -19,12 +19,12 @@ from pathlib import Path
 import dagster as dg
 
 from dataprep_assets.declarations import Declarations, declarations_of, reason_of
+from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.overview import Opened, overview_definitions
-from dataprep_assets.orchestration.planning import with_planning
+from dataprep_assets.orchestration.runs.planning import with_planning
 from dataprep_assets.project import Project, read_project
 from dataprep_assets.resources import build_resources
 from dataprep_assets.resources.environment import build_storage, initialized

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from dataprep_assets import pipelines
+from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.extensions import Extensions
-from dataprep_assets.graph.dataset import Dataset
 
 
 def _own() -> Iterator[tuple[str, str]]:

@@ -16,10 +16,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dataprep_assets import components
+from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.yaml.declared_keys import nearest
+from dataprep_assets.engine.yaml.mistakes import Document, read_documents, validated
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration_mistakes import Document, read_documents, validated
-from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.orchestration.shipped_datasets import is_shown, shown_as
 from dataprep_assets.project import Project
 

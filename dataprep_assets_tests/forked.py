@@ -42,9 +42,9 @@ _PRELOADED = (
     "tokenizers",
     "dataprep_assets.cli",
     "dataprep_assets.code_location",
-    "dataprep_assets.orchestration.runs",
+    "dataprep_assets.orchestration.runs.runs",
     "dataprep_assets.orchestration.build",
-    "dataprep_assets.orchestration.terminal",
+    "dataprep_assets.orchestration.runs.terminal",
     *(f"{wing.name}.component" for wing in pkgutil.iter_modules(pipelines.__path__, f"{pipelines.__name__}.")),
 )
 

@@ -11,15 +11,15 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets.graph.asset_path import asset_path
-from dataprep_assets.graph.dataset import validate_declaration
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.engine.artifact.asset_path import asset_path
+from dataprep_assets.engine.artifact.dataset import validate_declaration
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import check_evaluation, findings
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
 from dataprep_assets_tests.samples import SAMPLE, SMALL

@@ -90,7 +90,7 @@ def test_no_variable_of_the_environment_is_a_message_to_the_same_process() -> No
         "dataprep_assets/library/instance.py",  # the batch of events, which Dagster reads
         "dataprep_assets/execution/processes.py",  # a worker's own, and what the fork server has to load
         "dataprep_assets/execution/ray_pool.py",  # what a Ray worker's libraries, and Ray itself, read
-        "dataprep_assets/pipelines/notes/tfds_reader.py",  # TensorFlow's own, in a process of its own
+        "dataprep_assets/pipelines/notes/tfds/tfds_reader.py",  # TensorFlow's own, in a process of its own
         "dataprep_assets/stores/gcs.py",  # the only switch that google-cloud-storage has for its bucket requests
     }
 

@@ -1,8 +1,9 @@
 """Artifacts in a bucket that speaks S3 (Cloudflare R2, AWS, MinIO), on dagster-aws's `S3Resource`.
 
 `S3Resource.get_client()` sets boto3's retries and nothing else (dagster-aws 0.29, `s3/utils.py`), so the store makes
-its own client, with its own time-outs, checksums and retries (`stores/s3_api.py`), of the resource's endpoint, region,
-profile and keys. Its other fields are not used: AWS_CA_BUNDLE names a certificate that the machine does not trust.
+its own client, with its own time-outs, checksums and retries (`stores/amazon/api.py`), of the resource's endpoint,
+region, profile and keys. Its other fields are not used: AWS_CA_BUNDLE names a certificate that the machine does not
+trust.
 """
 
 import dagster as dg

@@ -32,11 +32,8 @@ from dataprep_assets.cli import (
     plan,
     preflight,
     prune,
-    release,
     retract,
     run,
-    schedule,
-    seen,
     show,
     status,
     sync,
@@ -44,9 +41,10 @@ from dataprep_assets.cli import (
     ui,
     verify,
 )
-from dataprep_assets.cli.arguments import Options
-from dataprep_assets.cli.project import choose, one_command, privacy
-from dataprep_assets.cli.welcome import DOCS, welcome
+from dataprep_assets.cli.support.arguments import Options
+from dataprep_assets.cli.support.project import choose, one_command, privacy
+from dataprep_assets.cli.support.welcome import DOCS, welcome
+from dataprep_assets.cli.training import release, schedule, seen
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.run_task import without_core
 from dataprep_assets.execution.watch import run_bounded

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, dataset_names, tell_wrong
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson, dataset_names, tell_wrong
 from dataprep_assets.plural import count_of
 
 _WRONG = 2

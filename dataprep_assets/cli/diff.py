@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson
+from dataprep_assets.engine.privacy import Privacy, privacy_of
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
-from dataprep_assets.graph.privacy import Privacy, privacy_of
 from dataprep_assets.stores.private import OTHERS
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.lock import Lock
+    from dataprep_assets.engine.lock.lock import Lock
 
 _SIDE = "A lock, a storage root or dataset folder, s3://… or gs://…"
 
@@ -28,7 +28,7 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Compare two locks, roots or buckets without reading their data: 0 same, 1 different."""
-    from dataprep_assets.graph.lock_difference import difference
+    from dataprep_assets.engine.lock.difference import difference
 
     try:
         sides = [_side(side, dataset) for side in (a, b)]
@@ -59,7 +59,7 @@ def _privacy(locks: "Sequence[Lock]", *, are_closed: bool) -> Privacy:
 
 def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":
     """The lock there, and whether it is of receipts in a folder that only their owner can read."""
-    from dataprep_assets.graph.lock import lock_of_receipts, read_lock
+    from dataprep_assets.engine.lock.lock import lock_of_receipts, read_lock
     from dataprep_assets.integrity.receipt import NAME
     from dataprep_assets.integrity.verify import place_of_dataset, receipts_below, receipts_in
     from dataprep_assets.stores.connect import LocalPlace

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, Name
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson, Name
+from dataprep_assets.engine.privacy import Privacy, privacy_of
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.privacy import Privacy, privacy_of
 from dataprep_assets.plural import count_of
 
 _SHOWN = 20

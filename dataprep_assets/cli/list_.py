@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, dataset_names
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson, dataset_names
+from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.graph.privacy import privacy_of
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.dataset import Dataset
+    from dataprep_assets.engine.artifact.dataset import Dataset
 
 _COLUMNS = ("dataset", "component", "state", "why")
 
@@ -69,7 +69,7 @@ def command(
 
 def _list_dataset(name: str, component: str) -> ListedDataset:
     """The state of one dataset; an error becomes a state, so that the other datasets are still listed."""
-    from dataprep_assets.graph.dataset import Dataset
+    from dataprep_assets.engine.artifact.dataset import Dataset
 
     try:
         loaded = project.declarations().load(project.declaration_of(name))
@@ -90,7 +90,7 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
 
 def _to_make(component: "Dataset") -> tuple[int | None, str]:
     """How many artifacts a run would make, and why the first of them; None for a dataset that was never run."""
-    from dataprep_assets.graph.status import never_built, stale
+    from dataprep_assets.engine.staleness.status import never_built, stale
 
     store = component.store(project.storage())
     if never_built(component.specs, store):

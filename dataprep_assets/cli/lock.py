@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Name
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import Name
 from dataprep_assets.errors import ConfigError, DriftError
 from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.drift import Drift
-    from dataprep_assets.graph.lock import Lock
-    from dataprep_assets.graph.spec import ArtifactSpec
+    from dataprep_assets.engine.artifact.spec import ArtifactSpec
+    from dataprep_assets.engine.lock.drift import Drift
+    from dataprep_assets.engine.lock.lock import Lock
     from dataprep_assets.integrity.artifacts import ArtifactStore
 
 _SHOWN = 20
@@ -28,7 +28,7 @@ def command(
     ] = None,
 ) -> int:
     """Write a lock: all that decides a dataset's bytes, and the digests of its artifacts."""
-    from dataprep_assets.graph.lock import LOCK, lock_bytes, lock_dataset
+    from dataprep_assets.engine.lock.lock import LOCK, lock_bytes, lock_dataset
     from dataprep_assets.integrity.commit import write_atomically
 
     component = project.component(dataset)
@@ -50,7 +50,7 @@ def lock_of(name: str, file: Path | None) -> "Lock":
         name: The dataset.
         file: The lock; None for `dataset.lock` beside the defs.yaml, where `dataprep lock` writes it.
     """
-    from dataprep_assets.graph.lock import LOCK, read_lock
+    from dataprep_assets.engine.lock.lock import LOCK, read_lock
 
     path = file or project.folder(name) / LOCK
     if path.exists():
@@ -73,21 +73,21 @@ class LockedBuild:
 
     def begin(self) -> None:
         """Raise DriftError for every difference from the lock that is known before anything runs."""
-        from dataprep_assets.graph.drift import adopt_plan, drift_of_recipes
+        from dataprep_assets.engine.lock.drift import adopt_plan, drift_of_recipes
 
         adopt_plan(self._specs, self._store, self._lock)
         refuse(self._lock, drift_of_recipes(self._specs, self._store, self._lock), "nothing was built")
 
     def before(self, spec: "ArtifactSpec", partitions: Sequence[str], *, current: bool) -> None:
         """Compare the recipe of an artifact, which is known when its inputs are there, before it is built."""
-        from dataprep_assets.graph.drift import drift_of_recipes
+        from dataprep_assets.engine.lock.drift import drift_of_recipes
 
         found = drift_of_recipes(self._specs, self._store, self._lock, [spec])
         self._refuse(found, f"{spec.path[-1]} and what is made of it were not built")
 
     def after(self, spec: "ArtifactSpec", partitions: Sequence[str]) -> None:
         """Compare the content of an artifact."""
-        from dataprep_assets.graph.drift import drift_of_contents
+        from dataprep_assets.engine.lock.drift import drift_of_contents
 
         found = drift_of_contents([spec], self._store, self._lock, partitions)
         self._refuse(found, f"{spec.path[-1]} was built; nothing that is made of it was")
@@ -105,7 +105,7 @@ class LockedBuild:
 
     def end(self) -> None:
         """Raise DriftError if the finished dataset differs from the lock; otherwise say that it equals the lock."""
-        from dataprep_assets.graph.drift import drift_of_contents, undeclared
+        from dataprep_assets.engine.lock.drift import drift_of_contents, undeclared
 
         for drifts in (
             drift_of_contents(self._specs, self._store, self._lock),
@@ -123,8 +123,8 @@ def refuse(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
         drifts: The differences from the lock.
         progress: What has been done so far, for the error.
     """
-    from dataprep_assets.graph.lock_difference import grouped
-    from dataprep_assets.orchestration.terminal import say
+    from dataprep_assets.engine.lock.difference import grouped
+    from dataprep_assets.orchestration.runs.terminal import say
 
     privacy = lock.privacy.stricter(project.privacy())
     reasons = {drift.name: privacy.text(drift.reason, "differs") for drift in drifts}

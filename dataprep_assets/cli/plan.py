@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, Name
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson, Name
 
 
 def command(
@@ -22,7 +22,7 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Say what building a dataset from nothing will cost: shards, runs, hours, disk, requests."""
-    from dataprep_assets.graph.privacy import privacy_of
+    from dataprep_assets.engine.privacy import privacy_of
     from dataprep_assets.planning.cost import Machine, table
     from dataprep_assets.planning.engines import OVERHEADS, engine_seconds, engine_table
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Profile
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import Profile
 
 if TYPE_CHECKING:
     from dataprep_assets.stores.preflight import PreflightStep
@@ -33,7 +33,7 @@ def command(
 
 
 def _reading(url: str | None, profile: str | None) -> int:
-    from dataprep_assets.serving.release import MANIFEST, ReleaseLocation, locate
+    from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, locate
     from dataprep_assets.stores.preflight import preflight_reading
 
     named = url is not None and profile is None

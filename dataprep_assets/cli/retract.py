@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import Name
 from dataprep_assets.cli.status import left_line
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import Name
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.dataset import Dataset
-    from dataprep_assets.graph.privacy import Privacy
-    from dataprep_assets.graph.retraction import Retracted
-    from dataprep_assets.graph.spec import ArtifactSpec
+    from dataprep_assets.engine.artifact.dataset import Dataset
+    from dataprep_assets.engine.artifact.spec import ArtifactSpec
+    from dataprep_assets.engine.privacy import Privacy
+    from dataprep_assets.engine.trace.retraction import Retracted
     from dataprep_assets.integrity.artifacts import ArtifactStore
 
 MOST_SHOWN = 20
@@ -124,7 +124,7 @@ def _list_ids(component: "Dataset", store: "ArtifactStore", ids: Path | None, wh
 
 def _trained(component: "Dataset", ids: Path) -> Iterator[str]:
     """At which steps training runs of this project read, or will read, what is retracted of a corpus or a release."""
-    from dataprep_assets.cli.training_steps import trained_lines
+    from dataprep_assets.cli.training.training_steps import trained_lines
     from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
     from dataprep_assets.pipelines.corpus.retract import read_ids
 
@@ -137,9 +137,9 @@ def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iter
 
     The source and the files of artifacts are not read for it: `dataprep status` does that.
     """
-    from dataprep_assets.cli.rebuild_table import rebuild_lines
-    from dataprep_assets.graph.downstream import reached
-    from dataprep_assets.graph.rebuild import rebuild_of
+    from dataprep_assets.cli.support.rebuild_table import rebuild_lines
+    from dataprep_assets.engine.staleness.downstream import reached
+    from dataprep_assets.engine.staleness.rebuild import rebuild_of
     from dataprep_assets.planning.cost import Machine
 
     # inputs stand before what is made of them, so one pass finds all
@@ -161,7 +161,7 @@ def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iter
 
 def _describe_leftovers(component: "Dataset", store: "ArtifactStore", retracted: "Retracted") -> Iterator[str]:
     """What else holds them here: artifacts in no plan, and the copies that a mirror keeps of the source's files."""
-    from dataprep_assets.graph.prune import retracted_left
+    from dataprep_assets.engine.staleness.prune import retracted_left
 
     name = component.declaration.dataset
     for artifact in retracted_left(component.specs, store):
@@ -179,7 +179,7 @@ def _describe_leftovers(component: "Dataset", store: "ArtifactStore", retracted:
 
 def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     """What a `dataprep run` of this dataset leaves unchanged: other datasets made of the same files, and copies."""
-    from dataprep_assets.graph.sharing import published_places, sharing
+    from dataprep_assets.engine.trace.sharing import published_places, sharing
 
     storage = project.storage()
     others = project.load_others(component.declaration.dataset)

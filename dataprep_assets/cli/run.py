@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, LockFile, Names, Options, tell_wrong
 from dataprep_assets.cli.lock import LockedBuild, lock_of
 from dataprep_assets.cli.status import tell
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson, LockFile, Names, Options, tell_wrong
+from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
-from dataprep_assets.graph.privacy import privacy_of
 from dataprep_assets.library.part import PartitionSelection
 from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.lock import Lock
-    from dataprep_assets.graph.spec import ArtifactSpec
+    from dataprep_assets.engine.artifact.spec import ArtifactSpec
+    from dataprep_assets.engine.lock.lock import Lock
     from dataprep_assets.library.dataset import OpenDataset
     from dataprep_assets.orchestration.build import BuildListener
-    from dataprep_assets.orchestration.runs import RunResult
+    from dataprep_assets.orchestration.runs.runs import RunResult
 
 
 def command(
@@ -95,7 +95,7 @@ def command(
 
 def _made_of(dataset: "OpenDataset") -> list[str]:
     """The other datasets that a dataset is made of."""
-    from dataprep_assets.graph.spec import DatasetInput
+    from dataprep_assets.engine.artifact.spec import DatasetInput
 
     inputs = (source for spec in dataset.specs for source in spec.inputs)
     return list(dict.fromkeys(source.dataset for source in inputs if isinstance(source, DatasetInput)))
@@ -140,7 +140,7 @@ class _Shown:
     """Attends to a build (`orchestration.build.Attendant`): prints what is being made."""
 
     def before(self, spec: "ArtifactSpec", partitions: Sequence[str], *, current: bool) -> None:
-        from dataprep_assets.orchestration.terminal import say
+        from dataprep_assets.orchestration.runs.terminal import say
 
         if not current:
             count = f": {count_of(len(partitions), spec.noun)}" if partitions else ""
@@ -150,14 +150,14 @@ class _Shown:
         """Nothing: its checks are shown when they fail."""
 
     def report_line(self, sentence: str) -> None:
-        from dataprep_assets.orchestration.terminal import say
+        from dataprep_assets.orchestration.runs.terminal import say
 
         say(sentence)
 
 
 def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
-    from dataprep_assets.graph.status import sweep
-    from dataprep_assets.graph.summary import end_of_run, loss_table, present_counts, summary
+    from dataprep_assets.engine.artifact.summary import end_of_run, loss_table, present_counts, summary
+    from dataprep_assets.engine.staleness.status import sweep
 
     component = project.take(dataset.component)
     specs, store = dataset.specs, dataset.store
@@ -189,7 +189,7 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
 
 @contextmanager
 def _attended() -> Iterator[None]:
-    from dataprep_assets.orchestration.terminal import heard, watched
+    from dataprep_assets.orchestration.runs.terminal import heard, watched
 
     with heard(sys.stdout), nullcontext() if Options.quiet else watched(sys.stderr):
         yield
@@ -197,7 +197,7 @@ def _attended() -> Iterator[None]:
 
 def _report_result(dataset: "OpenDataset", result: "RunResult") -> int:
     """Print what failed in a run, what its checks found, and what is lost of what it finished; return its exit code."""
-    from dataprep_assets.graph.summary import end_of_failed_run
+    from dataprep_assets.engine.artifact.summary import end_of_failed_run
 
     if result.ended:
         print("  failed")
@@ -213,7 +213,7 @@ def _report_result(dataset: "OpenDataset", result: "RunResult") -> int:
 
 def _run_part(name: str, part: PartitionSelection) -> int:
     """Make the chosen partitions of a dataset, and before them what plans them and what they are made of."""
-    from dataprep_assets.graph.summary import end_of_run
+    from dataprep_assets.engine.artifact.summary import end_of_run
 
     (dataset,) = _sound([name])
     project.take(dataset.component)

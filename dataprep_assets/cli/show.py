@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, Name
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson, Name
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.spec import ArtifactSpec
+    from dataprep_assets.engine.artifact.spec import ArtifactSpec
     from dataprep_assets.integrity.artifacts import ArtifactStore
     from dataprep_assets.library.dataset import OpenDataset
 
@@ -40,8 +40,8 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Say what a dataset makes and where, and how its trainer takes it. What was made is not read: `verify` does."""
-    from dataprep_assets.graph.status import never_built
-    from dataprep_assets.graph.summary import loss_table, summary
+    from dataprep_assets.engine.artifact.summary import loss_table, summary
+    from dataprep_assets.engine.staleness.status import never_built
 
     if private and json_:
         raise ConfigError("--private: prints text. Leave --json out")
@@ -74,8 +74,8 @@ def command(
 
 def _print_private(opened: "OpenDataset") -> None:
     """Print the state of a dataset in full, then what its outputs have left out, oldest first."""
-    from dataprep_assets.graph.privacy import private_file
-    from dataprep_assets.graph.summary import private_lines
+    from dataprep_assets.engine.artifact.summary import private_lines
+    from dataprep_assets.engine.privacy import private_file
 
     print("\n".join(private_lines(opened.component, opened.store)))
     file = private_file(opened.name, opened.store)
@@ -85,7 +85,7 @@ def _print_private(opened: "OpenDataset") -> None:
 
 
 def _list_artifacts(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[_Made]:
-    from dataprep_assets.graph.products import products
+    from dataprep_assets.engine.card.products import products
 
     made_for = products(specs)
     for spec in specs:
@@ -106,7 +106,7 @@ def _list_artifacts(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> 
 
 
 def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
-    from dataprep_assets.graph.summary import checks, loss_table
+    from dataprep_assets.engine.artifact.summary import checks, loss_table
 
     component = opened.component
     try:

@@ -7,14 +7,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, Names
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson, Names
 from dataprep_assets.plural import count_of
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.dataset import Dataset
-    from dataprep_assets.graph.rebuild import Rebuild
-    from dataprep_assets.graph.sharing import StillHeld
+    from dataprep_assets.engine.artifact.dataset import Dataset
+    from dataprep_assets.engine.staleness.rebuild import Rebuild
+    from dataprep_assets.engine.trace.sharing import StillHeld
     from dataprep_assets.integrity.artifact import Artifact
     from dataprep_assets.integrity.artifacts import ArtifactStore
 
@@ -32,8 +32,8 @@ def tell(name: str, *, as_json: bool) -> int:
 
     Nothing is written: no artifact, no lock, no instance.
     """
-    from dataprep_assets.graph.prune import retracted_left
-    from dataprep_assets.graph.status import unplanned
+    from dataprep_assets.engine.staleness.prune import retracted_left
+    from dataprep_assets.engine.staleness.status import unplanned
 
     dataset = project.open_dataset(name)
     component, store, rebuild = dataset.component, dataset.store, dataset.status()
@@ -62,7 +62,7 @@ def _print(
     left: Sequence[tuple[str, str]],
     retracted: "Sequence[Artifact]",
 ) -> None:
-    from dataprep_assets.cli.rebuild_table import rebuild_lines
+    from dataprep_assets.cli.support.rebuild_table import rebuild_lines
 
     name = component.declaration.dataset
     if not rebuild.works:
@@ -102,7 +102,7 @@ def _as_json(
 
 def _reached(component: "Dataset", rebuild: "Rebuild") -> list[dict[str, str]]:
     """The artifacts of other declared datasets that are made of what a run would build."""
-    from dataprep_assets.graph.downstream import reached
+    from dataprep_assets.engine.staleness.downstream import reached
 
     names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
     if not names:
@@ -118,7 +118,7 @@ def _still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[Still
     Other datasets are loaded only if needed: all of them if this dataset dropped any document as retracted, else those
     that have a retraction list.
     """
-    from dataprep_assets.graph.sharing import retracted_of, still_held
+    from dataprep_assets.engine.trace.sharing import retracted_of, still_held
 
     dataset = component.declaration.dataset
     ours = retracted_of(component.specs, store) if project.may_retract(dataset) else {}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, Profile, Select
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson, Profile, Select
 from dataprep_assets.errors import ConfigError, TransferError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _sync(
 ) -> None:
     from dataprep_assets.integrity.receipt import NAME
     from dataprep_assets.integrity.sync import MANIFEST, Sync, SyncItem
-    from dataprep_assets.serving.release import MANIFEST as RELEASE
+    from dataprep_assets.serving.window.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import consumer_lines, server_between
 
     # a release goes by its manifest, which lists all of it: with globs it is copied as any files are
@@ -150,7 +150,7 @@ def _sync_release(
     """Copy a release by its manifest: every file is compared with it, and the manifest is copied last."""
     from dataprep_assets.pipelines.release.migration import migrate, plan_migration
     from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
-    from dataprep_assets.serving import release
+    from dataprep_assets.serving.window import release
 
     there, here = (release.ReleaseLocation(place(), prefix) for place in (source, destination))
     plan = plan_migration(there, here)

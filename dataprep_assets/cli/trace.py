@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, Name
-from dataprep_assets.cli.training_steps import runs_of, steps_of, told_steps
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson, Name
+from dataprep_assets.cli.training.training_steps import runs_of, steps_of, told_steps
 from dataprep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.trace import Trace
-    from dataprep_assets.serving.seen import KeptDocument, SeenLedger
+    from dataprep_assets.engine.trace.trace import Trace
+    from dataprep_assets.serving.sampler.seen import KeptDocument, SeenLedger
 
 
 def _number(told: str) -> Any:
@@ -56,7 +56,7 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Say which source row is at a place of the training data, and back."""
-    from dataprep_assets.graph.trace import trace
+    from dataprep_assets.engine.trace.trace import trace
 
     question: dict[str, Any] = {
         "token": token,
@@ -94,7 +94,7 @@ def command(
 
 
 def _find_kept(ledger: "SeenLedger", one: "Trace") -> "list[KeptDocument]":
-    from dataprep_assets.serving.seen import find_documents
+    from dataprep_assets.serving.sampler.seen import find_documents
 
     return find_documents(ledger, rows={one.file: [one.row]}, dataset=one.dataset)
 

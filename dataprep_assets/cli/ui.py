@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from dataprep_assets.cli import project
+from dataprep_assets.cli.support import project
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.watch import die_with_parent
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dataprep_assets.cli import project
-from dataprep_assets.cli.arguments import AsJson, LockFile, Select, tell_wrong
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson, LockFile, Select, tell_wrong
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.plural import count_of
 
@@ -53,7 +53,7 @@ def _of_dataset(place: str | None) -> str | None:
 
 
 def _verify(path: str | None, verification: "Verification", *, as_json: bool) -> int:
-    from dataprep_assets.graph.finding import first_of
+    from dataprep_assets.engine.checks.finding import first_of
     from dataprep_assets.integrity.verify import verify_place
 
     count = total = bad = outdated = 0
@@ -109,7 +109,7 @@ def _releases(path: str | None, verification: "Verification") -> "Iterator[tuple
     """Each release at or below a place: its name, where it is, the number and bytes of its files, and its defects."""
     from dataprep_assets.errors import DataprepError
     from dataprep_assets.pipelines.release.published import release_defects, releases_below
-    from dataprep_assets.serving.release import ReleaseLocation, files_of, locate, read_release
+    from dataprep_assets.serving.window.release import ReleaseLocation, files_of, locate, read_release
 
     there = ReleaseLocation(project.place(None)()) if path is None else locate(path)
     for place in [there] if _is_of_the_web(path) else releases_below(there):
@@ -127,8 +127,8 @@ def _releases(path: str | None, verification: "Verification") -> "Iterator[tuple
 def _verify_copy(
     file: Path, path: str | None, verification: "Verification", select: Sequence[str], *, as_json: bool
 ) -> int:
-    from dataprep_assets.graph.drift import drift_of_copy, selected
-    from dataprep_assets.graph.lock import read_lock
+    from dataprep_assets.engine.lock.drift import drift_of_copy, selected
+    from dataprep_assets.engine.lock.lock import read_lock
     from dataprep_assets.integrity.verify import verify_place
 
     lock = read_lock(file)

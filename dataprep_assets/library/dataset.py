@@ -7,14 +7,14 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.order import ancestors
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.staleness.rebuild import Rebuild, rebuild_of
+from dataprep_assets.engine.trace.trace import Trace, Tracer, trace
+from dataprep_assets.engine.yaml.declared_keys import nearest
+from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, RunFailedError
-from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration_mistakes import read_documents
-from dataprep_assets.graph.declared_keys import nearest
-from dataprep_assets.graph.order import ancestors
-from dataprep_assets.graph.rebuild import Rebuild, rebuild_of
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.trace import Trace, Tracer, trace
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -28,7 +28,7 @@ from dataprep_assets.stores.private import private_files
 if TYPE_CHECKING:
     from dataprep_assets.library.project import OpenProject
     from dataprep_assets.orchestration.build import BuildListener
-    from dataprep_assets.orchestration.runs import RunResult
+    from dataprep_assets.orchestration.runs.runs import RunResult
 
 _SHOWN = 12
 """Most names that a message lists."""
@@ -69,7 +69,7 @@ class OpenDataset:
         What only the source can tell is left to the run, because a dataset may be up to date while its source is out of
         reach; but not of one of which nothing was made yet.
         """
-        from dataprep_assets.graph.status import never_built
+        from dataprep_assets.engine.staleness.status import never_built
 
         mistakes = self.check()
         wrong = [mistake for mistake in mistakes if not mistake.hint and not mistake.of_source]
@@ -119,14 +119,14 @@ class OpenDataset:
 
     def up_to_date(self) -> bool:
         """Whether a run has nothing to do: each partition is kept, and Dagster, which is asked last, has all of it."""
-        from dataprep_assets.graph.decide import Action
-        from dataprep_assets.graph.prune import retracted_left
-        from dataprep_assets.graph.status import check_decisions, decisions
+        from dataprep_assets.engine.staleness.decide import Action
+        from dataprep_assets.engine.staleness.prune import retracted_left
+        from dataprep_assets.engine.staleness.status import check_decisions, decisions
 
         specs, store = self.specs, self.store
         if retracted_left(specs, store) or any(one.action is not Action.KEEP for one in decisions(specs, store)):
             return False
-        from dataprep_assets.orchestration.instance_records import Recorded
+        from dataprep_assets.orchestration.runs.instance_records import Recorded
 
         with self.project.instance() as instance:
             events = Recorded(instance)
@@ -154,7 +154,7 @@ class OpenDataset:
         from dataprep_assets.code_location import bind_resources
         from dataprep_assets.orchestration.build import job_of
         from dataprep_assets.orchestration.keys import PART
-        from dataprep_assets.orchestration.runs import execute
+        from dataprep_assets.orchestration.runs.runs import execute
 
         job, here = job_of(self.specs, only=only, attendants=attendants), self.project.project
         definitions = bind_resources(dg.Definitions(jobs=[job]), here.root)
@@ -171,7 +171,7 @@ class OpenDataset:
         Raises NotFoundError if there are fewer partitions than processes, so that none is left for this one,
         ConfigError if what they are made of is made of all partitions, such as duplicates, and is not current.
         """
-        from dataprep_assets.graph.status import decisions_of
+        from dataprep_assets.engine.staleness.status import decisions_of
 
         partitioned = part.partitioned(self.specs)
         needed = ancestors(spec for spec in partitioned if part.split in (None, spec.split))

@@ -14,7 +14,7 @@ import dagster as dg
 import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration.pools import limit_pools
+from dataprep_assets.orchestration.runs.pools import limit_pools
 from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets.stores.locks import own_file
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.spec import DatasetInput
+from dataprep_assets.engine.privacy import privacy_of
+from dataprep_assets.engine.yaml.declared_keys import nearest
+from dataprep_assets.engine.yaml.engine_declaration import MadeByEngine
+from dataprep_assets.engine.yaml.mistakes import read_documents
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.pool import chosen_engine, require_engine, worker_count
-from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration_mistakes import read_documents
-from dataprep_assets.graph.declared_keys import nearest
-from dataprep_assets.graph.engine_declaration import MadeByEngine
-from dataprep_assets.graph.privacy import privacy_of
-from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.spec import DatasetInput
 from dataprep_assets.stores.connect import LocalPlace, missing_library
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dataprep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dataprep_assets.graph.spec import ArtifactSpec
+    from dataprep_assets.engine.artifact.spec import ArtifactSpec
     from dataprep_assets.integrity.artifacts import ArtifactStore
 
 

@@ -7,15 +7,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dataprep_assets.engine.yaml.declared_keys import nearest
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.graph.declared_keys import nearest
 from dataprep_assets.project import Project, find
 
 if TYPE_CHECKING:
     import dagster as dg
 
     from dataprep_assets.declarations import Declarations
-    from dataprep_assets.graph.dataset import Dataset
+    from dataprep_assets.engine.artifact.dataset import Dataset
     from dataprep_assets.integrity.storage import Storage
     from dataprep_assets.library.dataset import OpenDataset
     from dataprep_assets.library.mistakes import Mistake
@@ -176,7 +176,7 @@ class OpenProject:
 
     def load(self, name: str) -> "Dataset":
         """What a dataset's declaration makes; raises as `dataset`."""
-        from dataprep_assets.graph.dataset import Dataset
+        from dataprep_assets.engine.artifact.dataset import Dataset
 
         found = self.declarations.load(self.declaration_of(name))
         if not isinstance(found, Dataset):

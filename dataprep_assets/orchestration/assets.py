@@ -7,16 +7,16 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.graph.decide import Action
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import check_decisions
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.staleness.decide import Action
+from dataprep_assets.engine.staleness.status import check_decisions
 from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
-from dataprep_assets.orchestration.lost_runs import stay_at_work
 from dataprep_assets.orchestration.metadata import definition_metadata
 from dataprep_assets.orchestration.partitions import definition_of
-from dataprep_assets.orchestration.plans import plan_metadata
-from dataprep_assets.orchestration.pools import POOLS
-from dataprep_assets.orchestration.step_build import StepBuild, refusals
+from dataprep_assets.orchestration.runs.lost_runs import stay_at_work
+from dataprep_assets.orchestration.runs.plans import plan_metadata
+from dataprep_assets.orchestration.runs.pools import POOLS
+from dataprep_assets.orchestration.runs.step_build import StepBuild, refusals
 from dataprep_assets.orchestration.versions import reported
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.resources import StorageResource, io_manager

@@ -9,18 +9,18 @@ from typing import Any, Self, TypeVar, cast
 import dagster as dg
 from pydantic import BaseModel, create_model, model_validator
 
+from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.card.products import products
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
+from dataprep_assets.engine.yaml.declared_templates import rendered
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.run_task import without_core
-from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.declared_templates import rendered
-from dataprep_assets.graph.products import products
-from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.orchestration.assets import asset_of
-from dataprep_assets.orchestration.automation import automation_of, check_crons
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.checks import checks_of
-from dataprep_assets.orchestration.freshness import policy_of
+from dataprep_assets.orchestration.sensors.automation import automation_of, check_crons
+from dataprep_assets.orchestration.sensors.freshness import policy_of
 from dataprep_assets.orchestration.shipped_datasets import TAG, is_shown, shown_as
 from dataprep_assets.orchestration.upstream import asked_of_the_environment
 

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from dataprep_assets.graph.spec import ArtifactSpec, AssetInput, DatasetInput
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, DatasetInput
 
 Context = dg.OpExecutionContext | dg.AssetExecutionContext
 """The context of a step: of the job of a dataset, or of an asset."""

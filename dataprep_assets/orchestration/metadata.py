@@ -9,10 +9,10 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.graph.metadata_values import Location, Markdown, Shown, Table
-from dataprep_assets.graph.privacy import privacy_of
-from dataprep_assets.graph.proof_level import counted_again
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.checks.level import counted_again
+from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 

@@ -16,18 +16,18 @@ from urllib.parse import quote
 
 import dagster as dg
 
+from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown, Table
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.card.card import DATA_CARD, CardFacts
+from dataprep_assets.engine.checks.results import NotPassed, oldest, results
+from dataprep_assets.engine.privacy import privacy_of
+from dataprep_assets.engine.staleness.status import never_built, stale
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.card import DATA_CARD, CardFacts
-from dataprep_assets.graph.check_results import NotPassed, oldest, results
-from dataprep_assets.graph.metadata_values import Markdown, Shown, Table
-from dataprep_assets.graph.privacy import privacy_of
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import never_built, stale
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.orchestration.dataset_runs import belongs
 from dataprep_assets.orchestration.metadata import rendered
-from dataprep_assets.orchestration.planning import PLANNER
+from dataprep_assets.orchestration.runs.dataset_runs import belongs
+from dataprep_assets.orchestration.runs.planning import PLANNER
 
 DATASETS = dg.AssetKey(["datasets"])
 SECONDS_BETWEEN_PAGES = 60

@@ -8,8 +8,8 @@ from contextlib import suppress
 import dagster as dg
 from sqlalchemy.exc import IntegrityError
 
+from dataprep_assets.engine.artifact.spec import Partitions
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.spec import Partitions
 
 _GIVE_UP_SECONDS = 120.0
 _LONGEST_PAUSE_SECONDS = 4.0

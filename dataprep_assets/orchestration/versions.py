@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.orchestration.keys import asset_key
 
 _REPORTED_BY_BODY = "__source_asset_observation__"

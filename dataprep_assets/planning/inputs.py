@@ -1,13 +1,13 @@
 """The formats of source files, by the endings of their names: of this package and of installed ones.
 
-None is imported here. A format is a module of `sources/` with an `InputFormat` (`sources/input_format.py`); a package
-names its own by an entry point in the group `dataprep_assets.inputs`: `tei = "my_package.tei:FORMAT"` reads the files
-named `….tei`, `….tei.gz`, `….tei.zst` and so on.
+None is imported here. A format is a module of `sources/` with an `InputFormat` (`sources/readers/input_format.py`);
+a package names its own by an entry point in the group `dataprep_assets.inputs`: `tei = "my_package.tei:FORMAT"`
+reads the files named `….tei`, `….tei.gz`, `….tei.zst` and so on.
 """
 
 from dataprep_assets.extensions import Extensions
 
-_ROOM = "dataprep_assets.sources"
+_ROOM = "dataprep_assets.sources.readers"
 INPUTS = Extensions(
     "input format",
     "dataprep_assets.inputs",

@@ -3,14 +3,14 @@
 Importing it imports neither Dagster nor TensorFlow nor torch.
 """
 
-from dataprep_assets.serving.events import WindowEvent, WindowStatus
-from dataprep_assets.serving.keep_policy import KeepBytes
-from dataprep_assets.serving.plan import WindowPlan, plan_window
-from dataprep_assets.serving.readers import Shard, torch_dataset
-from dataprep_assets.serving.release import Release, ReleaseLocation
-from dataprep_assets.serving.schedule import Schedule
-from dataprep_assets.serving.shard_window import ShardWindow
-from dataprep_assets.serving.window_state import WindowState
+from dataprep_assets.serving.window.events import WindowEvent, WindowStatus
+from dataprep_assets.serving.window.keep_policy import KeepBytes
+from dataprep_assets.serving.window.plan import WindowPlan, plan_window
+from dataprep_assets.serving.window.readers import Shard, torch_dataset
+from dataprep_assets.serving.window.release import Release, ReleaseLocation
+from dataprep_assets.serving.window.schedule import Schedule
+from dataprep_assets.serving.window.shard_window import ShardWindow
+from dataprep_assets.serving.window.window_state import WindowState
 
 __all__ = [
     "KeepBytes",

@@ -15,9 +15,9 @@ from typing import Protocol, Self
 from dataprep_assets.errors import SourceError, together
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
-from dataprep_assets.sources import saved_datasets
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, unlisted
+from dataprep_assets.sources.readers import saved_datasets
 
 _OF_THE_DISK = "lost+found"
 """The folder of ext4 at the top of a disk, which root alone can read and which holds no data of anybody's."""

@@ -21,17 +21,17 @@ import orjson
 from dataprep_assets.bounds import is_close, report_position
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
-from dataprep_assets.sources.blocks import TextReader
-from dataprep_assets.sources.json_elements import Elements, without_mark
-from dataprep_assets.sources.json_values import parse
-from dataprep_assets.sources.row_files import (
+from dataprep_assets.sources.readers.blocks import TextReader
+from dataprep_assets.sources.readers.json_elements import Elements, without_mark
+from dataprep_assets.sources.readers.json_values import parse
+from dataprep_assets.sources.readers.row_files import (
     MAX_RECORD_BYTES,
     TOO_LARGE,
     BadRecord,
     is_too_large,
     whole_lines,
 )
-from dataprep_assets.sources.unreadable import unreadable
+from dataprep_assets.sources.readers.unreadable import unreadable
 
 CohortFormat = Literal["json_array", "json_object", "jsonl"]
 

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from dataprep_assets.errors import ConfigError, SourceError, TransferError
-from dataprep_assets.sources.headroom import check_headroom
 from dataprep_assets.sources.hub_cache import (
     COMMIT,
     HubFile,
@@ -40,6 +39,7 @@ from dataprep_assets.sources.hub_cache import (
     size_of,
 )
 from dataprep_assets.sources.hub_file import RemoteFile, origin_of, translated
+from dataprep_assets.sources.readers.headroom import check_headroom
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.locks import own_file

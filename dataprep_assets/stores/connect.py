@@ -88,8 +88,8 @@ class S3Place:
 
     def __call__(self) -> Store:
         # Imported only now: a place can be made and compared without the client that it takes to open it.
-        from dataprep_assets.stores.s3 import S3Store
-        from dataprep_assets.stores.s3_api import CredentialNames, s3_client
+        from dataprep_assets.stores.amazon.api import CredentialNames, s3_client
+        from dataprep_assets.stores.amazon.s3 import S3Store
 
         names = CredentialNames(key_id=self.key_names[0], secret=self.key_names[1])
         return S3Store(s3_client(self), self.bucket, self.prefix, credentials=names)

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dataprep_assets.graph.declaration import Attribution, resolved
-from dataprep_assets.graph.declared_model import Declared
-from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
+from dataprep_assets.engine.yaml.declaration import Attribution, resolved
+from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES
 from dataprep_assets.stores.connect import Access
 
 RETRACTIONS = "retracted.jsonl"

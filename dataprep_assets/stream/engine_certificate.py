@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.bounds import json_of
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, TokenizerError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.build import WrittenFiles, ensure
-from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.check_groups import WholeChecks
-from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.metadata_values import Shown, Table
-from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, versions

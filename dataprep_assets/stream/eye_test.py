@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.engine.checks.finding import REBUILD, Finding, Row, judged, verdict
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.graph.finding import REBUILD, Finding, Row, judged, verdict
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 BLOCK = 1 << 20

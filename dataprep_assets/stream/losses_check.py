@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.finding import Finding, first_of, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.proof_level import Level, at_level
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding, first_of, judged, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.level import Level, at_level
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.plural import count_of
 from dataprep_assets.stream.declaration import TokenizerDeclaration

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.bounds import alive, json_of
-from dataprep_assets.documents.documents import FileDocuments
-from dataprep_assets.documents.selection import Selection, with_tokens
+from dataprep_assets.curation.documents import FileDocuments
+from dataprep_assets.curation.selection import Selection, with_tokens
+from dataprep_assets.engine.checks.finding import REBUILD, Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.level import BY_REFERENCE, EVERY_DOCUMENT, SAMPLE, SAMPLED, draw_documents
 from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
-from dataprep_assets.graph.finding import REBUILD, Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.proof_level import BY_REFERENCE, EVERY_DOCUMENT, SAMPLE, SAMPLED, draw_documents
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.sources.records import RecordFields
+from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_encoder
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once

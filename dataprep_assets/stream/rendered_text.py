@@ -7,7 +7,7 @@ Entry points: `literal_lines`, `rendered_remarks`.
 
 from collections.abc import Iterable, Iterator
 
-from dataprep_assets.graph.remark import Remark
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.plural import count_of
 from dataprep_assets.tokenization.bundle import TokenizerBundle

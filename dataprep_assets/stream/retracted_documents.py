@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.documents import FileDocuments
-from dataprep_assets.documents.retractions import hex_ids
+from dataprep_assets.curation.documents import FileDocuments
+from dataprep_assets.curation.retractions import hex_ids
+from dataprep_assets.engine.checks.finding import Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.graph.finding import Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.plural import count_of

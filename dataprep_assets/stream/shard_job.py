@@ -22,7 +22,7 @@ from dataprep_assets.execution.tasks import FinishedTask, Pool, Task, TaskId
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.sources.input_format import input_format
+from dataprep_assets.sources.readers.input_format import input_format
 from dataprep_assets.stream.token_shard import TokenShard, complete_shard, encode_into, finished_part, seal
 from dataprep_assets.stream.token_stream import EncodedPart, Fetch, fetch_missing, load_encoder, load_warm_encoder
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.bounds import json_of
+from dataprep_assets.engine.checks.finding import Finding, judged, verdict
 from dataprep_assets.errors import FormatError
-from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.integrity.digest import canonical_json, sha256_file
 from dataprep_assets.plural import count_of
 from dataprep_assets.sources.digests import PLAIN, SourceDigests

@@ -1,8 +1,8 @@
 """A declared source: how it is read, and how a card names it."""
 
+from dataprep_assets.engine.artifact.spec import AssetInput
+from dataprep_assets.engine.card.contents import CardSource, attributed
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.card_contents import CardSource, attributed
-from dataprep_assets.graph.spec import AssetInput
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix

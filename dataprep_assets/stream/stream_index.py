@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.retractions import are_listed, hex_ids
+from dataprep_assets.curation.retractions import are_listed, hex_ids
+from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.checks.finding import ledger_of
+from dataprep_assets.engine.trace.place import DocumentSpan
 from dataprep_assets.errors import DataprepError, NotFoundError
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
-from dataprep_assets.graph.finding import ledger_of
-from dataprep_assets.graph.metadata_values import Shown
-from dataprep_assets.graph.place import DocumentSpan
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifact_handle import ArtifactHandle, RemoteTokens
 from dataprep_assets.integrity.artifacts import ArtifactStore

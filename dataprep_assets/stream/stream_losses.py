@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from dataprep_assets.documents.selection import NO_TOKENS, SHORT
-from dataprep_assets.graph.losses import BAD_RECORD, FILTER, Action, Loss, dropped_rows, file_lines
+from dataprep_assets.curation.selection import NO_TOKENS, SHORT
+from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Action, Loss, dropped_rows, file_lines
 from dataprep_assets.integrity.ledger import RETRACTED, SELECTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.trace.place import Locate, TokenRange
+from dataprep_assets.engine.trace.trace import Question, SourceBytes, Trace, Tracer
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, NotFoundError
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.place import Locate, TokenRange
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.trace import Question, SourceBytes, Trace, Tracer
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore

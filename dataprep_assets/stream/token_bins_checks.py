@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dataprep_assets.documents.selection import bad_rows
+from dataprep_assets.curation.selection import bad_rows
+from dataprep_assets.engine.artifact.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_sums
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedPartition
+from dataprep_assets.engine.checks.finding import REBUILD, Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.level import samples_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedPartition
-from dataprep_assets.graph.finding import REBUILD, Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_sums
-from dataprep_assets.graph.proof_level import samples_of
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.eye_test import eye_test

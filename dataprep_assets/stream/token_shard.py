@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.documents.dropped_rows import RuledOut
-from dataprep_assets.documents.retractions import counted_ids
+from dataprep_assets.curation.dropped_rows import RuledOut
+from dataprep_assets.curation.retractions import counted_ids
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats import document_ends, document_index, flat_bins, megatron
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import publish_directory

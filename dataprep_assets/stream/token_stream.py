@@ -15,19 +15,19 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.dropped_rows import RuledOut
-from dataprep_assets.documents.selection import Selection
+from dataprep_assets.curation.dropped_rows import RuledOut
+from dataprep_assets.curation.selection import Selection
+from dataprep_assets.engine.checks.level import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError, TokenizerError
-from dataprep_assets.graph.proof_level import SAMPLE, Level
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
-from dataprep_assets.sources.first_rows import FirstRows
-from dataprep_assets.sources.input_format import AS_NAMED, ReadOptions, RowReader
-from dataprep_assets.sources.records import Block, RecordFields, RecordReader, read_records
-from dataprep_assets.sources.row_files import MAX_RECORD_BYTES, RowRange
-from dataprep_assets.sources.rows import read_rows
-from dataprep_assets.sources.unreadable import ADVICE, place_of, unreadable
+from dataprep_assets.sources.readers.first_rows import FirstRows
+from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions, RowReader
+from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader, read_records
+from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, RowRange
+from dataprep_assets.sources.readers.rows import read_rows
+from dataprep_assets.sources.readers.unreadable import ADVICE, place_of, unreadable
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, decisive
 from dataprep_assets.tokenization.document_ids import DocumentIds

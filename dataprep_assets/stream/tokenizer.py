@@ -5,9 +5,9 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.graph.remark import Remark
-from dataprep_assets.sources.contents import no_text
+from dataprep_assets.sources.readers.contents import no_text
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.trial import try_out

@@ -57,7 +57,7 @@ class DocumentIds:
 def hash_texts(texts: Sequence[str], key: bytes | None = None) -> NDArray[np.uint64]:
     """The id of each text (or declared id): shape ``(texts,)``, uint64. With ``key`` the hash is keyed.
 
-    Raises UnicodeEncodeError for a lone surrogate, which no record holds (`sources/records.py`).
+    Raises UnicodeEncodeError for a lone surrogate, which no record holds (`sources/readers/records.py`).
     """
     return _hashes(map(str.encode, texts), key)
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dataprep_assets.cli import main, project
+from dataprep_assets.cli import main
+from dataprep_assets.cli.support import project
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.sources.foreign_files import PAGE, POINTER, columnar

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from dataprep_assets.cli import main, run
+from dataprep_assets.engine.artifact.spec import DatasetInput
 from dataprep_assets.execution.pool import ENGINES
-from dataprep_assets.graph.spec import DatasetInput
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.cli import main, project
+from dataprep_assets.cli import main
+from dataprep_assets.cli.support import project
 from dataprep_assets.project_template import write_project
 
 SECRET = "canary-secret-value-0123456789"

@@ -6,8 +6,8 @@ import pytest
 import typer
 
 from dataprep_assets.cli import _app, main
+from dataprep_assets.engine.trace.trace import Question
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.trace import Question
 
 OPTIONS = {
     option

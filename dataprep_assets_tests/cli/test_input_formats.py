@@ -34,7 +34,7 @@ attributes:
 """
 OWN_FORMAT = '''"""A format of somebody else's: the text of each line reversed."""
 
-from dataprep_assets.sources.input_format import Found, InputFormat, RowByRow
+from dataprep_assets.sources.readers.input_format import Found, InputFormat, RowByRow
 
 
 class Reversed(RowByRow):

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets.serving.seen import SeenLedger, documents_of_step
-from dataprep_assets.serving.training_data import TrainingData
+from dataprep_assets.serving.sampler.seen import SeenLedger, documents_of_step
+from dataprep_assets.serving.sampler.training_data import TrainingData
 from dataprep_assets_tests import fresh_environment
 
 pytestmark = pytest.mark.slow

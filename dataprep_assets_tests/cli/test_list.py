@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.cli import main, project
+from dataprep_assets.cli import main
+from dataprep_assets.cli.support import project
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.project_template import write_project
 

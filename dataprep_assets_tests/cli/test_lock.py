@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from dataprep_assets.cli import main
-from dataprep_assets.graph.lock import read_lock
+from dataprep_assets.engine.lock.lock import read_lock
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import dataprep, environment

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.cli import project
-from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.privacy import OPEN
+from dataprep_assets.cli.support import project
+from dataprep_assets.engine.privacy import OPEN
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.resources import StorageResource
 
 

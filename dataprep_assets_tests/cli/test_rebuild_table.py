@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dataprep_assets.cli.rebuild_table import MOST_ROWS, rebuild_lines
+from dataprep_assets.cli.support.rebuild_table import MOST_ROWS, rebuild_lines
 from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets.graph.decide import Action, Decision
-from dataprep_assets.graph.privacy import OPEN, Privacy
-from dataprep_assets.graph.rebuild import Published, Rebuild, ToBuild
-from dataprep_assets.graph.spec import ReadCost
+from dataprep_assets.engine.artifact.spec import ReadCost
+from dataprep_assets.engine.privacy import OPEN, Privacy
+from dataprep_assets.engine.staleness.decide import Action, Decision
+from dataprep_assets.engine.staleness.rebuild import Published, Rebuild, ToBuild
 from dataprep_assets.planning.cost import Machine, Rates
 from dataprep_assets_tests.cli.commands import environment
 

@@ -18,7 +18,7 @@ from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.pipelines.release.published import send_release
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import MANIFEST, ReleaseLocation, read_release
+from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, read_release
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests import forked
@@ -138,7 +138,7 @@ def test_the_buckets_of_a_list_are_read_in_turn_and_one_that_is_gone_stops_nobod
 
 def test_a_list_of_buckets_that_is_wrong_is_refused_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataprep_assets.errors import ConfigError
-    from dataprep_assets.serving.templar import ShardedDatasetManager
+    from dataprep_assets.serving.window.templar import ShardedDatasetManager
 
     monkeypatch.setenv("DATASET_BINS_PATH", "nowhere/tokenized/")
     wrong = [{"account_id": "a", "name": "b", "credentials": {"read": {"access_key_id": "KEY-ID"}}}]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.cli import main, project
+from dataprep_assets.cli import main
+from dataprep_assets.cli.support import project
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.samples import SAMPLE

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import yaml
 
-from dataprep_assets.cli import project, training_steps
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.training import training_steps
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import staging
 from dataprep_assets.tokenization.bundle import TokenizerBundle

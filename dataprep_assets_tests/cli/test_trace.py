@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.cli import project
+from dataprep_assets.cli.support import project
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
 

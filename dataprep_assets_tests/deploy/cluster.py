@@ -26,8 +26,8 @@ from unittest import mock
 import dagster as dg
 import yaml
 
-from dataprep_assets.graph.dataset import validate_declaration
-from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.engine.artifact.dataset import validate_declaration
+from dataprep_assets.orchestration.runs.pools import POOLS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.location import DECLARATION
 from dataprep_assets_tests.deploy.postgres import binaries, postgres

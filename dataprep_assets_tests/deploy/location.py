@@ -10,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 
 from dataprep_assets.code_location import bind_resources
-from dataprep_assets.graph.dataset import validate_declaration
+from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 

@@ -17,7 +17,7 @@ from dagster._daemon.controller import all_daemons_healthy
 
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.overview import DATASETS
-from dataprep_assets.orchestration.pools import POOLS
+from dataprep_assets.orchestration.runs.pools import POOLS
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.project_template import write_project

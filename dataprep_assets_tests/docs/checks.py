@@ -12,14 +12,14 @@ from typing import Any
 
 from dataprep_assets import components
 from dataprep_assets.declarations import declarations_of
-from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.private_files import CLOSED_TO_OTHERS
-from dataprep_assets.pipelines.corpus.duplicates_checks import DUPLICATES_CHECKS
-from dataprep_assets.pipelines.corpus.selection import NO_BENCHMARK
-from dataprep_assets.pipelines.corpus.signatures import SIGNATURES_CHECKS
+from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.private_files import CLOSED_TO_OTHERS
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK
+from dataprep_assets.pipelines.corpus.duplicates.duplicates_checks import DUPLICATES_CHECKS
+from dataprep_assets.pipelines.corpus.duplicates.signatures import SIGNATURES_CHECKS
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
-from dataprep_assets.pipelines.notes.replay import VIRTUAL_CHECKS
+from dataprep_assets.pipelines.notes.replay.replay import VIRTUAL_CHECKS
 from dataprep_assets.project import read_project
 
 ROOT = Path(__file__).resolve().parents[2]

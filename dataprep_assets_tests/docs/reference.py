@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dataprep_assets import components
-from dataprep_assets.graph.declaration import DatasetDeclaration
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets_tests.docs.checks import samples
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ import yaml
 from typer.main import get_command
 
 from dataprep_assets import cli, components
-from dataprep_assets.graph.declaration_mistakes import read_documents, validated
+from dataprep_assets.engine.yaml.mistakes import read_documents, validated
 from dataprep_assets.pipelines.corpus.views import VIEWS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,13 +12,14 @@ import pytest
 
 import dataprep_assets
 from dataprep_assets import components, resources, serving
-from dataprep_assets.documents.function_tagger import FunctionTagger
-from dataprep_assets.documents.table import DocumentBatch
-from dataprep_assets.documents.tagging import tags_of
-from dataprep_assets.serving import maxtext, templar
-from dataprep_assets.serving.release import ReleaseLocation
+from dataprep_assets.curation.function_tagger import FunctionTagger
+from dataprep_assets.curation.table import DocumentBatch
+from dataprep_assets.curation.tagging import tags_of
+from dataprep_assets.serving.sampler import maxtext
+from dataprep_assets.serving.window import templar
+from dataprep_assets.serving.window.release import ReleaseLocation
 from dataprep_assets.sources import upstream
-from dataprep_assets.sources.input_format import InputFile
+from dataprep_assets.sources.readers.input_format import InputFile
 from dataprep_assets.sources.upstream import Materialization, open_asset
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.docs.run_blocks import block, blocks

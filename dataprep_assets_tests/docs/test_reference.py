@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from dataprep_assets import components
-from dataprep_assets.graph.declared_model import Declared
+from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets_tests.docs import reference
 
 

@@ -9,14 +9,14 @@ import os
 import sys
 from pathlib import Path
 
-from dataprep_assets.cli import project
+from dataprep_assets.cli.support import project
+from dataprep_assets.engine.artifact.order import in_order
+from dataprep_assets.engine.lock.lock import lock_bytes, lock_dataset
 from dataprep_assets.execution.pool import ENGINE
 from dataprep_assets.execution.ray_pool import RayPool
 from dataprep_assets.execution.tasks import Task
-from dataprep_assets.graph.lock import lock_bytes, lock_dataset
-from dataprep_assets.graph.order import in_order
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets_tests.graph.building import build_all
+from dataprep_assets_tests.engine.building import build_all
 
 
 def main(folder: Path, engine: str, names: list[str]) -> None:

@@ -14,8 +14,8 @@ from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.fakes.slurm_cluster import SlurmCluster, slurm_cluster
-from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris
 from dataprep_assets_tests.project import cloned_project
 

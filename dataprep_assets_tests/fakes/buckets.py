@@ -3,10 +3,10 @@
 import uuid
 from typing import Any
 
+from dataprep_assets.stores.amazon.api import s3_client, s3_client_config
+from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets.stores.s3 import S3Store
-from dataprep_assets.stores.s3_api import s3_client, s3_client_config
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 
 QUICK = RetryPolicy(attempts=4, base_seconds=0.0, max_seconds=0.0)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.formats.example import FeatureColumn
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
 
 Rows = dict[str, npt.NDArray[Any]]
 

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats import array_record, example, tfds, tfrecord
-from dataprep_assets.formats.example import FeatureColumn
-from dataprep_assets.formats.tfds import DatasetInfo
-from dataprep_assets.formats.tfrecord import ROWS_PER_SHARD, ShardCount
+from dataprep_assets.formats.tensorflow import array_record, example, tfds, tfrecord
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
+from dataprep_assets.formats.tensorflow.tfds import DatasetInfo
+from dataprep_assets.formats.tensorflow.tfrecord import ROWS_PER_SHARD, ShardCount
 
 _TOTAL = re.compile(r"-[0-9]+-of-(?P<total>[0-9]+)$")
 

@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.formats.array_record`, some of them tested on its readers in Grain and TFDS."""
+"""Claims about `dataprep_assets.formats.tensorflow.array_record`, some tested on its readers in Grain and TFDS."""
 
 import os
 import subprocess
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError
-from dataprep_assets.formats import array_record, example, tfds
-from dataprep_assets.formats.tfds import DatasetInfo, Split
-from dataprep_assets.formats.tfrecord import ShardCount
+from dataprep_assets.formats.tensorflow import array_record, example, tfds
+from dataprep_assets.formats.tensorflow.tfds import DatasetInfo, Split
+from dataprep_assets.formats.tensorflow.tfrecord import ShardCount
 from dataprep_assets_tests.formats import shard_reader
 from dataprep_assets_tests.formats.packed import assert_same, columns_of, packed_rows
 from dataprep_assets_tests.readers.tfds import read_at, read_rows, read_source

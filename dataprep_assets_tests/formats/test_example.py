@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.formats.example`, some of them tested on TensorFlow itself."""
+"""Claims about `dataprep_assets.formats.tensorflow.example`, some of them tested on TensorFlow itself."""
 
 import random
 
@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats import example
-from dataprep_assets.formats.example import FeatureColumn
+from dataprep_assets.formats.tensorflow import example
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets_tests.formats import packed
 from dataprep_assets_tests.formats.packed import Rows, assert_same, columns_of, entry, field, packed_rows
 from dataprep_assets_tests.readers.tensorflow import example_payloads, int64_values, parsed_examples

@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.formats.tfds`, some of them tested on TensorFlow Datasets itself."""
+"""Claims about `dataprep_assets.formats.tensorflow.tfds`, some of them tested on TensorFlow Datasets itself."""
 
 import json
 import os
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats import example, tfds, tfrecord
-from dataprep_assets.formats.example import FeatureColumn
-from dataprep_assets.formats.tfds import DatasetInfo, Split
+from dataprep_assets.formats.tensorflow import example, tfds, tfrecord
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
+from dataprep_assets.formats.tensorflow.tfds import DatasetInfo, Split
 from dataprep_assets_tests.formats import packed, shard_reader
 from dataprep_assets_tests.formats.packed import Rows, columns_of, packed_rows
 from dataprep_assets_tests.formats.tfds_directory import (

@@ -1,4 +1,4 @@
-"""Claims about `dataprep_assets.formats.tfrecord`, some of them tested on TensorFlow itself."""
+"""Claims about `dataprep_assets.formats.tensorflow.tfrecord`, some of them tested on TensorFlow itself."""
 
 import gzip
 import os
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats import example, tfrecord
-from dataprep_assets.formats.example import FeatureColumn
-from dataprep_assets.formats.tfrecord import ShardCount
+from dataprep_assets.formats.tensorflow import example, tfrecord
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
+from dataprep_assets.formats.tensorflow.tfrecord import ShardCount
 from dataprep_assets_tests.formats import packed, shard_reader
 from dataprep_assets_tests.formats.packed import assert_same, columns_of, packed_rows
 from dataprep_assets_tests.readers.process import LibraryError

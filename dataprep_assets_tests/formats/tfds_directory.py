@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.formats import example, tfds, tfrecord
-from dataprep_assets.formats.tfds import DatasetInfo, Split
+from dataprep_assets.formats.tensorflow import example, tfds, tfrecord
+from dataprep_assets.formats.tensorflow.tfds import DatasetInfo, Split
 from dataprep_assets_tests.formats.packed import Rows, columns_of, packed_rows
 
 LENGTHS = (4, 3, 5)

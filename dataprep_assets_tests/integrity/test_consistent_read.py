@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
-from dataprep_assets.graph.build import WrittenFiles, ensure
-from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.consistent_read import read_whole

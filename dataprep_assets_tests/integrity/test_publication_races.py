@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import IntegrityError, TransferError
-from dataprep_assets.graph.build import WrittenFiles, ensure
-from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.bucket import BucketArtifacts

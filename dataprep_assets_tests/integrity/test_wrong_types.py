@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.checks.results import results
+from dataprep_assets.engine.lock.lock import lock_bytes, lock_dataset, parse_lock
+from dataprep_assets.engine.staleness.status import check_decisions, stale
 from dataprep_assets.errors import DataprepError, FormatError
-from dataprep_assets.graph.check_results import results
-from dataprep_assets.graph.lock import lock_bytes, lock_dataset, parse_lock
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import check_decisions, stale
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.checks import findings
-from dataprep_assets.pipelines.corpus.file_ages import ages_of
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.cli import main
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.library.part import PartitionSelection
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import dagster as dg
 
-from dataprep_assets.orchestration.terminal import heard, say
+from dataprep_assets.orchestration.runs.terminal import heard, say
 
 
 def main(arguments: list[str]) -> None:

@@ -9,18 +9,18 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.graph.automation import Automation
-from dataprep_assets.graph.decide import Action
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import check_decisions
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.staleness.decide import Action
+from dataprep_assets.engine.staleness.status import check_decisions
+from dataprep_assets.engine.yaml.automation import Automation
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import definitions_of
-from dataprep_assets.orchestration.instance_records import Recorded
 from dataprep_assets.orchestration.keys import asset_key, job_name
-from dataprep_assets.orchestration.runs import RunEnd, RunResult, execute
+from dataprep_assets.orchestration.runs.instance_records import Recorded
+from dataprep_assets.orchestration.runs.runs import RunEnd, RunResult, execute
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
-from dataprep_assets_tests.graph.notices import Notices, notices_specs, write_notices
+from dataprep_assets_tests.engine.notices import Notices, notices_specs, write_notices
 from dataprep_assets_tests.project import new_instance, range_tags
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.engine.artifact.spec import BuildRequest
 from dataprep_assets.errors import SourceError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.step_build import build_partitions
-from dataprep_assets_tests.graph.notices import notices_specs, write_notices
+from dataprep_assets.orchestration.runs.step_build import build_partitions
+from dataprep_assets_tests.engine.notices import notices_specs, write_notices
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.samples import SAMPLE
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dataprep_assets.engine.artifact.spec import BuildRequest, DatasetInput
 from dataprep_assets.errors import DataprepError, WorkerDiedError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.spec import BuildRequest, DatasetInput
 from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets.orchestration.pools import POOLS
-from dataprep_assets.orchestration.step_build import _failure
+from dataprep_assets.orchestration.runs.pools import POOLS
+from dataprep_assets.orchestration.runs.step_build import _failure
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.resources import io_manager
-from dataprep_assets_tests.graph import notices as notices_module
-from dataprep_assets_tests.graph.notices import KEYS, NoticeFacts
+from dataprep_assets_tests.engine import notices as notices_module
+from dataprep_assets_tests.engine.notices import KEYS, NoticeFacts
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 from dataprep_assets_tests.project import failure_of
 

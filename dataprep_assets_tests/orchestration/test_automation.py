@@ -11,11 +11,11 @@ from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraph
 from dagster._core.execution.backfill import PartitionBackfill
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
+from dataprep_assets.engine.yaml.automation import Automation
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.automation import Automation
-from dataprep_assets.orchestration.automation import check_crons
 from dataprep_assets.orchestration.keys import DATASET, asset_key
-from dataprep_assets.orchestration.source_sensor import CHANGE, SOURCE
+from dataprep_assets.orchestration.sensors.automation import check_crons
+from dataprep_assets.orchestration.sensors.source_sensor import CHANGE, SOURCE
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
 SENSOR = "notices_on_new_files"

@@ -8,14 +8,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.results import NotPassed, results
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.check_groups import WholeChecks
-from dataprep_assets.graph.check_results import NotPassed, results
-from dataprep_assets.graph.declaration import DatasetDeclaration
-from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 import pytest
 
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.engine.checks.finding import Finding
 from dataprep_assets.orchestration.checks import LONGEST_DESCRIPTION, check_evaluation, check_result, findings
 from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets_tests.graph.notices import KEYS, ensure_notice
+from dataprep_assets_tests.engine.notices import KEYS, ensure_notice
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
 RUNS = 100

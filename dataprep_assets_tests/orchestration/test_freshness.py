@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 from dagster._core.loader import LoadingContextForTest
 
-from dataprep_assets.graph.products import products
-from dataprep_assets.orchestration.freshness import FRESH, just_made, kept_fresh
+from dataprep_assets.engine.card.products import products
+from dataprep_assets.orchestration.sensors.freshness import FRESH, just_made, kept_fresh
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board

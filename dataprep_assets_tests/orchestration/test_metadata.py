@@ -4,7 +4,7 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from dataprep_assets.graph.metadata_values import Location, Markdown, Shown, Table
+from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
 from dataprep_assets.orchestration.metadata import receipt_metadata, rendered, table

@@ -9,15 +9,15 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.code_location import definitions_of
+from dataprep_assets.engine.card.card import data_card_spec
+from dataprep_assets.engine.card.contents import CardSubject
+from dataprep_assets.engine.checks.results import NotPassed
 from dataprep_assets.errors import SourceError
-from dataprep_assets.graph.card import data_card_spec
-from dataprep_assets.graph.card_contents import CardSubject
-from dataprep_assets.graph.check_results import NotPassed
 from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.overview import DATASETS, DatasetState, overview, overview_definitions, page
-from dataprep_assets.orchestration.planning import PLANNER
+from dataprep_assets.orchestration.runs.planning import PLANNER
 from dataprep_assets.project_template import write_project
-from dataprep_assets_tests.graph.notices import notices_specs
+from dataprep_assets_tests.engine.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
 NUMBERS = ["to build", "checks failed", "checks warned"]

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.orchestration import step_build
-from dataprep_assets.orchestration.step_build import LogSink, ObservationSink
-from dataprep_assets.orchestration.terminal import TerminalSink, heard, say, watched, watching
+from dataprep_assets.orchestration.runs import step_build
+from dataprep_assets.orchestration.runs.step_build import LogSink, ObservationSink
+from dataprep_assets.orchestration.runs.terminal import TerminalSink, heard, say, watched, watching
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.graph.specs import spec
+from dataprep_assets_tests.engine.specs import spec
 from dataprep_assets_tests.orchestration.notice_board import notice_board
 
 REPOSITORY = Path(__file__).parents[2]

@@ -7,11 +7,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.graph.decide import Decision
-from dataprep_assets.graph.status import stale
+from dataprep_assets.engine.staleness.decide import Decision
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.orchestration.keys import DATASET
-from dataprep_assets.orchestration.runs import RunEnd
-from dataprep_assets_tests.graph.notices import notices_specs
+from dataprep_assets.orchestration.runs.runs import RunEnd
+from dataprep_assets_tests.engine.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
 NOTICES = ("notices", "notices")

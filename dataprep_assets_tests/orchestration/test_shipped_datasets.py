@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.cli import project
+from dataprep_assets.cli.support import project
 from dataprep_assets.code_location import bind_resources
 from dataprep_assets.declarations import files_below
 from dataprep_assets.definitions import PROJECT_ROOT

@@ -10,7 +10,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets_tests.graph.notices import KEYS
+from dataprep_assets_tests.engine.notices import KEYS
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
 

@@ -14,11 +14,11 @@ import time
 import dagster as dg
 
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.orchestration import step_build as events
-from dataprep_assets.orchestration import terminal
-from dataprep_assets.orchestration.step_build import sinks_of
-from dataprep_assets.orchestration.terminal import watched
-from dataprep_assets_tests.graph.specs import spec
+from dataprep_assets.orchestration.runs import step_build as events
+from dataprep_assets.orchestration.runs import terminal
+from dataprep_assets.orchestration.runs.step_build import sinks_of
+from dataprep_assets.orchestration.runs.terminal import watched
+from dataprep_assets_tests.engine.specs import spec
 
 KEY = dg.AssetKey(["corpus", "token_bins"])
 SPEC = spec("corpus", "token_bins")

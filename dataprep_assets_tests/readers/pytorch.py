@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.serving.readers import Shard, torch_dataset
+from dataprep_assets.serving.window.readers import Shard, torch_dataset
 from dataprep_assets_tests.readers.families import PYTORCH
 from dataprep_assets_tests.readers.process import in_process_of
 
@@ -123,7 +123,7 @@ def managed_turns(
 
     import torch
 
-    from dataprep_assets.serving.templar import ShardedDatasetManager
+    from dataprep_assets.serving.window.templar import ShardedDatasetManager
 
     async def turns() -> list[dict[str, Any]]:
         found = []
@@ -158,7 +158,7 @@ def evaluated(folder: Path, prefix: str, index: int, length: int) -> dict[str, A
     import torch
 
     from dataprep_assets.errors import DataprepError
-    from dataprep_assets.serving.templar import SharedShardedDataset
+    from dataprep_assets.serving.window.templar import SharedShardedDataset
 
     with patch.dict(os.environ, {"DATASET_BINS_PATH": str(folder)}):
         try:
@@ -191,7 +191,7 @@ def restarted(
 
     import torch
 
-    from dataprep_assets.serving.templar import ShardedDatasetManager
+    from dataprep_assets.serving.window.templar import ShardedDatasetManager
 
     async def miner() -> list[int]:
         read = []

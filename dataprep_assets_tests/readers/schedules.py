@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.serving.loaders import SampleSource, torch_steps
-from dataprep_assets.serving.training_data import TrainingData
+from dataprep_assets.serving.sampler.loaders import SampleSource, torch_steps
+from dataprep_assets.serving.sampler.training_data import TrainingData
 from dataprep_assets_tests.readers.families import GRAIN, PYTORCH, TORCHDATA
 from dataprep_assets_tests.readers.process import in_process_of
 

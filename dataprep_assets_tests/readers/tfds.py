@@ -58,7 +58,7 @@ def maxtext_batches(where: ByName, shards: list[Path], batch_size: int, row_leng
     """
     import grain.python as grain
 
-    from dataprep_assets.serving.maxtext import grain_batches, tfds_batches
+    from dataprep_assets.serving.sampler.maxtext import grain_batches, tfds_batches
 
     rows = tfds_batches(_rows(where, "train"), batch_size)
     source = grain.MapDataset.source(grain.ArrayRecordDataSource([str(path) for path in shards]))

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.mixture import PLACES
-from dataprep_assets.serving.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
-from dataprep_assets.serving.packs import pack_shard
-from dataprep_assets.serving.sampler import Sampler
-from dataprep_assets.serving.source_order import PackTable
-from dataprep_assets.serving.training_schedule import ScheduleHistory, SourceShard
+from dataprep_assets.serving.sampler.mixture import PLACES
+from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
+from dataprep_assets.serving.sampler.packs import pack_shard
+from dataprep_assets.serving.sampler.sampler import Sampler
+from dataprep_assets.serving.sampler.source_order import PackTable
+from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory, SourceShard
 
 Document = tuple[int, ...]
 """The numbers of its tokens."""

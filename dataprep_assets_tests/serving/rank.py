@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.serving import Shard, ShardWindow
-from dataprep_assets.serving.release import ReleaseLocation
-from dataprep_assets.serving.shard_window import Bar
+from dataprep_assets.serving.window.release import ReleaseLocation
+from dataprep_assets.serving.window.shard_window import Bar
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.buckets import new_store
 

@@ -12,7 +12,7 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.release.published import send_release
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import Release, ReleaseFile, ReleaseLocation, ReleaseShard
+from dataprep_assets.serving.window.release import Release, ReleaseFile, ReleaseLocation, ReleaseShard
 from dataprep_assets.stores.local import LocalStore
 
 LENGTH = 16

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 
 from dataprep_assets import serving
 from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets.serving.release import MANIFEST, ReleaseLocation
+from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests import fresh_environment
 from dataprep_assets_tests.docs.run_blocks import blocks

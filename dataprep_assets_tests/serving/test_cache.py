@@ -13,8 +13,8 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError, TransferError
 from dataprep_assets.serving import KeepBytes, ShardWindow, WindowEvent
-from dataprep_assets.serving import cache as cache_module
-from dataprep_assets.serving.release import Release, ReleaseLocation, read_release
+from dataprep_assets.serving.window import cache as cache_module
+from dataprep_assets.serving.window.release import Release, ReleaseLocation, read_release
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.private import open_to_others
 from dataprep_assets_tests.serving.releases import (

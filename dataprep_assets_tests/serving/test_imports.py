@@ -13,7 +13,7 @@ from dataprep_assets import serving
 SCRIPT = """
 import json, sys
 before = set(sys.modules)
-import dataprep_assets.serving.maxtext, dataprep_assets.serving.templar
+import dataprep_assets.serving.sampler.maxtext, dataprep_assets.serving.window.templar
 from dataprep_assets.serving import Release, Schedule, Shard, ShardWindow, plan_window, torch_dataset
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules.keys() - before})))
 """

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.keep_policy import KeepBytes, check_keep, fits, victims
+from dataprep_assets.serving.window.keep_policy import KeepBytes, check_keep, fits, victims
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, SourceError, TransferError
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import ReleaseLocation
+from dataprep_assets.serving.window.release import ReleaseLocation
 from dataprep_assets.stores.store import ObjectInfo
 from dataprep_assets_tests.serving.releases import (
     published,

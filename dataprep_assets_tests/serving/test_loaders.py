@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dataprep_assets.serving.loaders import SampleSource
-from dataprep_assets.serving.training_data import TrainingData
+from dataprep_assets.serving.sampler.loaders import SampleSource
+from dataprep_assets.serving.sampler.training_data import TrainingData
 from dataprep_assets_tests.pipelines.schedule.training_project import RUN, make
 from dataprep_assets_tests.readers import schedules
 

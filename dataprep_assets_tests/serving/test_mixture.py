@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.mixture import PLACES, Mixture, shares
+from dataprep_assets.serving.sampler.mixture import PLACES, Mixture, shares
 
 
 @pytest.mark.parametrize("sources", [1, 2, 3, 7, 16, 40, 200])

@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.next_revision import DocumentEnds, FoundSource, RevisionRequest, changed_between, revised
-from dataprep_assets.serving.packs import pack_shard
-from dataprep_assets.serving.sampler import Sampler
-from dataprep_assets.serving.training_schedule import ScheduleHistory, SourceShard
+from dataprep_assets.serving.sampler.next_revision import (
+    DocumentEnds,
+    FoundSource,
+    RevisionRequest,
+    changed_between,
+    revised,
+)
+from dataprep_assets.serving.sampler.packs import pack_shard
+from dataprep_assets.serving.sampler.sampler import Sampler
+from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory, SourceShard
 
 WANTED = RevisionRequest(name="run", batch=4, sequence_length=8, seed=0, samples="windows", steps=100)
 BOOKS = FoundSource(

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.keep_policy import KeepBytes
-from dataprep_assets.serving.plan import WindowPlan, plan_window
+from dataprep_assets.serving.window.keep_policy import KeepBytes
+from dataprep_assets.serving.window.plan import WindowPlan, plan_window
 
 GB = 10**9
 

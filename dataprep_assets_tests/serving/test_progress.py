@@ -3,7 +3,7 @@
 import io
 import sys
 
-from dataprep_assets.serving.shard_window import Bar
+from dataprep_assets.serving.window.shard_window import Bar
 
 
 class Terminal(io.StringIO):

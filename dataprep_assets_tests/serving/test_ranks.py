@@ -16,7 +16,7 @@ import pytest
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.serving import ShardWindow, WindowEvent
-from dataprep_assets.serving.release import Release
+from dataprep_assets.serving.window.release import Release
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy

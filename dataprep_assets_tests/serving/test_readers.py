@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.serving.readers import Shard
+from dataprep_assets.serving.window.readers import Shard
 from dataprep_assets_tests.readers.pytorch import loaded_by_workers, original_samples, our_samples
 from dataprep_assets_tests.serving.releases import LENGTH, make_release, tokens_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError, MissingArtifactError
-from dataprep_assets.serving.release import Release, ReleaseLocation, locate, read_release
+from dataprep_assets.serving.window.release import Release, ReleaseLocation, locate, read_release
 from dataprep_assets.stores.connect import S3Place, place_of
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.serving.releases import make_release, published

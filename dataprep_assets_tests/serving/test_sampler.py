@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError, NotFoundError
-from dataprep_assets.serving import source_order
-from dataprep_assets.serving.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
-from dataprep_assets.serving.sampler import Sampler
-from dataprep_assets.serving.training_schedule import ScheduleHistory
+from dataprep_assets.serving.sampler import source_order
+from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
+from dataprep_assets.serving.sampler.sampler import Sampler
+from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory
 from dataprep_assets_tests.serving.histories import EDITS, History, history, readings_of, resumed, tell
 
 SEEDS = (*range(24), 229, 579, 650, 683, 709, 720)

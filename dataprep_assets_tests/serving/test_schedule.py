@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.schedule import Schedule
+from dataprep_assets.serving.window.schedule import Schedule
 
 
 @given(st.integers(1, 40), st.integers(1, 500), st.integers(0, 10**7))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.serving.seen import tokens_read
+from dataprep_assets.serving.sampler.seen import tokens_read
 from dataprep_assets_tests.serving.histories import history, readings_of
 
 

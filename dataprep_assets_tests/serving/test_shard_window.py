@@ -12,8 +12,8 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, MissingArtifactError, TransferError
 from dataprep_assets.serving import Shard, ShardWindow, WindowEvent, WindowState
-from dataprep_assets.serving.release import ReleaseLocation
-from dataprep_assets.serving.shard_window import Bar
+from dataprep_assets.serving.window.release import ReleaseLocation
+from dataprep_assets.serving.window.shard_window import Bar
 from dataprep_assets_tests.serving.releases import (
     LENGTH,
     data_files,

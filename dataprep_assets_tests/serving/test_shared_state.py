@@ -7,8 +7,8 @@ import pytest
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving import cache as cache_module
-from dataprep_assets.serving.shared_state import SharedState
+from dataprep_assets.serving.window import cache as cache_module
+from dataprep_assets.serving.window.shared_state import SharedState
 from dataprep_assets_tests.serving.watched import QUICK, assert_is, flip, until, watched
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.templar import ShardedDatasetManager
+from dataprep_assets.serving.window.templar import ShardedDatasetManager
 from dataprep_assets_tests.readers.pytorch import managed_turns, restarted
 from dataprep_assets_tests.serving.releases import LENGTH, published, tokens_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, SourceError
 from dataprep_assets.serving import Release, ShardWindow
-from dataprep_assets.serving.release import MANIFEST, ReleaseLocation, locate
+from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, locate
 from dataprep_assets.stores.http import HttpStore, hub_url
 from dataprep_assets.stores.preflight import preflight_reading
 from dataprep_assets.stores.retry import RetryPolicy

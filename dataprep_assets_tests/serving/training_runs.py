@@ -32,9 +32,9 @@ from dataprep_assets.pipelines.schedule.schedule_artifact import (
     schedule_spec,
     write_revisions,
 )
-from dataprep_assets.serving.seen import SeenLedger, documents_of_step
-from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
-from dataprep_assets_tests.graph.found import findings_of
+from dataprep_assets.serving.sampler.seen import SeenLedger, documents_of_step
+from dataprep_assets.serving.sampler.training_data import IGNORED, Batch, TrainingData
+from dataprep_assets_tests.engine.found import findings_of
 
 Document = range
 """The numbers of its tokens."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.serving import Shard
-from dataprep_assets.serving.release import ReleaseLocation
+from dataprep_assets.serving.window.release import ReleaseLocation
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.retry import RetryPolicy

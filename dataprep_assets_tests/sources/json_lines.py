@@ -9,7 +9,7 @@ from pathlib import Path
 import zstandard
 
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.records import Block, RecordReader, read_records
+from dataprep_assets.sources.readers.records import Block, RecordReader, read_records
 
 GOOD = {
     "a surrogate pair": (rb'{"text": "pair \ud83d\ude00"}', "pair 😀"),

@@ -10,9 +10,9 @@ import pytest
 
 from dataprep_assets.errors import SourceError
 from dataprep_assets.planning.manifest import SourceFile, build_manifest
-from dataprep_assets.sources import saved_datasets
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.hub_cache import list_cached_files
+from dataprep_assets.sources.readers import saved_datasets
 from dataprep_assets.sources.upstream import UpstreamPartitions
 
 COMMIT = "a" * 40

@@ -23,12 +23,12 @@ import pytest
 import zstandard
 
 from dataprep_assets.errors import CorruptSourceError, DataprepError
-from dataprep_assets.sources import parquet_pages
-from dataprep_assets.sources.blocks import WINDOW, BlockReader
 from dataprep_assets.sources.cohorts import CohortReader
-from dataprep_assets.sources.records import read_records
-from dataprep_assets.sources.row_files import BadRecord, RowRange, whole_lines
-from dataprep_assets.sources.rows import read_rows
+from dataprep_assets.sources.readers import parquet_pages
+from dataprep_assets.sources.readers.blocks import WINDOW, BlockReader
+from dataprep_assets.sources.readers.records import read_records
+from dataprep_assets.sources.readers.row_files import BadRecord, RowRange, whole_lines
+from dataprep_assets.sources.readers.rows import read_rows
 
 MIB = 1 << 20
 GOOD = b'{"text": "before"}\n'
@@ -336,7 +336,7 @@ def test_a_bomb_is_read_or_refused_below_a_gibibyte(
 
 @pytest.mark.parametrize("together", [1, 30, 4 << 20])
 def test_lines_are_the_same_wherever_blocks_end(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataprep_assets.sources.row_files._TOGETHER", together)
+    monkeypatch.setattr("dataprep_assets.sources.readers.row_files._TOGETHER", together)
     lines = [b"a", b"", b"b" * 50, b"c" * 9, b"d" * 80, b"e"]
     for end in (b"", b"\n"):
         raw = b"\n".join(lines) + end

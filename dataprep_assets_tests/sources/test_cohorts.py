@@ -12,9 +12,9 @@ import zstandard
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import SourceFile
-from dataprep_assets.sources import blocks
 from dataprep_assets.sources.cohorts import CohortReader, PatientRecord, expected_months, find_cohorts
-from dataprep_assets.sources.row_files import BadRecord
+from dataprep_assets.sources.readers import blocks
+from dataprep_assets.sources.readers.row_files import BadRecord
 
 PATTERN = r"(?P<year>\d{4})-(?P<month>\d{1,2})\.json"
 

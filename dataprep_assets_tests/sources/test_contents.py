@@ -19,13 +19,13 @@ import zstandard
 
 from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources import blocks
-from dataprep_assets.sources.blocks import BlockReader
-from dataprep_assets.sources.contents import foreign, is_array, shape
-from dataprep_assets.sources.input_format import ReadOptions
-from dataprep_assets.sources.line_range import line_range, without_lines
-from dataprep_assets.sources.records import read_records
-from dataprep_assets.sources.rows import count_rows, read_rows, split_rows
+from dataprep_assets.sources.readers import blocks
+from dataprep_assets.sources.readers.blocks import BlockReader
+from dataprep_assets.sources.readers.contents import foreign, is_array, shape
+from dataprep_assets.sources.readers.input_format import ReadOptions
+from dataprep_assets.sources.readers.line_range import line_range, without_lines
+from dataprep_assets.sources.readers.records import read_records
+from dataprep_assets.sources.readers.rows import count_rows, read_rows, split_rows
 from dataprep_assets_tests.sources.foreign_files import PAGE, POINTER, TEXTS, columnar
 
 LINES = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in TEXTS).encode()

@@ -12,11 +12,11 @@ import zstandard
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.sources import blocks
-from dataprep_assets.sources.csv_rows import CsvRows
-from dataprep_assets.sources.input_format import ReadOptions, RowBlock
-from dataprep_assets.sources.row_files import RowRange
-from dataprep_assets.sources.rows import count_rows, read_rows, split_rows
+from dataprep_assets.sources.readers import blocks
+from dataprep_assets.sources.readers.csv_rows import CsvRows
+from dataprep_assets.sources.readers.input_format import ReadOptions, RowBlock
+from dataprep_assets.sources.readers.row_files import RowRange
+from dataprep_assets.sources.readers.rows import count_rows, read_rows, split_rows
 
 pd = pytest.importorskip("pandas")
 NASTY = [

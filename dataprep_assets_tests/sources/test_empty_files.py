@@ -9,9 +9,9 @@ import pytest
 
 from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.contents import EMPTY
-from dataprep_assets.sources.records import read_records
-from dataprep_assets.sources.rows import read_rows
+from dataprep_assets.sources.readers.contents import EMPTY
+from dataprep_assets.sources.readers.records import read_records
+from dataprep_assets.sources.readers.rows import read_rows
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.jsonl.gz", "a.jsonl.zst", "a.csv.xz", "a.txt.bz2"])

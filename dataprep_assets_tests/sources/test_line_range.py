@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.sources import line_range as module
-from dataprep_assets.sources.line_range import line_range
+from dataprep_assets.sources.readers import line_range as module
+from dataprep_assets.sources.readers.line_range import line_range
 
 
 @pytest.mark.parametrize("block", [1, 3, 7, 1 << 20])

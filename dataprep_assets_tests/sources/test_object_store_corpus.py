@@ -7,14 +7,14 @@ import pytest
 import yaml
 import zstandard
 
+from dataprep_assets.engine.artifact.dataset import validate_declaration
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.errors import ConfigError, SourceError
-from dataprep_assets.graph.dataset import validate_declaration
-from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
-from dataprep_assets.pipelines.corpus.snapshot import build_snapshot
+from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
+from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, run_pipeline
 from dataprep_assets_tests.project import sample_attributes
 from dataprep_assets_tests.samples import SAMPLE

@@ -10,9 +10,9 @@ import pytest
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.records import Block, read_records
-from dataprep_assets.sources.row_files import MAX_RECORD_BYTES
-from dataprep_assets.sources.rows import count_rows, read_rows
+from dataprep_assets.sources.readers.records import Block, read_records
+from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES
+from dataprep_assets.sources.readers.rows import count_rows, read_rows
 
 pytest.importorskip("fastwarc")
 WORDS = ["plain", "é ß", "漢字", "WARC/1.0\r\n", "\r\n\r\n", "\n", "", "Content-Length: 3"]

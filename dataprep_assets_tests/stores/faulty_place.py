@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from dataprep_assets.errors import MissingArtifactError
+from dataprep_assets.stores.amazon.api import s3_client, s3_client_config
+from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets.stores.s3 import S3Store
-from dataprep_assets.stores.s3_api import s3_client, s3_client_config
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, new_store, place_at
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy, Kind
 from dataprep_assets_tests.stores.contract import content, sha256

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import DataprepError
+from dataprep_assets.stores.amazon.api import s3_client
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets.stores.s3_api import s3_client
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.stores.contract import sha256
 

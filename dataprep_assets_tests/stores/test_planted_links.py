@@ -13,9 +13,9 @@ from dataprep_assets.errors import IntegrityError, SourceError
 from dataprep_assets.integrity.commit import alone, staging, write_atomically
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
-from dataprep_assets.pipelines.blend.discovery import discover
+from dataprep_assets.pipelines.blend.plan.discovery import discover
 from dataprep_assets.pipelines.tasks import migration
-from dataprep_assets.serving.shared_state import SharedState, replace_file
+from dataprep_assets.serving.window.shared_state import SharedState, replace_file
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.hub_cache import list_cached_files
 from dataprep_assets.stores import ranged

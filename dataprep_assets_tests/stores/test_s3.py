@@ -17,9 +17,9 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.stores.amazon.api import CredentialNames, s3_client
+from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets.stores.connect import Access, S3Place, place_of
-from dataprep_assets.stores.s3 import S3Store
-from dataprep_assets.stores.s3_api import CredentialNames, s3_client
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, QUICK, new_bucket, new_client, new_store, place_at
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy
 from dataprep_assets_tests.fakes.nobody import nobody_there
@@ -164,14 +164,14 @@ def empty_pages() -> Iterator[str]:
 
 
 def test_a_listing_of_empty_pages_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataprep_assets.stores.s3_bucket._EMPTY_PAGES", 20)
+    monkeypatch.setattr("dataprep_assets.stores.amazon.bucket._EMPTY_PAGES", 20)
     with empty_pages() as url:
         assert "empty pages" in refusal(lambda: [*new_store(url, "bucket").list()]).message
     assert len(EmptyPages.seen) == 21
 
 
 def test_requests_are_anonymous_paid_for_or_with_a_session_token_as_declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataprep_assets.stores.s3_bucket._EMPTY_PAGES", 0)
+    monkeypatch.setattr("dataprep_assets.stores.amazon.bucket._EMPTY_PAGES", 0)
     keys = {"R2_DATASET_READ_ACCESS_KEY_ID": "id", "R2_DATASET_READ_SECRET_ACCESS_KEY": "secret"}
     token = {"R2_DATASET_READ_SESSION_TOKEN": "token"}
 

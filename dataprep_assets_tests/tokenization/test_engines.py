@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from dataprep_assets.engine.artifact.recipe import RecipeInputs
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.graph.recipe import RecipeInputs
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.engine_certificate import CertificateFacts, certified

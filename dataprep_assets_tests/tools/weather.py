@@ -35,11 +35,11 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.execution.ray_runs import RayCluster, descendants, ray_cluster
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
-from dataprep_assets_tests.graph.building import build_all
 
 MODULE = "dataprep_assets_tests.tools.weather"
 FILES_A_SHARD, DOCUMENTS, WORKERS = 3, 18_000, 2

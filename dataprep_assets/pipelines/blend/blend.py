@@ -10,24 +10,27 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from dataprep_assets.engine.artifact.losses import Loss
+from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
-from dataprep_assets.graph.check_groups import WholeChecks
-from dataprep_assets.graph.losses import Loss
-from dataprep_assets.graph.metadata_values import Location, Markdown, Shown, Table
-from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_checks import CHECKS, OpenedRun
-from dataprep_assets.pipelines.blend.blend_plan import plan_rows
-from dataprep_assets.pipelines.blend.blend_snapshot import BLEND_SNAPSHOT, BlendSnapshotFacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import finished_shards
 from dataprep_assets.pipelines.blend.losses import unused_rows
-from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
-from dataprep_assets.pipelines.blend.planner import stage_identity
+from dataprep_assets.pipelines.blend.output.share_plot import plotted
+from dataprep_assets.pipelines.blend.output.trainer_entry import trainer_lines
+from dataprep_assets.pipelines.blend.output.wandb_log import log_tables
+from dataprep_assets.pipelines.blend.plan.blend_plan import plan_rows
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import BLEND_SNAPSHOT, BlendSnapshotFacts
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
+from dataprep_assets.pipelines.blend.plan.planner import stage_identity
 from dataprep_assets.pipelines.blend.runs import (
     RUNS,
     RunFacts,
@@ -35,10 +38,7 @@ from dataprep_assets.pipelines.blend.runs import (
     run_recipe,
     run_version,
 )
-from dataprep_assets.pipelines.blend.share_plot import plotted
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, stage_shards
-from dataprep_assets.pipelines.blend.trainer_entry import trainer_lines
-from dataprep_assets.pipelines.blend.wandb_log import log_tables
 
 
 def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:

@@ -26,25 +26,25 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from dataprep_assets.engine.checks.check import Check, OpenedArtifact
+from dataprep_assets.engine.checks.finding import Finding, Row, first_of, ledger_of, verdict
 from dataprep_assets.errors import SourceError, TransferError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.packed_rows import open_packed
-from dataprep_assets.graph.check import Check, OpenedArtifact
-from dataprep_assets.graph.finding import Finding, Row, first_of, ledger_of, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, damage
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
-from dataprep_assets.pipelines.blend.discovery import Discovered, open_place
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, ShardToBuild, finished_shards
-from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_blend_plan, partition_key
-from dataprep_assets.pipelines.blend.planner import refound, relisted
+from dataprep_assets.pipelines.blend.plan.discovery import Discovered, open_place
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, load_blend_plan, partition_key
+from dataprep_assets.pipelines.blend.plan.planner import refound, relisted
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import lines_of
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, other_claims
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.stage_shards import stage_shards
 from dataprep_assets.planning.blend import drift, outlook, record_shares, requested_shares
 from dataprep_assets.plural import count_of
-from dataprep_assets.sources.rows import count_rows
+from dataprep_assets.sources.readers.rows import count_rows
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
 
 

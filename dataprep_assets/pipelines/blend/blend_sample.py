@@ -7,9 +7,9 @@ from typing import Any
 
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.discovery import open_place, present_part
-from dataprep_assets.pipelines.blend.fields import read_fields
-from dataprep_assets.pipelines.blend.plan import BlendPlan, PlannedUnit, load_blend_plan
+from dataprep_assets.pipelines.blend.plan.discovery import open_place, present_part
+from dataprep_assets.pipelines.blend.plan.fields import read_fields
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, load_blend_plan
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, first_texts
 

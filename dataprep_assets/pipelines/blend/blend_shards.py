@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.artifact.spec import documents_of, no_metadata
+from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.metadata_values import Shown
-from dataprep_assets.graph.spec import documents_of, no_metadata
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
-from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.stream.token_stream import Fetch
 
 S = TypeVar("S", bound=ShardToBuild)

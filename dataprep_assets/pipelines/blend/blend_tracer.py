@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.trace.place import TokenRange
+from dataprep_assets.engine.trace.trace import Question, Trace, Tracer
 from dataprep_assets.errors import ConfigError, NotFoundError
 from dataprep_assets.formats.row_origins import ORIGINS
-from dataprep_assets.graph.place import TokenRange
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.trace import Question, Trace, Tracer
 from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.stream import blend_ids

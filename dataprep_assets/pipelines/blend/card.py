@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
-from dataprep_assets.formats import packed_rows
-from dataprep_assets.formats.croissant import ParquetColumn
-from dataprep_assets.graph.card import data_card_spec
-from dataprep_assets.graph.card_contents import (
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.card.card import data_card_spec
+from dataprep_assets.engine.card.contents import (
     CardRecords,
     CardSource,
     CardSubject,
@@ -15,12 +14,13 @@ from dataprep_assets.graph.card_contents import (
     SplitCounts,
     attributed,
 )
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.formats import packed_rows
+from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend import BLEND
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import PlannedUnit, load_blend_plan
+from dataprep_assets.pipelines.blend.plan.plan import PlannedUnit, load_blend_plan
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
 from dataprep_assets.pipelines.blend.stream import blend_separator
 from dataprep_assets.stream.engine_certificate import told_engine

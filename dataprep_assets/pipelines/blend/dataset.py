@@ -4,26 +4,26 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
-from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declared_templates import Keys
-from dataprep_assets.graph.estimate import Estimate
-from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions
-from dataprep_assets.graph.trace import Tracer
+from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
+from dataprep_assets.engine.staleness.estimate import Estimate
+from dataprep_assets.engine.trace.trace import Tracer
+from dataprep_assets.engine.yaml.declared_templates import Keys
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.blend.blend import blend_run, blend_spec, run_lines
-from dataprep_assets.pipelines.blend.blend_plan import blend_plan_spec
-from dataprep_assets.pipelines.blend.blend_preview import blend_preview_spec
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
-from dataprep_assets.pipelines.blend.blend_snapshot import blend_snapshot_spec
 from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
 from dataprep_assets.pipelines.blend.card import blend_card
-from dataprep_assets.pipelines.blend.cost import blend_cost
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.launch_ranges import launches, streamed_shards
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.output.launch_ranges import launches, streamed_shards
+from dataprep_assets.pipelines.blend.plan.blend_plan import blend_plan_spec
+from dataprep_assets.pipelines.blend.plan.blend_preview import blend_preview_spec
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import blend_snapshot_spec
+from dataprep_assets.pipelines.blend.plan.cost import blend_cost
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
 from dataprep_assets.pipelines.blend.runs import RunFacts

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check
+from dataprep_assets.engine.checks.finding import Finding, ledger_of, name_of, verdict
 from dataprep_assets.formats import document_ends, megatron
-from dataprep_assets.graph.check import FILES_INTACT, Check
-from dataprep_assets.graph.finding import Finding, ledger_of, name_of, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
-from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_parts
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.stream import blend_stream
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.separators import boundaries_match

@@ -6,7 +6,7 @@ Entry points: `shard_losses`, `unused_rows`; `nothing_left`, for a dataset that 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from dataprep_assets.graph.losses import BAD_RECORD, FILTER, Loss, dropped_rows, files_of
+from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Loss, dropped_rows, files_of
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration

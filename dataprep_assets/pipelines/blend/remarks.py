@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import (
     ConfigError,
     CorruptSourceError,
@@ -17,11 +18,10 @@ from dataprep_assets.errors import (
     SourceError,
     TokenizerError,
 )
-from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.discovery import left_out_data, list_meant, open_place
-from dataprep_assets.pipelines.blend.fields import asked_field, fault_of_files
+from dataprep_assets.pipelines.blend.plan.discovery import left_out_data, list_meant, open_place
+from dataprep_assets.pipelines.blend.plan.fields import asked_field, fault_of_files
 from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
 from dataprep_assets.pipelines.blend.sft.template_remarks import template_remarks
@@ -30,9 +30,9 @@ from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import file_format, natural_key
 from dataprep_assets.plural import count_of
 from dataprep_assets.sources.access import LocalTree
-from dataprep_assets.sources.csv_rows import merged_rows
-from dataprep_assets.sources.first_rows import first_bad, first_rows, sample_of
-from dataprep_assets.sources.rows import count_rows
+from dataprep_assets.sources.readers.csv_rows import merged_rows
+from dataprep_assets.sources.readers.first_rows import first_bad, first_rows, sample_of
+from dataprep_assets.sources.readers.rows import count_rows
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.rendered_text import rendered_remarks

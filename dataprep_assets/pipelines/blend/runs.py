@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dataprep_assets.graph.build import WrittenFiles, ensure
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.recipe import Recipe
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
@@ -29,11 +29,11 @@ from dataprep_assets.pipelines.blend.finished_shards import (
     data_file,
     finished_shards,
 )
-from dataprep_assets.pipelines.blend.plan import BlendPlan
-from dataprep_assets.pipelines.blend.planner import stage_identity
-from dataprep_assets.pipelines.blend.realised_shares import Realised, compute_shares, used_shards
-from dataprep_assets.pipelines.blend.run_layout import RunLayout, says_the_same, write_datasets
-from dataprep_assets.pipelines.blend.trainer_entry import write_entry
+from dataprep_assets.pipelines.blend.output.realised_shares import Realised, compute_shares, used_shards
+from dataprep_assets.pipelines.blend.output.run_layout import RunLayout, says_the_same, write_datasets
+from dataprep_assets.pipelines.blend.output.trainer_entry import write_entry
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
+from dataprep_assets.pipelines.blend.plan.planner import stage_identity
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 2, "rl": 3}
 """The version of the layout of a run, by stage."""

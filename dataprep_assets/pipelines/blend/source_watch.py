@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from functools import partial
 
-from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
+from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.discovery import SourcePlace, list_meant, open_place
-from dataprep_assets.pipelines.blend.plan import PlannedUnit, has_blend_plan, load_blend_plan
+from dataprep_assets.pipelines.blend.plan.discovery import SourcePlace, list_meant, open_place
+from dataprep_assets.pipelines.blend.plan.plan import PlannedUnit, has_blend_plan, load_blend_plan
 from dataprep_assets.planning.manifest import SourceFile
 from dataprep_assets.sources.access import HubMirror, LocalTree
 from dataprep_assets.sources.hub_cache import COMMIT

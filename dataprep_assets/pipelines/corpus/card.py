@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from dataprep_assets.graph.card import data_card_spec
-from dataprep_assets.graph.card_contents import (
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.card.card import data_card_spec
+from dataprep_assets.engine.card.contents import (
     CardRecords,
     CardSection,
     CardSource,
@@ -12,19 +14,17 @@ from dataprep_assets.graph.card_contents import (
     CardTokenizer,
     Receipts,
 )
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.privacy import privacy_of
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
+from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates import DuplicatesFacts
-from dataprep_assets.pipelines.corpus.manifest import MANIFEST
-from dataprep_assets.pipelines.corpus.manifest_facts import ManifestFacts
-from dataprep_assets.pipelines.corpus.recall_plot import curve
-from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
-from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
+from dataprep_assets.pipelines.corpus.duplicates.duplicates import DuplicatesFacts
+from dataprep_assets.pipelines.corpus.duplicates.recall_plot import curve
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
+from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST
+from dataprep_assets.pipelines.corpus.source.manifest_facts import ManifestFacts
 from dataprep_assets.stream.engine_certificate import told_engine
 from dataprep_assets.stream.source import card_source
 from dataprep_assets.stream.token_shard import TOKEN_BINS

@@ -7,11 +7,11 @@ from pathlib import Path
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.manifest_changes import listed_identity
-from dataprep_assets.pipelines.corpus.source_parts import present_part
+from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.source.manifest_changes import listed_identity
+from dataprep_assets.pipelines.corpus.source.source_parts import present_part
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.records import RecordFields
+from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, first_texts
 from dataprep_assets.stream.source import is_mirrored, open_source
 

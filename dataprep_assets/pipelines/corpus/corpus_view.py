@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.trace.place import DocumentSpan, Locate
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.croissant import ParquetColumn
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.place import DocumentSpan, Locate
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile

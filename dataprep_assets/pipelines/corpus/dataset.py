@@ -5,37 +5,37 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from dataprep_assets.graph.asked_documents import AskedDocuments
-from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.estimate import Estimate
-from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.retraction import Retracted
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions
-from dataprep_assets.graph.trace import Tracer
+from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
+from dataprep_assets.engine.staleness.estimate import Estimate
+from dataprep_assets.engine.trace.asked_documents import AskedDocuments
+from dataprep_assets.engine.trace.retraction import Retracted
+from dataprep_assets.engine.trace.trace import Tracer
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
-from dataprep_assets.pipelines.corpus.benchmark_coverage import coverage_lines
 from dataprep_assets.pipelines.corpus.card import corpus_card
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
 from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
 from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
-from dataprep_assets.pipelines.corpus.cost import corpus_cost
+from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
+from dataprep_assets.pipelines.corpus.curation.documents_table import documents_spec
+from dataprep_assets.pipelines.corpus.curation.selection import selection_spec
+from dataprep_assets.pipelines.corpus.curation.tags import tags_spec
+from dataprep_assets.pipelines.corpus.curation.trial import tried
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.documents_table import documents_spec
-from dataprep_assets.pipelines.corpus.duplicates import duplicates_spec
-from dataprep_assets.pipelines.corpus.manifest import load_manifest, manifest_spec
+from dataprep_assets.pipelines.corpus.duplicates.duplicates import duplicates_spec
+from dataprep_assets.pipelines.corpus.duplicates.signatures import signatures_spec
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
 from dataprep_assets.pipelines.corpus.retract import retract
-from dataprep_assets.pipelines.corpus.selection import selection_spec
-from dataprep_assets.pipelines.corpus.signatures import signatures_spec
-from dataprep_assets.pipelines.corpus.snapshot import snapshot_spec
-from dataprep_assets.pipelines.corpus.source_rows import corpus_tracer
-from dataprep_assets.pipelines.corpus.source_watch import corpus_watch
-from dataprep_assets.pipelines.corpus.tags import tags_spec
+from dataprep_assets.pipelines.corpus.source.cost import corpus_cost
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest, manifest_spec
+from dataprep_assets.pipelines.corpus.source.snapshot import snapshot_spec
+from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
+from dataprep_assets.pipelines.corpus.source.source_watch import corpus_watch
 from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
-from dataprep_assets.pipelines.corpus.trial import tried
 from dataprep_assets.pipelines.corpus.view import trainer_lines, view_spec
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line

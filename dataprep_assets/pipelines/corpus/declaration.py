@@ -15,28 +15,28 @@ from pydantic import (
     model_validator,
 )
 
-from dataprep_assets.documents.benchmarks import BENCHMARK, BenchmarkTagger
-from dataprep_assets.documents.declaration import (
+from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK, BenchmarkTagger
+from dataprep_assets.curation.benchmarks.decontamination import DecontaminateDeclaration
+from dataprep_assets.curation.declaration import (
     BudgetDeclaration,
     DuplicatesDeclaration,
     FloorDeclaration,
     RuleName,
     rules_of,
 )
-from dataprep_assets.documents.declared_tagger import Tag, taggers_of
-from dataprep_assets.documents.decontamination import DecontaminateDeclaration
-from dataprep_assets.documents.duplicates.signatures import SignatureSettings
-from dataprep_assets.documents.rules import Rule
-from dataprep_assets.documents.selection import DUPLICATE
-from dataprep_assets.documents.table import DECIDED, OTHERS, CarriedFields, ColumnType, column_of
-from dataprep_assets.documents.tagging import BuiltInTagger, Tagger, named_tagger
+from dataprep_assets.curation.declared_tagger import Tag, taggers_of
+from dataprep_assets.curation.duplicates.signatures import SignatureSettings
+from dataprep_assets.curation.rules import Rule
+from dataprep_assets.curation.selection import DUPLICATE
+from dataprep_assets.curation.table import DECIDED, OTHERS, CarriedFields, ColumnType, column_of
+from dataprep_assets.curation.tagging import BuiltInTagger, Tagger, named_tagger
+from dataprep_assets.engine.secret_key import EnvironmentKey
+from dataprep_assets.engine.source_key import key_needed
+from dataprep_assets.engine.yaml.declaration import resolved
+from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.yaml.declared_reading import ReadingDeclaration
+from dataprep_assets.engine.yaml.engine_declaration import MadeByEngine
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import resolved
-from dataprep_assets.graph.declared_model import Declared
-from dataprep_assets.graph.declared_reading import ReadingDeclaration
-from dataprep_assets.graph.engine_declaration import MadeByEngine
-from dataprep_assets.graph.secret_key import EnvironmentKey
-from dataprep_assets.graph.source_key import key_needed
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.views import VIEWS

@@ -12,20 +12,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.documents.benchmarks import BenchmarkTagger
-from dataprep_assets.documents.documents import source_of
-from dataprep_assets.documents.duplicates.signatures import library_version
-from dataprep_assets.documents.retractions import retracted_ids
-from dataprep_assets.documents.table import column_of, value_at
+from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
+from dataprep_assets.curation.documents import source_of
+from dataprep_assets.curation.duplicates.signatures import library_version
+from dataprep_assets.curation.retractions import retracted_ids
+from dataprep_assets.curation.table import column_of, value_at
+from dataprep_assets.engine.yaml.declared_keys import nearest
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError, SourceError, TokenizerError
-from dataprep_assets.graph.declared_keys import nearest
-from dataprep_assets.graph.remark import Remark
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.pipelines.corpus.benchmark_coverage import benchmark_remarks
 from dataprep_assets.pipelines.corpus.corpus_sample import texts_of
 from dataprep_assets.pipelines.corpus.corpus_view import MinimumLength, view_named
+from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import benchmark_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.source_parts import present_part
+from dataprep_assets.pipelines.corpus.source.source_parts import present_part
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
 from dataprep_assets.planning.globs import glob_pattern
 from dataprep_assets.planning.manifest import (
@@ -38,11 +38,11 @@ from dataprep_assets.planning.manifest import (
 )
 from dataprep_assets.plural import count_of
 from dataprep_assets.sources.access import SourceAccess
-from dataprep_assets.sources.contents import no_table
-from dataprep_assets.sources.csv_rows import merged_rows
-from dataprep_assets.sources.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
-from dataprep_assets.sources.input_format import input_format
-from dataprep_assets.sources.records import RecordFields
+from dataprep_assets.sources.readers.contents import no_table
+from dataprep_assets.sources.readers.csv_rows import merged_rows
+from dataprep_assets.sources.readers.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
+from dataprep_assets.sources.readers.input_format import input_format
+from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stream.rendered_text import rendered_remarks
 from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import refusal_of

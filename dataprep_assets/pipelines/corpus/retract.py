@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.documents.documents import FileDocuments
-from dataprep_assets.documents.dropped_rows import RuledOut
-from dataprep_assets.documents.retractions import (
+from dataprep_assets.curation.documents import FileDocuments
+from dataprep_assets.curation.dropped_rows import RuledOut
+from dataprep_assets.curation.retractions import (
     Retraction,
     add_retractions,
     hex_ids,
@@ -28,22 +28,22 @@ from dataprep_assets.documents.retractions import (
     id_of,
     read_retractions,
 )
-from dataprep_assets.documents.table import side_by_side
+from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.engine.trace.retraction import NOT_BUILT, Held, NotFound, Retracted
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
-from dataprep_assets.graph.retraction import NOT_BUILT, Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.pipelines.corpus.curation.kept_documents import duplicates_change
+from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_of
+from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.kept_documents import duplicates_change
-from dataprep_assets.pipelines.corpus.manifest import Manifest, has_manifest, load_manifest
-from dataprep_assets.pipelines.corpus.removed_duplicates import DUPLICATES
-from dataprep_assets.pipelines.corpus.selection import ruled_out_of
-from dataprep_assets.pipelines.corpus.selection_counts import SELECTION
-from dataprep_assets.pipelines.corpus.source_parts import present_part
-from dataprep_assets.pipelines.corpus.tagged_shard import ROWS, TAGS
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
+from dataprep_assets.pipelines.corpus.source.manifest import Manifest, has_manifest, load_manifest
+from dataprep_assets.pipelines.corpus.source.source_parts import present_part
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest, file_format
 from dataprep_assets.sources.access import Listing
-from dataprep_assets.sources.records import RecordFields
+from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stream.source import open_source
 from dataprep_assets.stream.stream_index import IndexedShard
 from dataprep_assets.stream.token_shard import TOKEN_BINS

@@ -11,16 +11,16 @@ Entry point: `retracted_left`.
 from collections.abc import Iterable
 from functools import cache
 
-from dataprep_assets.documents.retractions import are_listed, retracted_ids
+from dataprep_assets.curation.retractions import are_listed, retracted_ids
+from dataprep_assets.engine.checks.finding import ledger_of
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.snapshot import SNAPSHOT
+from dataprep_assets.pipelines.corpus.source.snapshot import SNAPSHOT
 from dataprep_assets.stream.token_shard import TOKEN_BINS, TokenBinsFacts
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dataprep_assets.documents.retractions import retracted_ids
+from dataprep_assets.curation.retractions import retracted_ids
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.flat_bins import dtype_for_vocab
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding, Row, verdict
+from dataprep_assets.engine.checks.groups import CheckedSpec, CheckGroup, CheckWorkers, PartitionChecks, WholeChecks
+from dataprep_assets.engine.checks.level import documents_in
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS
-from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.check_groups import CheckedSpec, CheckGroup, CheckWorkers, PartitionChecks, WholeChecks
-from dataprep_assets.graph.finding import Finding, Row, verdict
-from dataprep_assets.graph.proof_level import documents_in
-from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.selection import ruled_out_of
-from dataprep_assets.pipelines.corpus.snapshot import fetch_again, readings
-from dataprep_assets.pipelines.corpus.source_parts import shard_fetches, source_parts
+from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.source.snapshot import fetch_again, readings
+from dataprep_assets.pipelines.corpus.source.source_parts import shard_fetches, source_parts
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.plural import count_of
 from dataprep_assets.stream.engine_certificate import load_certificate
@@ -271,7 +271,7 @@ def _workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
 def _and_elsewhere(corpus: CorpusDeclaration, split: str, store: ArtifactStore, finding: Finding) -> Finding:
     """The finding on retracted documents, which warns if shards of the split that left the plan hold some.
 
-    It blocks nothing: these shards are in no key, and the run that succeeds removes them (`graph/prune.py`).
+    It blocks nothing: these shards are in no key, and the run that succeeds removes them (`engine/staleness/prune.py`).
     """
     # a failure says more than this warning would, and without a list no shard holds anything retracted
     if not finding.passed or not _plan(corpus, store).retracted:

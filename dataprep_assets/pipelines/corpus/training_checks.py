@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.engine.checks.finding import Finding, verdict
 from dataprep_assets.formats import flat_bins
-from dataprep_assets.graph.finding import Finding, verdict
 
 _REBUILD = "Materialize `combined_bins` of this split again"
 

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import numpy as np
 
-from dataprep_assets.documents.retractions import retracted_ids
+from dataprep_assets.curation.retractions import retracted_ids
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.losses import Loss
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.checks.check import Check, OpenedArtifact
+from dataprep_assets.engine.checks.finding import Finding, name_of, verdict
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import flat_bins
-from dataprep_assets.graph.build import WrittenFiles, ensure
-from dataprep_assets.graph.check import Check, OpenedArtifact
-from dataprep_assets.graph.check_groups import WholeChecks
-from dataprep_assets.graph.finding import Finding, name_of, verdict
-from dataprep_assets.graph.losses import Loss
-from dataprep_assets.graph.place import DocumentSpan, Locate, TokenRange
-from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from dataprep_assets.graph.card import data_card_spec
-from dataprep_assets.graph.card_contents import (
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.card.card import data_card_spec
+from dataprep_assets.engine.card.contents import (
     CardSource,
     CardSubject,
     CardTokenizer,
@@ -13,13 +14,12 @@ from dataprep_assets.graph.card_contents import (
     SplitCounts,
     attributed,
 )
-from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, PackedCohortFacts, RowFacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
-from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts, RowFacts
-from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts
 from dataprep_assets.stream.engine_certificate import told_engine
 from dataprep_assets.stream.source import card_source
 

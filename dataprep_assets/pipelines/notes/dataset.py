@@ -5,36 +5,36 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dataprep_assets.graph.dataset import Dataset
-from dataprep_assets.graph.declared_templates import Keys
-from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.retraction import Retracted
-from dataprep_assets.graph.spec import ArtifactSpec, Partitions
-from dataprep_assets.graph.trace import Tracer
+from dataprep_assets.engine.artifact.dataset import Dataset
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
+from dataprep_assets.engine.trace.retraction import Retracted
+from dataprep_assets.engine.trace.trace import Tracer
+from dataprep_assets.engine.yaml.declared_templates import Keys
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.notes.card import notes_card, replay_card
-from dataprep_assets.pipelines.notes.cohort_shards import cohort_shards_spec
-from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import cohort_shards_spec
+from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import notes_tracer, replay_tracer
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts_spec
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.dataset_tokenizer import tokenizer_beside
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES, DirectoryFacts
-from dataprep_assets.pipelines.notes.maxtext import (
+from dataprep_assets.pipelines.notes.notes_sample import notes_engine
+from dataprep_assets.pipelines.notes.remarks import notes_remarks
+from dataprep_assets.pipelines.notes.replay.replay import combined_directory_spec
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.retract import retract_patients
+from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts
+from dataprep_assets.pipelines.notes.tfds.maxtext import (
     combined_line,
     evaluates,
     evaluation_line,
     maxtext_line,
     undeclared_line,
 )
-from dataprep_assets.pipelines.notes.notes_sample import notes_engine
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts_spec
-from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS, PackedCohortFacts
-from dataprep_assets.pipelines.notes.remarks import notes_remarks
-from dataprep_assets.pipelines.notes.replay import combined_directory_spec
-from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.retract import retract_patients
-from dataprep_assets.pipelines.notes.tfds_directory import tfds_directory_spec
+from dataprep_assets.pipelines.notes.tfds.tfds_directory import tfds_directory_spec
 from dataprep_assets.plural import count_of
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
 from dataprep_assets.stream.rendered_text import literal_lines

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration_mistakes import read_documents
 from dataprep_assets.project import read_project
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.packing.splitting import SplitRule, split_documents, without_room
+from dataprep_assets.pipelines.notes.cohorts.opened_cohort import OpenedCohort, SampledNote
+from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
-from dataprep_assets.pipelines.notes.opened_cohort import OpenedCohort, SampledNote
-from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets.stream.reencoding import Encode
 from dataprep_assets.tokenization.engines import ReferenceEngine
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.formats.example import ABSENT
+from dataprep_assets.formats.tensorflow.example import ABSENT
+from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.retractions import retractions_on
-from dataprep_assets.pipelines.notes.row_shape import RowShape
 from dataprep_assets.stream.token_stream import StreamPlan
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.bundle import TokenizerBundle

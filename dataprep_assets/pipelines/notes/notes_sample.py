@@ -12,7 +12,7 @@ from pathlib import Path
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value, sha256_file
-from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text
 from dataprep_assets.pipelines.notes.privacy import unquoting

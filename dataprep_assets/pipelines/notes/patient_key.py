@@ -8,8 +8,8 @@ from typing import Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from dataprep_assets.graph.declared_model import Declared
-from dataprep_assets.graph.secret_key import checked_key, key_from_environment
+from dataprep_assets.engine.secret_key import checked_key, key_from_environment
+from dataprep_assets.engine.yaml.declared_model import Declared
 
 
 class PatientKey(Declared):

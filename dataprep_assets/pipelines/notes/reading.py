@@ -16,7 +16,7 @@ from typing import Any
 from dataprep_assets.pipelines.notes.declaration import OBJECT_KEY, NoteFields
 from dataprep_assets.pipelines.notes.rendering import CannotRenderError, HeaderTemplate, MissingFieldError, as_text
 from dataprep_assets.sources.cohorts import CohortReader, PatientRecord
-from dataprep_assets.sources.row_files import BadRecord
+from dataprep_assets.sources.readers.row_files import BadRecord
 
 EMPTY = "empty_note"
 """A note without text, or with only white space: dropped under every policy, and not a defect."""

@@ -7,16 +7,16 @@ first records of some months. No sentence names a source file, a patient or a ke
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, OutOfMemoryError, SourceError, TokenizerError
-from dataprep_assets.formats import array_record
-from dataprep_assets.graph.remark import Remark
-from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts, no_file
+from dataprep_assets.formats.tensorflow import array_record
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts, no_file
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import checked_pad
 from dataprep_assets.pipelines.notes.retractions import retractions_on
 from dataprep_assets.sources.cohorts import PatientRecord
-from dataprep_assets.sources.first_rows import ROWS, sample_of
-from dataprep_assets.sources.unreadable import place_of
+from dataprep_assets.sources.readers.first_rows import ROWS, sample_of
+from dataprep_assets.sources.readers.unreadable import place_of
 from dataprep_assets.stream.declaration import LocalSource
 from dataprep_assets.stream.source import is_mirrored
 from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks

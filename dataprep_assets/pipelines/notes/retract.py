@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.documents.retractions import id_lines
+from dataprep_assets.curation.retractions import id_lines
+from dataprep_assets.engine.trace.retraction import NOT_BUILT, Held, NotFound, Retracted
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.retraction import NOT_BUILT, Held, NotFound, Retracted
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.notes.cohort_source import list_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import list_cohorts
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Note, note_digest, patient_digest, read_notes
 from dataprep_assets.pipelines.notes.retractions import add_retractions, cohort_patients, retractions_on

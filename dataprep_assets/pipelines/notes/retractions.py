@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.documents.retractions import append_lines
+from dataprep_assets.curation.retractions import append_lines
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.packed_files import (
+from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     PATIENTS,
     RETRACTED_NOTES,

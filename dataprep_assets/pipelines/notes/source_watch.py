@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from dataprep_assets.graph.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
+from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.notes.cohort_source import CohortFile, list_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.upstream import UpstreamPartitions

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from dataprep_assets.graph.estimate import Estimate
+from dataprep_assets.engine.staleness.estimate import Estimate
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
-from dataprep_assets.pipelines.corpus.cost import corpus_cost, corpus_products
+from dataprep_assets.pipelines.corpus.source.cost import corpus_cost, corpus_products
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.planning.cost import Machine, Products
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from dataprep_assets.graph.estimate import Estimate
-from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.trace import Tracer
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.staleness.estimate import Estimate
+from dataprep_assets.engine.trace.trace import Tracer
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.card import corpus_card
@@ -23,7 +23,7 @@ from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS,
 from dataprep_assets.pipelines.release.release_plan import release_plan_spec
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.plural import count_of
-from dataprep_assets.serving.release import locate
+from dataprep_assets.serving.window.release import locate
 from dataprep_assets.stores.connect import missing_library
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 

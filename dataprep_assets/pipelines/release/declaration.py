@@ -8,9 +8,9 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from dataprep_assets.engine.yaml.declaration import resolved
+from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import resolved
-from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, View
 from dataprep_assets.stores.connect import place_of
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.pipelines.release.published import Inventory, inventory, send_release
-from dataprep_assets.serving.release import Release, ReleaseFile, ReleaseLocation, files_of, read_release
+from dataprep_assets.serving.window.release import Release, ReleaseFile, ReleaseLocation, files_of, read_release
 from dataprep_assets.stores.store import Progress
 
 

@@ -14,17 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.retractions import retracted_ids
-from dataprep_assets.errors import IntegrityError
-from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
-from dataprep_assets.execution.progress import Progress
-from dataprep_assets.formats import npy_shards, sample_ids
-from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.formats.npy_shards import ids_key
-from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedPartition
-from dataprep_assets.graph.check_groups import CheckGroup, CheckWorkers, PartitionChecks, WholeChecks
-from dataprep_assets.graph.finding import (
+from dataprep_assets.curation.retractions import retracted_ids
+from dataprep_assets.engine.artifact.losses import Loss
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedPartition
+from dataprep_assets.engine.checks.finding import (
     REBUILD,
     SHOWN,
     Finding,
@@ -34,16 +29,21 @@ from dataprep_assets.graph.finding import (
     name_of,
     verdict,
 )
-from dataprep_assets.graph.losses import Loss
-from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.graph.verdicts import summarized
+from dataprep_assets.engine.checks.groups import CheckGroup, CheckWorkers, PartitionChecks, WholeChecks
+from dataprep_assets.engine.checks.verdicts import summarized
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.formats import npy_shards, sample_ids
+from dataprep_assets.formats.document_index import IDS, open_ids
+from dataprep_assets.formats.npy_shards import ids_key
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, SplitLayout, partition_key, release_layout
 from dataprep_assets.pipelines.release.npy_shard import (

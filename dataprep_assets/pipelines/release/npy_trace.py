@@ -5,15 +5,15 @@ from functools import partial
 
 import numpy as np
 
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
+from dataprep_assets.engine.trace.trace import Question
 from dataprep_assets.errors import IntegrityError, NotFoundError
 from dataprep_assets.formats import npy_shards
-from dataprep_assets.graph.place import DocumentSpan, Locate, TokenRange
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.trace import Question
 from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.source_rows import SourceRows, corpus_splits
+from dataprep_assets.pipelines.corpus.source.source_rows import SourceRows, corpus_splits
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import (
     ReleaseLayout,

@@ -14,8 +14,8 @@ from pathlib import Path
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.integrity.receipt import NAME, Verification
-from dataprep_assets.serving.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, read_release
-from dataprep_assets.serving.shared_state import FOLDER
+from dataprep_assets.serving.window.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, read_release
+from dataprep_assets.serving.window.shared_state import FOLDER
 from dataprep_assets.stores import connect
 from dataprep_assets.stores.store import ObjectInfo, Progress
 

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding, first_of, name_of, verdict
+from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.graph.build import WrittenFiles, ensure
-from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.check_groups import WholeChecks
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, first_of, name_of, verdict
-from dataprep_assets.graph.metadata_values import Location, Markdown, Shown
-from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -41,7 +41,7 @@ from dataprep_assets.pipelines.release.published import (
     send_release,
 )
 from dataprep_assets.plural import count_of
-from dataprep_assets.serving.release import (
+from dataprep_assets.serving.window.release import (
     MANIFEST,
     Release,
     ReleaseFile,

@@ -6,12 +6,12 @@ It needs all token bins. Its content follows from their receipts, so it has no f
 from functools import partial
 from typing import Any
 
+from dataprep_assets.engine.artifact.metadata_values import Table
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.formats.sample_ids import ID_BYTES
-from dataprep_assets.graph.metadata_values import Table
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import release_layout

@@ -5,11 +5,11 @@ from functools import cached_property
 from shlex import quote
 from typing import ClassVar
 
+from dataprep_assets.engine.artifact.dataset import Dataset, DatasetCounts
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.card.contents import SplitCounts
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.formats.document_index import ENDS
-from dataprep_assets.graph.card_contents import SplitCounts
-from dataprep_assets.graph.dataset import Dataset, DatasetCounts
-from dataprep_assets.graph.remark import Remark
-from dataprep_assets.graph.spec import ArtifactSpec
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
@@ -17,9 +17,9 @@ from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, m
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
 from dataprep_assets.pipelines.schedule.pending_changes import pending, told_pending
 from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, schedule_spec
-from dataprep_assets.serving.changes import told_revisions
-from dataprep_assets.serving.simulation import told_lines
-from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
+from dataprep_assets.serving.sampler.changes import told_revisions
+from dataprep_assets.serving.sampler.simulation import told_lines
+from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
 
 
 class ScheduleDataset(Dataset):

@@ -6,9 +6,9 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.graph.declaration import DatasetDeclaration, resolved
-from dataprep_assets.graph.declared_model import Declared
-from dataprep_assets.serving.training_schedule import Samples
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration, resolved
+from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.serving.sampler.training_schedule import Samples
 
 REVISIONS = "revisions.json"
 

@@ -18,19 +18,19 @@ from tokenize import TokenError
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.comparison import rebuilt
+from dataprep_assets.engine.checks.finding import Finding, verdict
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.level import at_level, samples_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.megatron_indices import TrainBlend, sample_dtype, shuffle_dtype, write_array
-from dataprep_assets.graph.build import WrittenFiles, ensure
-from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.check_groups import WholeChecks
-from dataprep_assets.graph.comparison import rebuilt
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, verdict
-from dataprep_assets.graph.metadata_values import Shown
-from dataprep_assets.graph.proof_level import at_level, samples_of
-from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
@@ -45,8 +45,8 @@ from dataprep_assets.pipelines.schedule.megatron_sources import (
 )
 from dataprep_assets.pipelines.schedule.schedule_checks import OpenedInPlace
 from dataprep_assets.plural import count_of
-from dataprep_assets.serving.megatron_order import SourceSamples, blend_blocks
-from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT
+from dataprep_assets.serving.sampler.megatron_order import SourceSamples, blend_blocks
+from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT
 
 Int64 = NDArray[np.int64]
 _DRAWN = 4096

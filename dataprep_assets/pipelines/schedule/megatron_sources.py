@@ -17,9 +17,9 @@ from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import MegatronIndices, ScheduleDeclaration
-from dataprep_assets.serving.megatron_order import SourceSamples
-from dataprep_assets.serving.training_data import TrainingData
-from dataprep_assets.serving.training_schedule import Source
+from dataprep_assets.serving.sampler.megatron_order import SourceSamples
+from dataprep_assets.serving.sampler.training_data import TrainingData
+from dataprep_assets.serving.sampler.training_schedule import Source
 
 MEGATRON_INDICES = "megatron_indices"
 VIEW, COMBINED = "megatron_bins", "combined_bins"

@@ -18,19 +18,19 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.bounds import json_of
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.losses import Loss
+from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding, verdict
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.level import at_level, draw_documents, samples_of
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.document_index import ENDS, IDS, ROWS, TOKEN_BINS
-from dataprep_assets.graph.build import WrittenFiles, ensure
-from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.check_groups import WholeChecks
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.finding import Finding, verdict
-from dataprep_assets.graph.losses import Loss
-from dataprep_assets.graph.metadata_values import Shown, Table
-from dataprep_assets.graph.proof_level import at_level, draw_documents, samples_of
-from dataprep_assets.graph.recipe import Recipe
-from dataprep_assets.graph.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import digest_value
@@ -45,13 +45,13 @@ from dataprep_assets.pipelines.schedule.schedule_checks import (
 )
 from dataprep_assets.pipelines.schedule.schedule_sources import ShardDocuments, found_sources
 from dataprep_assets.plural import count_of
-from dataprep_assets.serving.next_revision import RevisionRequest, revised
-from dataprep_assets.serving.packs import pack_bytes, pack_shard
-from dataprep_assets.serving.sampler import Sampler
-from dataprep_assets.serving.seen import SHARD
-from dataprep_assets.serving.simulation import simulated
-from dataprep_assets.serving.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
-from dataprep_assets.serving.training_schedule import SCHEDULE, ScheduleHistory
+from dataprep_assets.serving.sampler.next_revision import RevisionRequest, revised
+from dataprep_assets.serving.sampler.packs import pack_bytes, pack_shard
+from dataprep_assets.serving.sampler.sampler import Sampler
+from dataprep_assets.serving.sampler.seen import SHARD
+from dataprep_assets.serving.sampler.simulation import simulated
+from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
+from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory
 
 VERSION = 3
 _COPIED = (ENDS, IDS, ROWS)

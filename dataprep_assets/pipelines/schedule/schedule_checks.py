@@ -8,20 +8,20 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from dataprep_assets.engine.checks.check import Check, OpenedArtifact
+from dataprep_assets.engine.checks.finding import Finding, judged, verdict
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.formats.document_index import ENDS, IDS
-from dataprep_assets.graph.check import Check, OpenedArtifact
-from dataprep_assets.graph.finding import Finding, judged, verdict
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.pending_changes import changed_sources, revise_line
 from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
 from dataprep_assets.plural import count_of
-from dataprep_assets.serving.next_revision import DocumentEnds, DocumentsOf, changed_between
-from dataprep_assets.serving.sampler import Sampler
-from dataprep_assets.serving.simulation import simulated
-from dataprep_assets.serving.source_order import Packs
-from dataprep_assets.serving.training_data import TrainingData, documents_folder
-from dataprep_assets.serving.training_schedule import Ranges, ScheduleHistory
+from dataprep_assets.serving.sampler.next_revision import DocumentEnds, DocumentsOf, changed_between
+from dataprep_assets.serving.sampler.sampler import Sampler
+from dataprep_assets.serving.sampler.simulation import simulated
+from dataprep_assets.serving.sampler.source_order import Packs
+from dataprep_assets.serving.sampler.training_data import TrainingData, documents_folder
+from dataprep_assets.serving.sampler.training_schedule import Ranges, ScheduleHistory
 
 _DRAWN = 400
 """Samples that are looked for again among all steps; each costs a millisecond."""

@@ -19,11 +19,11 @@ from typing import Any
 
 from pydantic_core import SchemaValidator, ValidationError
 
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding, Row, first_of, verdict
+from dataprep_assets.engine.checks.groups import CheckedSpec, WholeChecks
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
-from dataprep_assets.graph.check import Check
-from dataprep_assets.graph.check_groups import CheckedSpec, WholeChecks
-from dataprep_assets.graph.finding import Finding, Row, first_of, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.tasks.contract import ChoiceGroup, FileSpec, Split, value_at
@@ -33,8 +33,8 @@ from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts, find_conf
 from dataprep_assets.pipelines.tasks.record import MigratedFile, MigrationRecord, read_record, row_ids
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.plural import count_of
-from dataprep_assets.sources.contents import no_text
-from dataprep_assets.sources.unreadable import shape_of
+from dataprep_assets.sources.readers.contents import no_text
+from dataprep_assets.sources.readers.unreadable import shape_of
 from dataprep_assets.stores.private import OTHERS
 
 FILES, ROWS, CONFLICT = "files_match_receipt", "rows_match_schema", "no_conflict"

@@ -16,8 +16,8 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import Field, StrictBool, StrictInt, StrictStr, ValidationError, field_validator, model_validator
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
+from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declared_model import Declared
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

@@ -9,10 +9,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
+from dataprep_assets.engine.source_key import KeyedSources
+from dataprep_assets.engine.yaml.declaration import Attribution, resolved
+from dataprep_assets.engine.yaml.declared_model import PARTITION
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declaration import Attribution, resolved
-from dataprep_assets.graph.declared_model import PARTITION
-from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from, shipped_contracts
 from dataprep_assets.planning.task_versions import BASE
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from dataprep_assets.cli.project import folder
-from dataprep_assets.graph.dataset import validate_declaration
+from dataprep_assets.cli.support.project import folder
+from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets_tests.pipelines.blend.dagster_blend import blend
 

@@ -9,7 +9,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_checks import OpenedRun
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
-from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, shards
 
 

@@ -11,11 +11,11 @@ import dagster as dg
 import orjson
 import pytest
 
-from dataprep_assets.graph.order import in_order
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.engine.artifact.order import in_order
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.partitions import register_in_order
-from dataprep_assets.pipelines.blend.planner import plan_blend
+from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets.resources import resources_of
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.dagster_blend import (

@@ -15,8 +15,8 @@ import pytest
 import dataprep_assets
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import STAGING
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
-from dataprep_assets.sources.rows import read_rows
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import armed, passed

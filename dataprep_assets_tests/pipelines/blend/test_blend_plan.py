@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.engine.artifact.metadata_values import Markdown
 from dataprep_assets.errors import ConfigError, FormatError
-from dataprep_assets.graph.metadata_values import Markdown
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan, plan_covers_sources, plan_rows
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import VERSION, BlendPlan, load_blend_plan, plan_from_json
-from dataprep_assets.pipelines.blend.planner import plan_blend
+from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan, plan_covers_sources, plan_rows
+from dataprep_assets.pipelines.blend.plan.plan import VERSION, BlendPlan, load_blend_plan, plan_from_json
+from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend, rl_rows
 from dataprep_assets_tests.samples import SAMPLE

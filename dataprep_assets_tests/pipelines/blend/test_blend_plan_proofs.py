@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.pipelines.blend.blend_plan import plan_covers_sources, plan_is_current
-from dataprep_assets.pipelines.blend.plan import BlendPlan, load_blend_plan
-from dataprep_assets.sources.row_files import RowRange
+from dataprep_assets.pipelines.blend.plan.blend_plan import plan_covers_sources, plan_is_current
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
+from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend
 from dataprep_assets_tests.pipelines.blend.pipeline import texts, write_rows
 

@@ -13,16 +13,16 @@ import pytest
 from dataprep_assets.bounds import told_to
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend import preview
-from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
 from dataprep_assets.pipelines.blend.blend_sample import blend_sample
 from dataprep_assets.pipelines.blend.dataset import blend_specs
-from dataprep_assets.pipelines.blend.planner import plan_blend
-from dataprep_assets.pipelines.blend.preview import preview_blend
+from dataprep_assets.pipelines.blend.plan import preview
+from dataprep_assets.pipelines.blend.plan.blend_preview import nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.plan.planner import plan_blend
+from dataprep_assets.pipelines.blend.plan.preview import preview_blend
 from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.template import ChatTemplate
-from dataprep_assets_tests.graph.building import build_all
+from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.pipelines.blend.finished_blend import finish
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     SEPARATOR,
@@ -165,7 +165,7 @@ def test_large_sources_are_estimated_from_their_first_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(preview, "ROWS_PER_FILE", 50)
-    from dataprep_assets.sources import blocks
+    from dataprep_assets.sources.readers import blocks
 
     monkeypatch.setattr(blocks, "_BLOCK", 1 << 20)
     digests = [sha256(str(row).encode()).hexdigest() for row in range(60_000)]  # hardly compressible, as text is not

@@ -6,15 +6,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep_assets.engine.trace.trace import trace
 from dataprep_assets.errors import ConfigError, NotFoundError
-from dataprep_assets.graph.trace import trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
-from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snapshot
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.blend.pipeline import (

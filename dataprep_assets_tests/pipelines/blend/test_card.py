@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.engine.artifact.spec import BuildRequest
+from dataprep_assets.engine.card.card import DATA_CARD, PAGE
 from dataprep_assets.formats import croissant
-from dataprep_assets.graph.card import DATA_CARD, PAGE
-from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import plan_key
-from dataprep_assets.pipelines.blend.planner import plan_blend
+from dataprep_assets.pipelines.blend.plan.plan import plan_key
+from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, finished, pretraining, small_sources
 
 

@@ -11,19 +11,19 @@ import yaml  # type: ignore[import-untyped]
 from dagster.components.scaffold.scaffold import ScaffoldRequest
 
 import dataprep_assets
-from dataprep_assets.cli.project import component as dataset_named
+from dataprep_assets.cli.support.project import component as dataset_named
 from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.engine.artifact.dataset import validate_declaration
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.errors import ConfigError, MissingArtifactError
-from dataprep_assets.graph.dataset import validate_declaration
-from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import definitions_of_dataset
 from dataprep_assets.orchestration.scaffold import scaffolder
 from dataprep_assets.pipelines.blend import component
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.launch_ranges import streamed_shards
+from dataprep_assets.pipelines.blend.output.launch_ranges import streamed_shards
 from dataprep_assets.pipelines.blend.rl.transforms import declared_sources
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.blend_project import shipped

@@ -6,9 +6,9 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.component import TrainingBlend
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets_tests.pipelines.blend.blend_project import shipped
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.graph.remark import Remark
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
-from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview, nothing_rounds_to_zero
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.planner import plan_blend
+from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
+from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_preview, nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.groups import find_all
 from dataprep_assets.formats import document_ends, megatron
-from dataprep_assets.graph.check_groups import find_all
-from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_CHECKS, indexed_bins_shards

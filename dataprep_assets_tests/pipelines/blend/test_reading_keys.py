@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.documents.decontamination import DeclaredSet
+from dataprep_assets.curation.benchmarks.decontamination import DeclaredSet
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.remark import Remark
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, pretraining

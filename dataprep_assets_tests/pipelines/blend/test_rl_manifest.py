@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.status import stale
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend import run_lines
 from dataprep_assets.pipelines.blend.dataset import blend_specs

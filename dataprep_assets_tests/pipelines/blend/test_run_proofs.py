@@ -18,9 +18,9 @@ from dataprep_assets.pipelines.blend.blend_checks import (
     shards_complete,
     splits_disjoint,
 )
-from dataprep_assets.pipelines.blend.blend_plan import plan_covers_sources, plan_is_current
-from dataprep_assets.pipelines.blend.blend_preview import nothing_rounds_to_zero
 from dataprep_assets.pipelines.blend.component import TrainingBlend
+from dataprep_assets.pipelines.blend.plan.blend_plan import plan_covers_sources, plan_is_current
+from dataprep_assets.pipelines.blend.plan.blend_preview import nothing_rounds_to_zero
 from dataprep_assets.pipelines.blend.runs import other_claims
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows

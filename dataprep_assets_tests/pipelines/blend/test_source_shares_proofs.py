@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.trace.sharing import retracted_of, still_held
+from dataprep_assets.engine.trace.trace import trace
 from dataprep_assets.errors import NotFoundError
-from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.sharing import retracted_of, still_held
-from dataprep_assets.graph.trace import trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_checks import blend_sources_unchanged
 from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer

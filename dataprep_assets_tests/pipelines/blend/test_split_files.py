@@ -9,7 +9,7 @@ import pytest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets_tests.graph.building import build_all
+from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.pipelines.blend.blend_project import sample_blend
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.rebuild import rebuild_of
-from dataprep_assets.graph.status import stale, sweep
+from dataprep_assets.engine.staleness.rebuild import rebuild_of
+from dataprep_assets.engine.staleness.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.blend import runs

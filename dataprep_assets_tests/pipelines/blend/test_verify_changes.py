@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from dataprep_assets.graph.drift import drift_of_copy
-from dataprep_assets.graph.lock import lock_of_receipts
+from dataprep_assets.engine.lock.drift import drift_of_copy
+from dataprep_assets.engine.lock.lock import lock_of_receipts
 from dataprep_assets.integrity.verify import receipts_below, verify
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     blend_json,

@@ -7,9 +7,9 @@ from typing import Any
 
 import zstandard
 
-from dataprep_assets.graph.decide import Decision
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import stale
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.staleness.decide import Decision
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

@@ -8,17 +8,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.engine.checks.finding import Finding
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ensure_tags
+from dataprep_assets.pipelines.corpus.curation.tags import tagged_shards
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.signatures import signature_shards
-from dataprep_assets.pipelines.corpus.signed_shard import ensure_signatures
-from dataprep_assets.pipelines.corpus.tagged_shard import ensure_tags
-from dataprep_assets.pipelines.corpus.tags import tagged_shards
+from dataprep_assets.pipelines.corpus.duplicates.signatures import signature_shards
+from dataprep_assets.pipelines.corpus.duplicates.signed_shard import ensure_signatures
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets_tests.samples import SAMPLE
 
 

@@ -14,7 +14,7 @@ import zstandard
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, SourceError
 from dataprep_assets.integrity.receipt import damage
-from dataprep_assets.sources.rows import split_rows
+from dataprep_assets.sources.readers.rows import split_rows
 from dataprep_assets.stream.shard_job import build_token_bins, ensure_shard
 from dataprep_assets.stream.token_shard import finished_part
 from dataprep_assets.tokenization.engines import SpecialTokens

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.card import DATA_CARD, PAGE
-from dataprep_assets.graph.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.engine.card.card import DATA_CARD, PAGE
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

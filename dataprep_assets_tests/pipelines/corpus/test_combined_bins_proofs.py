@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dataprep_assets.engine.checks.finding import Finding, judged
 from dataprep_assets.formats import meta
-from dataprep_assets.graph.finding import Finding, judged
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus import combined_bins
 from dataprep_assets.stream.token_shard import ENDS, TOKENS

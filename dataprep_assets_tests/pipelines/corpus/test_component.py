@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from dataprep_assets.definitions import PROJECT_ROOT, defs
+from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.errors import ConfigError, TokenizerError
-from dataprep_assets.graph.dataset import validate_declaration
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

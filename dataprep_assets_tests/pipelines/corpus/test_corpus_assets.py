@@ -11,8 +11,8 @@ import pytest
 import zstandard
 from tokenizers import Tokenizer
 
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets_tests.pipelines.corpus.corpus_source import source_texts

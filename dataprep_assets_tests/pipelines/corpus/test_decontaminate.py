@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.documents.benchmark_files import fetched
-from dataprep_assets.documents.benchmark_items import BenchmarkSet
-from dataprep_assets.documents.benchmarks import COLUMNS, OVERLAP, Benchmarks, BenchmarkTagger, Coverage
-from dataprep_assets.documents.planted.benchmarks import rewrites
-from dataprep_assets.documents.table import DocumentBatch
+from dataprep_assets.curation.benchmarks.benchmarks import COLUMNS, OVERLAP, Benchmarks, BenchmarkTagger, Coverage
+from dataprep_assets.curation.benchmarks.files import fetched
+from dataprep_assets.curation.benchmarks.items import BenchmarkSet
+from dataprep_assets.curation.planted.benchmarks import rewrites
+from dataprep_assets.curation.table import DocumentBatch
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.remark import Remark
-from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
-from dataprep_assets.pipelines.corpus.benchmark_coverage import recorded_coverage
+from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import recorded_coverage
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
-from dataprep_assets_tests.documents.signed import page
+from dataprep_assets_tests.curation.signed import page
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.opened import counted
@@ -127,7 +127,8 @@ def test_an_item_that_would_not_be_found_fails_the_check(tmp_path: Path, monkeyp
     leaky = Leaky(tmp_path)
     leaky.build()
     monkeypatch.setattr(
-        "dataprep_assets.pipelines.corpus.benchmark_checks.rewrites", lambda text: {"case": text[: len(text) // 3]}
+        "dataprep_assets.pipelines.corpus.curation.benchmark_checks.rewrites",
+        lambda text: {"case": text[: len(text) // 3]},
     )
     found = leaky.findings("selection", "train")["no_benchmark"]
     assert "of planted items are found in the form 'case'" in found.summary

@@ -92,7 +92,7 @@ def test_a_worker_count_changed_half_way_changes_no_byte(built: Path, tmp_path: 
 
 
 def prepared_works(corpus: CorpusDeclaration, built: Path, root: Path) -> list[TokenShard]:
-    from dataprep_assets.pipelines.corpus.manifest import load_manifest
+    from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
     from dataprep_assets.pipelines.corpus.stream_plan import stream_plan as declared_plan
     from dataprep_assets.pipelines.corpus.token_bins import token_shards
     from dataprep_assets.stream.engine_certificate import load_certificate
@@ -280,7 +280,7 @@ def test_a_damaged_snapshot_is_stale_and_is_rebuilt(corpus: ChangedCorpus) -> No
 
 def test_a_missing_shard_is_an_error_and_not_a_shorter_file(corpus: ChangedCorpus) -> None:
     from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
-    from dataprep_assets.pipelines.corpus.manifest import load_manifest
+    from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 
     shutil.rmtree(corpus.root / "sample_corpus/token_bins/train-00001")
     declared = corpus.declared()
@@ -290,7 +290,7 @@ def test_a_missing_shard_is_an_error_and_not_a_shorter_file(corpus: ChangedCorpu
 
 def test_a_shard_made_with_other_settings_is_not_joined(corpus: ChangedCorpus) -> None:
     from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
-    from dataprep_assets.pipelines.corpus.manifest import load_manifest
+    from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 
     other = sample_declaration(corpus.data, corpus.tokenizer, dtype="uint32")
     works = prepared_works(other, corpus.root, corpus.root)

@@ -15,18 +15,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.documents.duplicates.signatures import Signer
-from dataprep_assets.documents.retractions import Retraction, add_retractions
+from dataprep_assets.curation.duplicates.signatures import Signer
+from dataprep_assets.curation.retractions import Retraction, add_retractions
+from dataprep_assets.engine.artifact.metadata_values import Table
+from dataprep_assets.engine.trace.retraction import DuplicatesChange
 from dataprep_assets.errors import MissingArtifactError
-from dataprep_assets.graph.metadata_values import Table
-from dataprep_assets.graph.retraction import DuplicatesChange
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.card import card_sections
-from dataprep_assets.pipelines.corpus.excerpts import Excerpts
-from dataprep_assets.pipelines.corpus.kept_documents import duplicates_change
-from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
+from dataprep_assets.pipelines.corpus.curation.excerpts import Excerpts
+from dataprep_assets.pipelines.corpus.curation.kept_documents import duplicates_change
+from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
-from dataprep_assets_tests.documents.signed import edited, one_other, page
+from dataprep_assets_tests.curation.signed import edited, one_other, page
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")

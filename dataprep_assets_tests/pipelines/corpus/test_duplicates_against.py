@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.documents.duplicates.words import WORDS
-from dataprep_assets.documents.retractions import Retraction, add_retractions
+from dataprep_assets.curation.duplicates.words import WORDS
+from dataprep_assets.curation.retractions import Retraction, add_retractions
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
-from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
-from dataprep_assets_tests.documents.signed import one_other, page
+from dataprep_assets_tests.curation.signed import one_other, page
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
@@ -202,7 +202,7 @@ def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytes
     refused(ConfigError, "another `duplicates.kind`", kind="exact")
     refused(ConfigError, "another `duplicates.threshold and permutations`", threshold=0.7)
     with monkeypatch.context() as later:
-        later.setattr("dataprep_assets.documents.duplicates.signatures.WORDS", WORDS + 1)
+        later.setattr("dataprep_assets.curation.duplicates.signatures.WORDS", WORDS + 1)
         refused(ConfigError, f"books was made with another version of words: {WORDS}.* dataprep run books")
     with pytest.raises(ValueError, match="pages is this dataset, whose documents are compared anyway"):
         shelf.pages(against=["pages"]).build()

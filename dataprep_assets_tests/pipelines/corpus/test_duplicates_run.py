@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets_tests.documents.signed import one_other, page
+from dataprep_assets_tests.curation.signed import one_other, page
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.orchestration.checks import checks_of
 from dataprep_assets_tests.faults.edits import edit_ids, edit_json, edit_receipt, flip_byte
 from dataprep_assets_tests.project import Project, evaluated, project, sample_attributes

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.documents.tagging import named_tagger
-from dataprep_assets.graph.dataset import validate_declaration
-from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.curation.tagging import named_tagger
+from dataprep_assets.engine.artifact.dataset import validate_declaration
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.checks.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus import tags
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
+from dataprep_assets.pipelines.corpus.curation import tags
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
-from dataprep_assets_tests.graph.building import build_all
 from dataprep_assets_tests.project import sample_attributes
 
 Fault = Callable[[Path], object]

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import zstandard
 
+from dataprep_assets.engine.staleness.status import unplanned
+from dataprep_assets.engine.trace.trace import trace
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.graph.status import unplanned
-from dataprep_assets.graph.trace import trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import staging
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
-from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest
-from dataprep_assets.pipelines.corpus.source_rows import corpus_tracer
+from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
+from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins import token_shards
 from dataprep_assets.stream.engine_certificate import load_certificate

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from dataprep_assets.graph.dataset import validate_declaration
-from dataprep_assets.graph.status import stale
+from dataprep_assets.engine.artifact.dataset import validate_declaration
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.declaration import HubSource
+from dataprep_assets_tests.engine.building import build_all, failed
 from dataprep_assets_tests.fakes.hub_server import HubServer
-from dataprep_assets_tests.graph.building import build_all, failed
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.samples import SMALL

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dataprep_assets import components
+from dataprep_assets.engine.lock.lock import lock_bytes, lock_dataset
+from dataprep_assets.engine.source_key import KeyedSources
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.lock import lock_bytes, lock_dataset
-from dataprep_assets.graph.source_key import KeyedSources
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

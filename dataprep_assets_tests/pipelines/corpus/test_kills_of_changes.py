@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.graph.prune import list_unplanned, prune
-from dataprep_assets.graph.status import stale, unplanned
+from dataprep_assets.engine.staleness.prune import list_unplanned, prune
+from dataprep_assets.engine.staleness.status import stale, unplanned
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.retract import retract
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, run_pipeline

@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.graph.metadata_values import Markdown, Table
-from dataprep_assets.graph.spec import BuildRequest
+from dataprep_assets.engine.artifact.metadata_values import Markdown, Table
+from dataprep_assets.engine.artifact.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus import manifest
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
-from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact, load_manifest, plan_manifest
-from dataprep_assets.pipelines.corpus.manifest_changes import Amounts, ManifestChanges, changes_between, changes_shown
+from dataprep_assets.pipelines.corpus.source import manifest
+from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest, plan_manifest
+from dataprep_assets.pipelines.corpus.source.manifest_changes import (
+    Amounts,
+    ManifestChanges,
+    changes_between,
+    changes_shown,
+)
 from dataprep_assets.planning.cost import shown_bytes
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.pipelines.corpus.manifest import count_matches, entries_resolve, plan_covers
+from dataprep_assets.pipelines.corpus.source.manifest import count_matches, entries_resolve, plan_covers
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets_tests.pipelines.corpus.sample_shards import INCLUDE, SPLITS, Sample
 from dataprep_assets_tests.samples import SMALL

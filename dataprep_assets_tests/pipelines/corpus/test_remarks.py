@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.graph.remark import Remark
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 import zstandard
 
-from dataprep_assets.documents.retractions import Retraction, add_retractions, id_of
+from dataprep_assets.curation.retractions import Retraction, add_retractions, id_of
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.groups import find_all
+from dataprep_assets.engine.lock.drift import drift_of_recipes
+from dataprep_assets.engine.lock.lock import lock_dataset
+from dataprep_assets.engine.staleness.prune import prune_retracted, retracted_left
+from dataprep_assets.engine.staleness.status import stale, unplanned
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.check_groups import find_all
-from dataprep_assets.graph.drift import drift_of_recipes
-from dataprep_assets.graph.finding import Finding
-from dataprep_assets.graph.lock import lock_dataset
-from dataprep_assets.graph.prune import prune_retracted, retracted_left
-from dataprep_assets.graph.status import stale, unplanned
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.retract import document_ids_of, locate, read_ids
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins import token_shards
 from dataprep_assets.stream.engine_certificate import load_certificate
@@ -31,7 +31,7 @@ from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTo
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import ReferenceEngine
-from dataprep_assets_tests.graph.building import build_all
+from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     Outcome,
     products,

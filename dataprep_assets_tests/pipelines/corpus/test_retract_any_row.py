@@ -8,22 +8,22 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.documents.retractions import add_retractions, id_of
+from dataprep_assets.curation.retractions import add_retractions, id_of
+from dataprep_assets.engine.checks.finding import Finding, ledger_of
+from dataprep_assets.engine.lock.drift import drift_of_recipes
+from dataprep_assets.engine.lock.lock import lock_dataset
+from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.trace.retraction import NOT_BUILT
+from dataprep_assets.engine.trace.sharing import retracted_of, still_held
 from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.graph.drift import drift_of_recipes
-from dataprep_assets.graph.finding import Finding, ledger_of
-from dataprep_assets.graph.lock import lock_dataset
-from dataprep_assets.graph.retraction import NOT_BUILT
-from dataprep_assets.graph.sharing import retracted_of, still_held
-from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.dataset import Corpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.retract import LocatedRows, document_ids_of, locate, read_ids
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 from dataprep_assets.tokenization.document_ids import DocumentIds
-from dataprep_assets_tests.graph.building import build_all
+from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.pipelines.corpus.pipeline import products, receipts
 from dataprep_assets_tests.samples import SAMPLE
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from dataprep_assets.pipelines.corpus.curation.selection_budget import FEW, over_budget
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.selection_budget import FEW, over_budget
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.asked_documents import Drops, RuleDrops
-from dataprep_assets.graph.privacy import OPEN, Privacy
+from dataprep_assets.engine.privacy import OPEN, Privacy
+from dataprep_assets.engine.trace.asked_documents import Drops, RuleDrops
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, records, write_lines
 
 pytestmark = pytest.mark.slow

@@ -14,12 +14,12 @@ import xxhash
 import zstandard
 from pydantic import ValidationError
 
-from dataprep_assets.documents.selection import Selection
+from dataprep_assets.curation.selection import Selection
+from dataprep_assets.engine.secret_key import EnvironmentKey
 from dataprep_assets.errors import BadRecordError, ConfigError, SourceError
 from dataprep_assets.formats.document_index import IDS, ROWS, open_ids
-from dataprep_assets.graph.secret_key import EnvironmentKey
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, CorpusDocumentPolicy
-from dataprep_assets.sources.row_files import RowRange
+from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.stream.reencoding import round_trip
 from dataprep_assets.stream.stream_index import index_metadata
 from dataprep_assets.stream.token_shard import document_rows

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.remark import Remark
-from dataprep_assets.pipelines.corpus import trial
+from dataprep_assets.engine.yaml.remark import Remark
+from dataprep_assets.pipelines.corpus.curation import trial
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.documents.retractions import Retraction, add_retractions
+from dataprep_assets.curation.retractions import Retraction, add_retractions
 from dataprep_assets.integrity.verify import Verified, verify
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
-from dataprep_assets_tests.documents.signed import one_other, page
+from dataprep_assets_tests.curation.signed import one_other, page
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")

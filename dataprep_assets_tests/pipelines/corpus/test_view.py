@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep_assets.engine.checks.finding import Finding
 from dataprep_assets.formats import hf_parquet
-from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus.corpus_view import Copied, artifact_name, combined_splits, view_named

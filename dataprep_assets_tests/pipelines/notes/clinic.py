@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES, declaration
 
 

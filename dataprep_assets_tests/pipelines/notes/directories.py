@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.engine.checks.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt, record_files
-from dataprep_assets.pipelines.notes import tfds_reader
 from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets_tests.graph.found import findings_of
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.tfds import tfds_reader
+from dataprep_assets_tests.engine.found import findings_of
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 
 SPLITS: dict[str, float] = {"train": 0.7, "val": 0.3}

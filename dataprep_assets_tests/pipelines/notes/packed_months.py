@@ -4,15 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.groups import find_all
 from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, write_rows
-from dataprep_assets.graph.check_groups import find_all
-from dataprep_assets.graph.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts_checks import COHORT_CHECKS, open_cohort
+from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohort import PackedCohort
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
-from dataprep_assets.pipelines.notes.packed_cohorts_checks import COHORT_CHECKS, open_cohort
-from dataprep_assets.pipelines.notes.packed_files import packed_paths
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
 MONTH = "2010-12"

@@ -14,9 +14,9 @@ import numpy as np
 import orjson
 import pytest
 
-from dataprep_assets.formats import array_record, example, tfrecord
-from dataprep_assets.formats.example import FeatureColumn
 from dataprep_assets.formats.packed_rows import PackedRowBlock
+from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.integrity.receipt import _own_digest
 from dataprep_assets.pipelines.notes.component import PackedCohorts
 from dataprep_assets.pipelines.notes.retractions import add_retractions

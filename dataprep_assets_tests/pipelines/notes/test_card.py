@@ -3,14 +3,14 @@
 import json
 from pathlib import Path
 
+from dataprep_assets.engine.artifact.spec import BuildRequest
+from dataprep_assets.engine.card.card import DATA_CARD, PAGE
 from dataprep_assets.formats import croissant
-from dataprep_assets.graph.card import DATA_CARD, PAGE
-from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.replay import build_replay
-from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay import build_replay
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.formats import array_record, tfrecord
-from dataprep_assets.graph.check_groups import find_all
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.groups import find_all
+from dataprep_assets.formats.tensorflow import array_record, tfrecord
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_shards import SHARD_CHECKS, open_shards, sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import SHARD_CHECKS, open_shards, sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import COHORT_SHARDS, ShardedCohort
 from dataprep_assets.pipelines.notes.declaration import FileFormat
-from dataprep_assets.pipelines.notes.sharded_cohort import COHORT_SHARDS, ShardedCohort
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 
 pytest.importorskip("array_record", reason="both formats are proven: install the extra tfds")

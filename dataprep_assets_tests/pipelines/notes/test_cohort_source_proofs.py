@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.formats.packed_rows import PackedRowBlock
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.packed_months import failed, packed, prove_cohort, rewritten
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration

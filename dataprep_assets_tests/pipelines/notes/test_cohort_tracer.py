@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from dataprep_assets.engine.trace.place import TokenRange
+from dataprep_assets.engine.trace.trace import Trace, Tracer, trace
 from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
-from dataprep_assets.formats import example, tfrecord
-from dataprep_assets.graph.place import TokenRange
-from dataprep_assets.graph.trace import Trace, Tracer, trace
+from dataprep_assets.formats.tensorflow import example, tfrecord
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer, replay_tracer
+from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import notes_tracer, replay_tracer
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.cohorts.row_layout import RECORD
 from dataprep_assets.pipelines.notes.component import PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
-from dataprep_assets.pipelines.notes.replay import build_replay
-from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.row_layout import RECORD
+from dataprep_assets.pipelines.notes.replay.replay import build_replay
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
 from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.pipelines.corpus.shards import bundle, reference_ids
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, get_scaffolder
 
-from dataprep_assets.cli.project import component as dataset_named
-from dataprep_assets.cli.project import folder
+from dataprep_assets.cli.support.project import component as dataset_named
+from dataprep_assets.cli.support.project import folder
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.formats import array_record
-from dataprep_assets.graph.dataset import validate_declaration
+from dataprep_assets.formats.tensorflow import array_record
 from dataprep_assets.orchestration import component
 from dataprep_assets.orchestration.component import definitions_of_dataset
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts

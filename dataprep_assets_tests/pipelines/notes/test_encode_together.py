@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from dataprep_assets.graph.trace import trace
+from dataprep_assets.engine.trace.trace import trace
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_tracer import notes_tracer
+from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import notes_tracer
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.note_tokens import header_and_body
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written

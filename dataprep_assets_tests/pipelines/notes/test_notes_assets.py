@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.graph.status import stale
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.orchestration.assets import asset_of

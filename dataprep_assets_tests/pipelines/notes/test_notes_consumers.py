@@ -15,13 +15,13 @@ import pytest
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, FormatError
-from dataprep_assets.formats import example, tfds
+from dataprep_assets.formats.tensorflow import example, tfds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
 from dataprep_assets.packing.stock_maxtext import StockRule
-from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
-from dataprep_assets.pipelines.notes.packed_files import packed_paths
-from dataprep_assets.serving.maxtext import six_columns
+from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.tfds.maxtext import maxtext_settings
+from dataprep_assets.serving.sampler.maxtext import six_columns
 from dataprep_assets_tests.docs.run_blocks import blocks
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 from dataprep_assets_tests.readers.families import TENSORFLOW

@@ -13,9 +13,9 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.packing.rows import COLUMNS
-from dataprep_assets.pipelines.notes.packed_files import RowFacts, packed_paths, read_patients
+from dataprep_assets.pipelines.notes.cohorts.packed_files import RowFacts, packed_paths, read_patients
+from dataprep_assets.pipelines.notes.cohorts.spool import split_of
 from dataprep_assets.pipelines.notes.reading import patient_digest
-from dataprep_assets.pipelines.notes.spool import split_of
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
 from dataprep_assets_tests.pipelines.corpus.shards import bundle, reference_ids
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.pipelines.notes.packed_cohorts_checks import COHORT_CHECKS
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts_checks import COHORT_CHECKS
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.packed_months import BOS, failed, packed, prove_cohort
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration

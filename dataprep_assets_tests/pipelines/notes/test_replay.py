@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.card.card import DATA_CARD
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
-from dataprep_assets.graph.card import DATA_CARD
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts
-from dataprep_assets.pipelines.notes.provenance import PROVENANCE, ShardOrigin, read_provenance
-from dataprep_assets.pipelines.notes.replay import build_replay, combined_directory_spec
-from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.replay_losses import replay_losses
-from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD, for_hf
+from dataprep_assets.pipelines.notes.replay.replay import build_replay, combined_directory_spec
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_losses import replay_losses
+from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
+from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD, for_hf
+from dataprep_assets_tests.engine.found import findings_of
 from dataprep_assets_tests.formats.shard_reader import read_directory
-from dataprep_assets_tests.graph.found import findings_of
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 from dataprep_assets_tests.readers.hf_datasets import rows_of

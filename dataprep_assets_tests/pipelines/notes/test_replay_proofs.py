@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.engine.checks.finding import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.linked_directory import DIRECTORIES
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
-from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance
-from dataprep_assets.pipelines.notes.replay import (
+from dataprep_assets.pipelines.notes.replay.replay import (
     COMBINED_CHECKS,
     VIRTUAL_CHECKS,
     build_replay,
     combined_directory_spec,
 )
-from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
-from dataprep_assets_tests.graph.found import findings_of
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES
+from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, read_provenance
+from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
+from dataprep_assets_tests.engine.found import findings_of
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.directories import NOTES, OTHER, failed, sealed
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes

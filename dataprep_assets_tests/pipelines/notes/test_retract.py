@@ -11,28 +11,28 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from dataprep_assets.engine.lock.drift import drift_of_contents, drift_of_recipes
+from dataprep_assets.engine.lock.lock import lock_dataset
+from dataprep_assets.engine.staleness.prune import prune_retracted, retracted_left
+from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.trace.retraction import Retracted
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.graph.drift import drift_of_contents, drift_of_recipes
-from dataprep_assets.graph.lock import lock_dataset
-from dataprep_assets.graph.prune import prune_retracted, retracted_left
-from dataprep_assets.graph.retraction import Retracted
-from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, read_receipt
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_sample import notes_engine
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.reading import patient_digest
-from dataprep_assets.pipelines.notes.replay import build_replay
-from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay import build_replay
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets.tokenization.certificate import CLASSES
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.graph.found import findings_of
+from dataprep_assets_tests.engine.found import findings_of
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, products, receipts
 from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.formats import example, tfds, tfrecord
-from dataprep_assets.graph.check_groups import find_all
+from dataprep_assets.engine.checks.groups import find_all
+from dataprep_assets.formats.tensorflow import example, tfds, tfrecord
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_shards import SHARD_CHECKS, open_shards, sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import SHARD_CHECKS, open_shards, sharded_cohorts
 from dataprep_assets_tests.pipelines.notes.directories import failed, leave_tfds_out, prove, sealed
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 

@@ -1,7 +1,7 @@
 """Shards of several datasets are mixed by their rows."""
 
-from dataprep_assets.pipelines.notes.provenance import ShardOrigin
-from dataprep_assets.pipelines.notes.shard_mixing import interleaved, weighted
+from dataprep_assets.pipelines.notes.cohorts.shard_mixing import interleaved, weighted
+from dataprep_assets.pipelines.notes.tfds.provenance import ShardOrigin
 
 
 def shard(source: int, number: int, rows: int) -> ShardOrigin:

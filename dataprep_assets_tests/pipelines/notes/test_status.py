@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.graph.decide import Decision
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import stale, sweep
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.staleness.decide import Decision
+from dataprep_assets.engine.staleness.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes import packed_cohort
+from dataprep_assets.pipelines.notes.cohorts import packed_cohort
 from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris

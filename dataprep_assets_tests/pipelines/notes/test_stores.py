@@ -9,8 +9,8 @@ from typing import Any
 import boto3
 import pytest
 
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.errors import SourceError
-from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.notes.dataset import notes_specs

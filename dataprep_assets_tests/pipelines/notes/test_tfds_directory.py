@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
-from dataprep_assets.formats import array_record, example, tfds, tfrecord
-from dataprep_assets.formats.example import FeatureColumn
+from dataprep_assets.formats.tensorflow import array_record, example, tfds, tfrecord
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohort_shards import sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.packed_cohort import ensure_packed_cohort
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import ensure_sharded_cohort
 from dataprep_assets.pipelines.notes.component import PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import FileFormat
-from dataprep_assets.pipelines.notes.maxtext import maxtext_line, maxtext_settings
-from dataprep_assets.pipelines.notes.packed_cohort import ensure_packed_cohort
-from dataprep_assets.pipelines.notes.packed_cohorts import packed_cohorts
-from dataprep_assets.pipelines.notes.provenance import PROVENANCE, read_provenance
-from dataprep_assets.pipelines.notes.sharded_cohort import ensure_sharded_cohort
-from dataprep_assets.pipelines.notes.tfds_directory import (
+from dataprep_assets.pipelines.notes.tfds.maxtext import maxtext_line, maxtext_settings
+from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, read_provenance
+from dataprep_assets.pipelines.notes.tfds.tfds_directory import (
     build_tfds_directory,
 )
 from dataprep_assets_tests.formats.shard_reader import read_directory
@@ -138,7 +138,7 @@ def test_unpacked_rows_are_one_column_of_the_readers_length(tmp_path: Path) -> N
     # rows that a stock pipeline would train on from note to note are not shown as if it could have them
     assert maxtext_line(notes, LocalArtifacts(tmp_path)).startswith("MaxText: dataset_type=tfds dataset_path=")
     prepacked = maxtext_line(declaration(), LocalArtifacts(tmp_path))
-    assert prepacked.startswith("MaxText, after dataprep_assets.serving.maxtext.install(), without which")
+    assert prepacked.startswith("MaxText, after dataprep_assets.serving.sampler.maxtext.install(), without which")
     assert settings["tokenizer_type"] == "huggingface"
     assert Path(settings["tokenizer_path"]).joinpath("tokenizer.json").is_file()
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))

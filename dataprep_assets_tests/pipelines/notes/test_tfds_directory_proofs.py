@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.tfds_directory import DIRECTORY_CHECKS, OpenedNotes, patients_disjoint
+from dataprep_assets.pipelines.notes.tfds.tfds_directory import DIRECTORY_CHECKS, OpenedNotes, patients_disjoint
 from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.directories import directory, edit, failed, prove, sealed

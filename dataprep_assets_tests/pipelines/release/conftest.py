@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
 from dataprep_assets.pipelines.release.npy_shard import build_npy_shard

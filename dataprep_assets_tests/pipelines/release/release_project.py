@@ -9,14 +9,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dataprep_assets.graph.card import DATA_CARD
-from dataprep_assets.graph.dataset import validate_declaration
-from dataprep_assets.graph.status import stale
+from dataprep_assets.engine.artifact.dataset import validate_declaration
+from dataprep_assets.engine.card.card import DATA_CARD
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
 from dataprep_assets.resources import StorageResource
-from dataprep_assets.serving.release import ReleaseLocation, locate
+from dataprep_assets.serving.window.release import ReleaseLocation, locate
 from dataprep_assets.stores.connect import S3Place
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.project import Project, new_instance, sample_attributes

@@ -9,7 +9,7 @@ from dataprep_assets.errors import IntegrityError, TransferError
 from dataprep_assets.integrity.sync import MANIFEST
 from dataprep_assets.pipelines.release.migration import migrate, plan_migration
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import ReleaseLocation, read_release
+from dataprep_assets.serving.window.release import ReleaseLocation, read_release
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_store
 from dataprep_assets_tests.pipelines.release.counted_store import CountedStore

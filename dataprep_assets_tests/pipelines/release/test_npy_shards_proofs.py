@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dataprep_assets.graph.check_groups import PartitionChecks
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.groups import PartitionChecks
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.release import npy_shards, order
 from dataprep_assets.pipelines.release.layout import ReleaseLayout

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dataprep_assets.engine.trace.trace import Trace, trace
 from dataprep_assets.errors import NotFoundError
 from dataprep_assets.formats.sample_ids import sample_id
-from dataprep_assets.graph.trace import Trace, trace
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout

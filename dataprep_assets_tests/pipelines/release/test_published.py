@@ -7,7 +7,7 @@ import pytest
 from dataprep_assets.errors import IntegrityError, MissingArtifactError, TransferError
 from dataprep_assets.pipelines.release.published import inventory, send_release
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import MANIFEST, ReleaseLocation, read_release
+from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, read_release
 from dataprep_assets_tests.pipelines.release.counted_store import CountedStore
 from dataprep_assets_tests.serving.releases import make_release, publish, published
 

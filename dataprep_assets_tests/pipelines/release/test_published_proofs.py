@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.engine.checks.finding import Finding
 from dataprep_assets.pipelines.release.published_shards import CHECKS, OpenedPublication, manifest_published
-from dataprep_assets.serving.release import ReleaseLocation, read_release
+from dataprep_assets.serving.window.release import ReleaseLocation, read_release
 from dataprep_assets_tests.pipelines.release.planted_faults import poke
 from dataprep_assets_tests.serving.releases import make_release, publish, published
 

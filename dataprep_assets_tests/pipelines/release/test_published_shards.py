@@ -10,7 +10,7 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError, Transfe
 from dataprep_assets.pipelines.release.npy_shard import shard_artifact
 from dataprep_assets.pipelines.release.published_shards import publish_release, release_manifest
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import MANIFEST, ReleaseLocation, read_release
+from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, read_release
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_store
 from dataprep_assets_tests.pipelines.release.conftest import Bins

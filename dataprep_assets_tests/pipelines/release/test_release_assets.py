@@ -18,7 +18,7 @@ from dataprep_assets.formats import sample_ids
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.release import MANIFEST, read_release
+from dataprep_assets.serving.window.release import MANIFEST, read_release
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.store import ObjectInfo, Progress
 from dataprep_assets_tests.fakes.places import Places

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.orchestration import checks
-from dataprep_assets.serving.release import locate
+from dataprep_assets.serving.window.release import locate
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.pipelines.release.release_project import (
     LENGTH,

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.card import DATA_CARD
-from dataprep_assets.graph.decide import Decision
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import stale
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.card.card import DATA_CARD
+from dataprep_assets.engine.staleness.decide import Decision
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact
 from dataprep_assets.pipelines.release.npy_shards import SHARD_CHECKS
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, publish_release
-from dataprep_assets.serving.release import MANIFEST, Release, locate
+from dataprep_assets.serving.window.release import MANIFEST, Release, locate
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
 

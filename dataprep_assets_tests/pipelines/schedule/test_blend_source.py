@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.serving.simulation import simulated
+from dataprep_assets.serving.sampler.simulation import simulated
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.pipelines.schedule.training_project import RUN, SCHEDULE, TrainingProject
 

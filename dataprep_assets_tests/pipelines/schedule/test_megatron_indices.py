@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.serving.training_data import IGNORED, TrainingData
+from dataprep_assets.serving.sampler.training_data import IGNORED, TrainingData
 from dataprep_assets_tests.pipelines.schedule.training_project import CORPUS, RUN, TrainingProject, copy, make
 from dataprep_assets_tests.readers.megatron import scheduled
 

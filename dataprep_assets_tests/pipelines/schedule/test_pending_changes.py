@@ -16,8 +16,8 @@ from dataprep_assets.pipelines.schedule.schedule_artifact import (
     revise_schedule,
     write_revisions,
 )
-from dataprep_assets.serving.changes import changes_of
-from dataprep_assets.serving.training_data import TrainingData
+from dataprep_assets.serving.sampler.changes import changes_of
+from dataprep_assets.serving.sampler.training_data import TrainingData
 from dataprep_assets_tests.serving.training_runs import RUN, TrainingRun
 
 

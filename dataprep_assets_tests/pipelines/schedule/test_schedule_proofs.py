@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.graph.dataset import validate_declaration
+from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.schedule import schedule_artifact
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.schedule_artifact import schedule_spec
 from dataprep_assets.pipelines.schedule.schedule_checks import SCHEDULE_CHECKS
-from dataprep_assets.serving import sampler as sampler_module
+from dataprep_assets.serving.sampler import sampler as sampler_module
+from dataprep_assets_tests.engine.found import findings_of
 from dataprep_assets_tests.faults.edits import flip_byte
-from dataprep_assets_tests.graph.found import findings_of
 from dataprep_assets_tests.pipelines.schedule.training_project import CORPUS, RUN, TrainingProject, copy, make
 from dataprep_assets_tests.tools.drill.box import reseal
 

@@ -20,9 +20,9 @@ from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.schedule_artifact import build_schedule
-from dataprep_assets.serving import training_data
-from dataprep_assets.serving.seen import SeenLedger, documents_of_step, find_documents, steps_of_document
-from dataprep_assets.serving.training_data import IGNORED, Batch, TrainingData
+from dataprep_assets.serving.sampler import training_data
+from dataprep_assets.serving.sampler.seen import SeenLedger, documents_of_step, find_documents, steps_of_document
+from dataprep_assets.serving.sampler.training_data import IGNORED, Batch, TrainingData
 from dataprep_assets.stores.connect import AWS_PAIR, READ_PAIR, WRITE_PAIR
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store

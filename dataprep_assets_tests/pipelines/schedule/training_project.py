@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from dataprep_assets.serving.training_data import Batch, TrainingData
+from dataprep_assets.serving.sampler.training_data import Batch, TrainingData
 from dataprep_assets_tests.cli.commands import dataprep
 
 NAME, RUN, CORPUS = "tales_of_all", "first_model", "tales"

@@ -9,8 +9,8 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.graph.dataset import validate_declaration
-from dataprep_assets.graph.status import stale
+from dataprep_assets.engine.artifact.dataset import validate_declaration
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.pipelines.tasks.component import TaskMigration

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from dataprep_assets.cli.project import component as dataset_named
-from dataprep_assets.cli.project import folder
+from dataprep_assets.cli.support.project import component as dataset_named
+from dataprep_assets.cli.support.project import folder
 from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.engine.artifact.dataset import validate_declaration
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.dataset import validate_declaration
-from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import definitions_of_dataset
 from dataprep_assets.pipelines.tasks.checks import CHECKS, ROWS

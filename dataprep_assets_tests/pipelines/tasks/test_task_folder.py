@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.graph.losses import losses_of
+from dataprep_assets.engine.artifact.losses import losses_of
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.tasks.checks import FILES, ROWS
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts

@@ -17,10 +17,10 @@ from unittest import mock
 import dagster as dg
 from dagster._core.scheduler.instigation import InstigatorType
 
-from dataprep_assets.graph.dataset import validate_declaration
+from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.manifest import build_manifest_artifact
+from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
 from dataprep_assets_tests.deploy.daemon import daemon
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 

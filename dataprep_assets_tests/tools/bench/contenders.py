@@ -373,7 +373,7 @@ def blend(spec: Spec) -> None:
     from dataprep_assets.integrity.artifacts import LocalArtifacts
     from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
     from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
-    from dataprep_assets.pipelines.blend.plan import load_blend_plan
+    from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
     from dataprep_assets.stream.shard_job import build_token_bins
 
     root = Path(shutil.copytree(Path(spec.prepared, "artifacts"), Path(spec.out, "artifacts")))

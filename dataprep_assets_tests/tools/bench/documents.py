@@ -103,10 +103,10 @@ class Bench:
 def build_selection(project: Path, dataset: str, root: Path) -> None:
     """Build a dataset up to its selections, with two workers: what datatrove's filters do."""
     from dataprep_assets.declarations import declarations_of
-    from dataprep_assets.graph.dataset import Dataset
+    from dataprep_assets.engine.artifact.dataset import Dataset
     from dataprep_assets.integrity.artifacts import LocalArtifacts
     from dataprep_assets.project import find
-    from dataprep_assets_tests.graph.building import build_all
+    from dataprep_assets_tests.engine.building import build_all
 
     declared = declarations_of(find(str(project)))
     found = declared.load(declared.files[dataset])

@@ -24,7 +24,7 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
-from dataprep_assets.documents.retractions import Retraction, add_retractions
+from dataprep_assets.curation.retractions import Retraction, add_retractions
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import armed

@@ -27,16 +27,16 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from dataprep_assets.documents.duplicates.banding import banding_for
-from dataprep_assets.documents.duplicates.candidates import CandidateSet
-from dataprep_assets.documents.duplicates.kept_set import (
+from dataprep_assets.curation.duplicates.banding import banding_for
+from dataprep_assets.curation.duplicates.candidates import CandidateSet
+from dataprep_assets.curation.duplicates.kept_set import (
     ComparedPairs,
     KeptSet,
     Priority,
     ShardOrder,
     kept_set,
 )
-from dataprep_assets.documents.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
+from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
 from dataprep_assets_tests.tools.bench.runner import CommandFailedError, Measurement, measure
 
 THRESHOLD, PERMUTATIONS, SHINGLE, SHARDS = 0.8, 128, 5, 10

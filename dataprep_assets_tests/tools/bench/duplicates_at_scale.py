@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.duplicates.candidates import CandidateSet
-from dataprep_assets.documents.duplicates.kept_set import Priority, ShardOrder, kept_set
-from dataprep_assets.documents.duplicates.signatures import (
+from dataprep_assets.curation.duplicates.candidates import CandidateSet
+from dataprep_assets.curation.duplicates.kept_set import Priority, ShardOrder, kept_set
+from dataprep_assets.curation.duplicates.signatures import (
     DIGESTS,
     ENDS,
     KEY_HASHES,

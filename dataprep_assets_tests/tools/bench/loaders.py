@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.serving.loaders import SampleSource
-from dataprep_assets.serving.training_data import TrainingData
+from dataprep_assets.serving.sampler.loaders import SampleSource
+from dataprep_assets.serving.sampler.training_data import TrainingData
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.readers.families import MEGATRON, MOSAICML, PYTORCH
 from dataprep_assets_tests.readers.megatron import opened_schedule

@@ -47,11 +47,11 @@ class PretrainComparison(Comparison):
 def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
     """A blend of the files of a spec, planned, with its snapshots and certificate: `blend.json` and `artifacts`."""
     from dataprep_assets.integrity.artifacts import LocalArtifacts
-    from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
     from dataprep_assets.pipelines.blend.blend_sample import blend_engine
-    from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
     from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-    from dataprep_assets.pipelines.blend.plan import load_blend_plan
+    from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
+    from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snapshot
+    from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
     from dataprep_assets.stream.engine_certificate import ensure_certificate
 
     folder = Path(tempfile.mkdtemp(prefix=f"prepared-{name}-", dir=scratch))

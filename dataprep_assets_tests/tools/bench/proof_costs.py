@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from dataprep_assets.graph.check import Check
+from dataprep_assets.engine.checks.check import Check
 
 S = TypeVar("S")
 

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.serving.next_revision import FoundSource, RevisionRequest, revised
-from dataprep_assets.serving.sampler import Sampler
-from dataprep_assets.serving.training_schedule import ScheduleHistory
+from dataprep_assets.serving.sampler.next_revision import FoundSource, RevisionRequest, revised
+from dataprep_assets.serving.sampler.sampler import Sampler
+from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory
 from dataprep_assets_tests.readers.families import GRAIN, MEGATRON, MOSAICML
 from dataprep_assets_tests.readers.megatron import build_pair, opened_schedule
 from dataprep_assets_tests.readers.mosaicml import work_of_steps, write_windows

@@ -11,11 +11,11 @@ from collections import Counter
 
 import numpy as np
 
-from dataprep_assets.serving.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
-from dataprep_assets.serving.permutation import Permutation
-from dataprep_assets.serving.sampler import Sampler
-from dataprep_assets.serving.source_order import PackTable
-from dataprep_assets.serving.training_schedule import ScheduleHistory, SourceShard
+from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
+from dataprep_assets.serving.sampler.permutation import Permutation
+from dataprep_assets.serving.sampler.sampler import Sampler
+from dataprep_assets.serving.sampler.source_order import PackTable
+from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory, SourceShard
 from dataprep_assets_tests.serving.histories import history, resumed, tell
 
 SAMPLES, LENGTH, SHARDS, SOURCES = 10**9, 4096, 1000, 10

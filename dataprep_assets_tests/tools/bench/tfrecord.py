@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.formats import example, tfrecord
+from dataprep_assets.formats.tensorflow import example, tfrecord
 from dataprep_assets_tests.formats.packed import columns_of, packed_rows
 from dataprep_assets_tests.formats.shard_reader import read_batches
 

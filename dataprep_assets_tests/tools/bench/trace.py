@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from dataprep_assets.engine.trace.trace import Question
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.document_index import IDS, ROWS, RunWriter
-from dataprep_assets.graph.trace import Question
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger

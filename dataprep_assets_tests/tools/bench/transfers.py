@@ -32,7 +32,7 @@ key_id, secret, bucket = os.environ["BENCH_KEY"], os.environ["BENCH_SECRET"], os
 
 _OURS = """
 from pathlib import Path
-from dataprep_assets.stores.s3 import S3Store
+from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets_tests.fakes.buckets import new_client
 store = S3Store(new_client(url), bucket)
 store.head("nothing")

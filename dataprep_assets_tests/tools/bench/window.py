@@ -31,10 +31,10 @@ import numpy as np
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES, sample_ids
 from dataprep_assets.serving import ShardWindow
-from dataprep_assets.serving.cache import Cache
-from dataprep_assets.serving.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, ReleaseShard
+from dataprep_assets.serving.window.cache import Cache
+from dataprep_assets.serving.window.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, ReleaseShard
+from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets.stores.s3 import S3Store
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.serving.releases import make_release, publish

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.integrity.receipt import NAME, _own_digest, record_files
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets_tests.tools.drill.datasets import Bench

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from dataprep_assets.graph.dataset import validate_declaration
+from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets_tests.graph.building import build_all
+from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tools.bench.invented_text import sentence, vocabulary
 from dataprep_assets_tests.tools.drill.datasets import Bench, corpus_attributes, write_texts

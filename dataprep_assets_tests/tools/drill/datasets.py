@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 import dataprep_assets
-from dataprep_assets.graph.dataset import validate_declaration
-from dataprep_assets.graph.spec import ArtifactSpec
+from dataprep_assets.engine.artifact.dataset import validate_declaration
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.pipelines.blend.component import TrainingBlend
@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCoh
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.schedule.component import TrainingSchedule
 from dataprep_assets.pipelines.tasks.component import TaskMigration
-from dataprep_assets_tests.graph.building import build_all
+from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.pipelines.tasks.trees import small
 from dataprep_assets_tests.samples import SAMPLE

@@ -6,9 +6,9 @@ Each is asked in this process, by the very function that the command or the asse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.spec import ArtifactSpec
-from dataprep_assets.graph.status import stale
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.verify import Verified, verify
 from dataprep_assets_tests.tools.drill.box import Box, Target

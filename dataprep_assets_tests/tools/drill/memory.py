@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from dataprep_assets.graph import verdicts
+from dataprep_assets.engine.checks import verdicts
 from dataprep_assets_tests.tools.drill.box import Box, Target, write
 from dataprep_assets_tests.tools.drill.faults import Apply, Fault, InapplicableError
 from dataprep_assets_tests.tools.drill.rows import row_faults

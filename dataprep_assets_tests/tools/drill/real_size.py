@@ -17,16 +17,16 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.engine.checks.level import EVERY_DOCUMENT, SAMPLE, Level
 from dataprep_assets.execution import pool
 from dataprep_assets.execution.jobs import SerialExecutor
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.packed_rows import open_packed
-from dataprep_assets.graph.proof_level import EVERY_DOCUMENT, SAMPLE, Level
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
+from dataprep_assets.pipelines.notes.cohorts.packed_files import RowFacts
 from dataprep_assets.pipelines.notes.component import PackedCohorts
-from dataprep_assets.pipelines.notes.packed_files import RowFacts
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tools.drill.box import Box, Target, reseal, write

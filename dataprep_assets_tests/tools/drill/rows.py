@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from dataprep_assets.formats import array_record, document_ends, megatron, npy_shards, sample_ids, tfrecord
+from dataprep_assets.formats import document_ends, megatron, npy_shards, sample_ids
+from dataprep_assets.formats.tensorflow import array_record, tfrecord
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests.tools.drill.box import Box, Target, edit_receipt, reseal, write
 from dataprep_assets_tests.tools.drill.bytes_of_files import files_of

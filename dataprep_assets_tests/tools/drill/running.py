@@ -17,8 +17,8 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+from dataprep_assets.engine.artifact.spec import BuildRequest
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.graph.spec import BuildRequest
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets_tests.tools.drill.box import Box, Target, write

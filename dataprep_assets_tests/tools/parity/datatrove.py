@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from dataprep_assets.documents.rules import parse, ruled
-from dataprep_assets.documents.table import ColumnType, schema_of
-from dataprep_assets.documents.tagging import named_tagger
-from dataprep_assets.sources.records import read_records
+from dataprep_assets.curation.rules import parse, ruled
+from dataprep_assets.curation.table import ColumnType, schema_of
+from dataprep_assets.curation.tagging import named_tagger
+from dataprep_assets.sources.readers.records import read_records
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tools.parity.pinned import installed, run_apart
 from dataprep_assets_tests.tools.parity.table import Row, render

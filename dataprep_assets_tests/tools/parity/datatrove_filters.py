@@ -23,8 +23,8 @@ from datatrove.pipeline.filters import (
     gopher_repetition_filter,
 )
 
-from dataprep_assets.documents.taggers.c4 import sentences
-from dataprep_assets.documents.text_tagger import normalized
+from dataprep_assets.curation.taggers.c4 import sentences
+from dataprep_assets.curation.text_tagger import normalized
 
 FILTERS: dict[str, tuple[Callable[[], Any], Any]] = {
     "gopher": (GopherQualityFilter, gopher_quality_filter),

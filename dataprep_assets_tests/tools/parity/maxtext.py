@@ -26,13 +26,13 @@ import numpy as np
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.packing.stock_maxtext import Pipeline
+from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.linked_directory import DirectoryFacts
-from dataprep_assets.pipelines.notes.maxtext import combined_line, maxtext_settings
-from dataprep_assets.pipelines.notes.packed_files import packed_paths
-from dataprep_assets.pipelines.notes.replay import build_replay
-from dataprep_assets.pipelines.notes.replay_declaration import ReplayDeclaration
-from dataprep_assets.serving import maxtext as loader
+from dataprep_assets.pipelines.notes.replay.replay import build_replay
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.tfds.linked_directory import DirectoryFacts
+from dataprep_assets.pipelines.notes.tfds.maxtext import combined_line, maxtext_settings
+from dataprep_assets.serving.sampler import maxtext as loader
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE, SAMPLES, declaration, run_notes
 from dataprep_assets_tests.tools.parity.table import Row
 from dataprep_assets_tests.tools.parity.tokenized_notes import labels, tokenized

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.pipelines.notes.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.tfds.maxtext import maxtext_settings
 from dataprep_assets_tests.tools.parity.maxtext import (
     BOTH,
     LENGTH,

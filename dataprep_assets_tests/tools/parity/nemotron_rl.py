@@ -18,12 +18,12 @@ import orjson
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
+from dataprep_assets.pipelines.blend.output.trainer_entry import RL_MANIFEST
 from dataprep_assets.pipelines.blend.rl.apply_transforms import Refused, SkippedRecord, apply_transforms
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE, RlOptions
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.shard import compact_line
 from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
-from dataprep_assets.pipelines.blend.trainer_entry import RL_MANIFEST
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, write_rows
 from dataprep_assets_tests.tools.parity.absent import stand_in
 from dataprep_assets_tests.tools.parity.rl_records import NAMES, STOPS, Record, records_by_shape, write_tables

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from dataprep_assets.graph.check_groups import find_all
+from dataprep_assets.engine.checks.groups import find_all
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.packing.algorithms import Algorithm

@@ -193,7 +193,7 @@ def main(plan_path: str, rank: int) -> None:
             manager = tplr.sharded_dataset.ShardedDatasetManager(LENGTH, rank, plan.world_size, comms)
             manager.max_dataset_idx = plan.shards
         else:
-            from dataprep_assets.serving.templar import ShardedDatasetManager
+            from dataprep_assets.serving.window.templar import ShardedDatasetManager
 
             manager = ShardedDatasetManager(
                 LENGTH, rank, plan.world_size, None, release=plan.release, cache_dir=home / "shards"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.serving import maxtext as loader
+from dataprep_assets.serving.sampler import maxtext as loader
 
 COLUMNS = ("inputs", "targets", "targets_segmentation")
 

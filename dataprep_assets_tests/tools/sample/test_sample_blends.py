@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import dataprep_assets
-from dataprep_assets.sources.rows import read_rows
+from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets_tests.tools.sample.make_sample_blends import sample_rows, write_tokenizer
 
 SAMPLES = Path(dataprep_assets.__file__).parent / "defs" / "samples"

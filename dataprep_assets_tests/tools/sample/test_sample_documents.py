@@ -8,14 +8,14 @@ import pytest
 from dataprep_assets.declarations import declarations_of
 from dataprep_assets.defs.samples.sample_cleaning import pages
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.dataset import Corpus
-from dataprep_assets.pipelines.corpus.source_rows import SourceRows
+from dataprep_assets.pipelines.corpus.source.source_rows import SourceRows
 from dataprep_assets.project import find
 from dataprep_assets.sources import upstream
 from dataprep_assets.sources.upstream import Materialization
 from dataprep_assets_tests.conftest import CHECKOUT
-from dataprep_assets_tests.graph.building import build_all, failed
+from dataprep_assets_tests.engine.building import build_all, failed
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from dataprep_assets.graph.declaration import resolved
-from dataprep_assets.graph.declared_model import Declared
+from dataprep_assets.engine.yaml.declaration import resolved
+from dataprep_assets.engine.yaml.declared_model import Declared
 
 RESOLVE = "resolve_hf_placeholders"
 """The transform that reads other datasets."""

@@ -15,14 +15,14 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from dataprep_assets.bounds import json_of
+from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.declared_model import Declared
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
-from dataprep_assets.pipelines.blend.discovery import Discovered, discover, open_place
+from dataprep_assets.pipelines.blend.plan.discovery import Discovered, discover, open_place
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.sources.digests import PLAIN, SourceDigests, require_digest
-from dataprep_assets.sources.rows import read_rows
+from dataprep_assets.sources.readers.rows import read_rows
 
 _COMMIT = re.compile(r"hf://.*@[0-9a-f]{40}/?")
 

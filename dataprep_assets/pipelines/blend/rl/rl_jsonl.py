@@ -6,22 +6,28 @@ from itertools import zip_longest
 from pathlib import Path
 
 from dataprep_assets.bounds import alive
+from dataprep_assets.engine.artifact.ledgers import (
+    unbalanced,
+    unbalanced_lines,
+    wrong_drops,
+    wrong_quarantine,
+    wrong_sums,
+)
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedPartition
+from dataprep_assets.engine.checks.finding import SHOWN, Finding, ledger_of, verdict
+from dataprep_assets.engine.checks.level import EVERY_DOCUMENT
+from dataprep_assets.engine.checks.scratch_rebuild import by_content, made_again, other_bytes
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.graph.check import FILES_INTACT, Check, OpenedPartition
-from dataprep_assets.graph.finding import SHOWN, Finding, ledger_of, verdict
-from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_quarantine, wrong_sums
-from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
-from dataprep_assets.graph.scratch_rebuild import by_content, made_again, other_bytes
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
-from dataprep_assets.pipelines.blend.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import BlendPlan
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_parts
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY, Refused, SkippedRecord, apply_transforms
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
@@ -41,7 +47,7 @@ from dataprep_assets.pipelines.blend.rl.transforms import (
     fingerprint,
     parse,
 )
-from dataprep_assets.sources.blocks import BlockReader
+from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.stream.shard_job import whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 

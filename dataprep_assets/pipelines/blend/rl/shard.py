@@ -15,12 +15,12 @@ from typing import Any, Literal
 import orjson
 from pydantic import Field
 
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.checks.level import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.tasks import report
-from dataprep_assets.graph.build import WrittenFiles, ensure
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.proof_level import SAMPLE, Level
-from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
@@ -38,9 +38,9 @@ from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep, compose
 from dataprep_assets.sources.digests import require_digest
-from dataprep_assets.sources.row_files import BadRecord
-from dataprep_assets.sources.rows import RowBlock
-from dataprep_assets.sources.unreadable import place_of
+from dataprep_assets.sources.readers.row_files import BadRecord
+from dataprep_assets.sources.readers.rows import RowBlock
+from dataprep_assets.sources.readers.unreadable import place_of
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, unreadable_part
 
 # Since 2 the receipt counts by file why rows were dropped. The records are those of 1.

@@ -11,9 +11,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
+from dataprep_assets.engine.checks.level import SAMPLE, Level
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.graph.proof_level import SAMPLE, Level
-from dataprep_assets.sources.row_files import RowRange
+from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, decisive

@@ -11,8 +11,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator
 
-from dataprep_assets.graph.declaration import resolved
-from dataprep_assets.graph.declared_model import Declared
+from dataprep_assets.engine.yaml.declaration import resolved
+from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.tokenization.chat.choices import PRESETS, Answers, ChatChoices, Like
 from dataprep_assets.tokenization.chat.rendering import Turns

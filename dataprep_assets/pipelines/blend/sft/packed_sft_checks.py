@@ -26,14 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.bounds import alive
+from dataprep_assets.engine.artifact.ledgers import unbalanced, unbalanced_lines
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check
+from dataprep_assets.engine.checks.finding import REBUILD, Finding, Row, ledger_of, verdict
+from dataprep_assets.engine.checks.level import EVERY_DOCUMENT
+from dataprep_assets.engine.checks.scratch_rebuild import by_content, made_again, other_bytes
 from dataprep_assets.errors import CertificateError
 from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.formats.row_origins import ORIGINS
-from dataprep_assets.graph.check import FILES_INTACT, Check
-from dataprep_assets.graph.finding import REBUILD, Finding, Row, ledger_of, verdict
-from dataprep_assets.graph.ledgers import unbalanced, unbalanced_lines
-from dataprep_assets.graph.proof_level import EVERY_DOCUMENT
-from dataprep_assets.graph.scratch_rebuild import by_content, made_again, other_bytes
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, conversation_renderer

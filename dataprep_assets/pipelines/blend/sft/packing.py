@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.checks.finding import ledger_of
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.formats.flat_bins import read_ranges
 from dataprep_assets.formats.packed_rows import write_rows
 from dataprep_assets.formats.row_origins import ORIGINS, write_origins
-from dataprep_assets.graph.build import WrittenFiles, ensure
-from dataprep_assets.graph.finding import ledger_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.ledger import LOSSES, Ledger

@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan
 from dataprep_assets.pipelines.blend.sft.packed_sft import plan_of
 from dataprep_assets.pipelines.blend.sft.spool import cut_lengths, load_tools
-from dataprep_assets.sources.rows import RowBlock
+from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, EncodedSequences

@@ -22,13 +22,13 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from dataprep_assets.documents.documents import sampled
+from dataprep_assets.curation.documents import sampled
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import BadRecordError, FormatError, TokenizerError
 from dataprep_assets.execution.tasks import report
 from dataprep_assets.formats.packed_rows import token_ids
-from dataprep_assets.graph.build import WrittenFiles, ensure
-from dataprep_assets.graph.facts import Facts
-from dataprep_assets.graph.recipe import Recipe
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
@@ -36,9 +36,9 @@ from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, conversation_renderer
 from dataprep_assets.sources.digests import require_digest
-from dataprep_assets.sources.row_files import BadRecord
-from dataprep_assets.sources.rows import RowBlock, RowReader
-from dataprep_assets.sources.unreadable import place_of
+from dataprep_assets.sources.readers.row_files import BadRecord
+from dataprep_assets.sources.readers.rows import RowBlock, RowReader
+from dataprep_assets.sources.readers.unreadable import place_of
 from dataprep_assets.stream.token_stream import SourcePart, unreadable_part
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder

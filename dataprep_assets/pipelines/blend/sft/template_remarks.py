@@ -5,8 +5,8 @@ Entry point: `template_remarks`.
 
 from collections.abc import Iterator
 
+from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, TokenizerError
-from dataprep_assets.graph.remark import Remark
 from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan, unprompted_header
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
 from dataprep_assets.pipelines.blend.sft.options import SftOptions

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.formats import mds
-from dataprep_assets.graph.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.integrity.artifact_handle import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.corpus_view import (

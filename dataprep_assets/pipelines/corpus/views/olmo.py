@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.engine.trace.place import DocumentSpan
 from dataprep_assets.formats import olmo
 from dataprep_assets.formats.olmo import TokenFile
-from dataprep_assets.graph.place import DocumentSpan
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.graph.check_groups import find_all
-from dataprep_assets.graph.finding import Finding
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.groups import find_all
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_CHECKS, OpenedRecords, rl_shards
 from dataprep_assets.pipelines.blend.rl.shard import RlShard
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, write_rows

@@ -7,22 +7,22 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep_assets.engine.artifact.private_files import places_of
+from dataprep_assets.engine.staleness.status import stale, sweep
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import blend_json
-from dataprep_assets.graph.private_files import places_of
-from dataprep_assets.graph.status import stale, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.blend.blend_checks import CHECKS, OpenedRun, realised_as_requested, run_intact
-from dataprep_assets.pipelines.blend.blend_plan import build_blend_plan
-from dataprep_assets.pipelines.blend.blend_preview import build_blend_preview
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
-from dataprep_assets.pipelines.blend.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
+from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_preview
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snapshot
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
 from dataprep_assets.pipelines.blend.sft.spool import spool_artifact

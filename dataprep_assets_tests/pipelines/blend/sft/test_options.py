@@ -11,7 +11,7 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.planner import stage_identity
+from dataprep_assets.pipelines.blend.plan.planner import stage_identity
 from dataprep_assets.pipelines.blend.sft.chat_plan import unprompted_header
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
 from dataprep_assets.pipelines.blend.sft.options import SftOptions

@@ -18,8 +18,8 @@ from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, PackPlan
 from dataprep_assets.pipelines.blend.sft.spool import spool_artifact
-from dataprep_assets.sources.row_files import RowRange
-from dataprep_assets.sources.rows import split_rows
+from dataprep_assets.sources.readers.row_files import RowRange
+from dataprep_assets.sources.readers.rows import split_rows
 from dataprep_assets.tokenization.chat.choices import OURS
 from dataprep_assets.tokenization.chat.messages import ConversationFields
 from dataprep_assets.tokenization.chat.template import ChatTemplate

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.serving.seen import SeenLedger, documents_of_step
-from dataprep_assets.serving.training_data import TrainingData
+from dataprep_assets.serving.sampler.seen import SeenLedger, documents_of_step
+from dataprep_assets.serving.sampler.training_data import TrainingData
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 from dataprep_assets_tests.serving.training_runs import Loop
 from dataprep_assets_tests.tools.bench.changes.corpus import Corpus

@@ -1,0 +1,1 @@
+"""Commands about what a training run reads."""

@@ -1,0 +1,64 @@
+"""`dataprep release adopt`: a manifest for npy shards that somebody published without one."""
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import Profile
+from dataprep_assets.paths import expanded
+from dataprep_assets.plural import count_of
+
+
+def command(
+    action: Annotated[
+        Literal["adopt"], typer.Argument(help="`adopt`: write `release.json` for shards that are there.")
+    ],
+    url: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="Where the shards are: s3://bucket/prefix, gs://bucket/prefix, a folder."),
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keep the manifest in this folder: the bucket is not ours. Default: beside the shards.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What the release is called; default: the last part of URL.")
+    ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Only the first N of each prefix; templar's own manager reads 10."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The tokenizer's name, for the manifest.")
+    ] = None,
+    profile: Profile = None,
+) -> int:
+    """Write a manifest for npy shards that are there, so that windows and managers read them."""
+    from dataprep_assets.pipelines.release.adopted_manifest import Adoption, adopt, keep_adopted
+    from dataprep_assets.serving.window.release import ReleaseLocation, locate
+
+    place = locate(url) if profile is None else ReleaseLocation(project.place(url, profile)())
+    # names the file of the digests that were read at this place: adopting it again does not read them once more
+    identity = hashlib.sha256(str(place).encode()).hexdigest()[:16]
+    adoption = Adoption(
+        place=place,
+        dataset=name or str(place).rpartition("/")[2],
+        shards=shards,
+        tokenizer=tokenizer,
+        remembered=project.work_folder() / "adopt" / f"{identity}.json",
+    )
+    release = adopt(adoption, lambda key, size: print(f"reading {size:>18,} B  {key}", flush=True))
+    where = keep_adopted(release, place, None if to is None else expanded(to, "--to").absolute())
+    for prefix, members in release.shards.items():
+        tokens = sum(shard.tokens for shard in members)
+        samples = f"{tokens // release.sequence_length:,} samples of {release.sequence_length} tokens"
+        print(f"{prefix}: {count_of(len(members), 'shard')}, {samples} ({release.dtype})")
+    print(f"{where}: release {release.digest[:12]} of {release.dataset}")
+    print(f'train on it: ShardWindow("{place if to is None else where}", "shard_cache", steps_per_shard=455)')
+    return 0

@@ -1,0 +1,220 @@
+"""`dataprep seen`: which documents a step of a training run read, and which steps read a document."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.arguments import AsJson, Name
+from dataprep_assets.cli.training.training_steps import keys_of, ledger_of, steps_of, told_steps
+from dataprep_assets.errors import ConfigError, MissingArtifactError, NotFoundError
+from dataprep_assets.plural import count_of
+
+if TYPE_CHECKING:
+    from dataprep_assets.engine.trace.asked_documents import AskedDocuments
+    from dataprep_assets.serving.sampler.seen import KeptDocument, SeenDocument, SeenLedger
+
+_MOST = 20
+
+
+def command(
+    dataset: Name,
+    step: Annotated[int | None, typer.Option(metavar="N", help="The documents that this step reads.")] = None,
+    rank: Annotated[int, typer.Option(metavar="R", help="With --step: what this rank reads, of --world.")] = 0,
+    world: Annotated[int, typer.Option(metavar="W", help="With --rank: the number of ranks.")] = 1,
+    document: Annotated[
+        str | None, typer.Option(metavar="FILE:ROW", help="The steps that read this row of a source file.")
+    ] = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The steps that read this id, or hash of 16 hex digits.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPRESSION", help="The steps that read documents of which this is true, by the table of documents."
+        ),
+    ] = None,
+    until: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Only steps before N; with --step all from there on; alone: the tokens of each source until then.",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="With --until: tokens by a column of the table of documents, as host."),
+    ] = None,
+    json_: AsJson = False,
+) -> int:
+    """Say which documents a step of a training run reads, and which steps read a document."""
+    from dataprep_assets.serving.sampler.seen import documents_of_step
+    from dataprep_assets.serving.sampler.simulation import simulated, told_lines
+
+    questions = (("--step", step), ("--document", document), ("--id", id_), ("--where", where))
+    asked = [name for name, value in questions if value is not None]
+    if len(asked) > 1 or (not asked and until is None):
+        raise ConfigError("seen: give one of --step, --document, --id and --where, or --until alone")
+    if by is not None and (asked or until is None):
+        raise ConfigError("seen: --by belongs to --until N alone")
+    if (rank, world) != (0, 1) and step is None:
+        raise ConfigError("seen: --rank and --world belong to --step")
+    component = project.component(dataset)
+    if component.component != "TrainingSchedule":
+        raise ConfigError(f"{dataset} is a {component.component}, which has no steps; name a TrainingSchedule")
+    if (ledger := ledger_of(component)) is None:
+        raise MissingArtifactError(f"{dataset}: there is no schedule yet: dataprep run {dataset}")
+    if not asked:
+        assert until is not None
+        if by is not None:
+            for line in _by_lines(_tokens_by(ledger, by, until), by, json_):
+                print(line)
+        elif json_:
+            print(json.dumps([project.privacy().amounts(vars(one)) for one in simulated(ledger.data.sampler, until)]))
+        else:
+            project.tell(told_lines(ledger.data.sampler, until), f"{dataset}: scheduled")
+        return 0
+    if step is not None:
+        if until is not None and until <= step:
+            raise ConfigError(f"seen: --until {until}: no step from {step} on is before it")
+        for current_step in range(step, step + 1 if until is None else until):
+            if until is not None and not json_:
+                print(f"step {current_step}")
+            for seen in documents_of_step(ledger, current_step, rank=rank, world_size=world):
+                print(json.dumps(seen.to_json(), ensure_ascii=False) if json_ else _line(seen))
+        return 0
+    documents = _documents(ledger, document, id_) if where is None else _where(ledger, where)
+    if where is not None and not json_:
+        steps = [one for one in steps_of(ledger, documents) if until is None or one < until]
+        read = f"read at {told_steps(steps)}" if steps else "read at no step"
+        print(f"{_documents_of(len(documents))}, {read}")
+    for line in _steps(ledger, documents if json_ else documents[:_MOST], until, json_):
+        print(line)
+    if len(documents) > _MOST and not json_:
+        print(f"and {_documents_of(len(documents) - _MOST)} more: all of them with --json")
+    return 0
+
+
+def _documents_of(count: int) -> str:
+    return "documents" if project.privacy().closed else count_of(count, "document")
+
+
+def _by_lines(tokens: dict[str, int], column: str, json_: bool) -> Iterator[str]:
+    privacy = project.privacy()
+    if json_:
+        yield json.dumps(privacy.amounts(tokens), ensure_ascii=False)
+        return
+    whole = sum(tokens.values())
+    yield f"{column:<40}{'tokens':>18}{'share':>9}"
+    for value, count in tokens.items():
+        yield f"{value:<40}{privacy.count(count):>18}{privacy.share(count, whole):>9}".rstrip()
+
+
+def _line(seen: "SeenDocument") -> str:
+    named = "" if seen.id is None else f", id {seen.id}"
+    where = f"{seen.source}/{seen.shard} document {seen.document}, epoch {seen.epoch}{named}"
+    return f"{seen.position:>6}  {seen.file}:{seen.row}  {seen.tokens} tokens, {where}"
+
+
+def _documents(ledger: "SeenLedger", document: str | None, id_: str | None) -> "list[KeptDocument]":
+    from dataprep_assets.serving.sampler.seen import find_documents
+    from dataprep_assets.tokenization.document_ids import hash_id
+
+    if document is not None:
+        file, _, row = document.rpartition(":")
+        if not file or not row.isdigit():
+            raise ConfigError(f"seen: --document {document}: give FILE:ROW, as `dataprep trace` prints it")
+        documents, what = find_documents(ledger, rows={file: [int(row)]}), document
+    else:
+        assert id_ is not None
+        hashes = [hash_id(id_, key) for key in keys_of(ledger)]
+        # it may be a hash of the index, or an id that looks like one: documents of both are told
+        if len(id_) == 16 and all(digit in "0123456789abcdef" for digit in id_):
+            hashes.append(int(id_, 16))
+        documents, what = find_documents(ledger, hashes=hashes), "this id"
+    if not documents:
+        raise NotFoundError(f"seen: no shard that {ledger.data.name} names has a document of {what}")
+    return documents
+
+
+def _tables(ledger: "SeenLedger", option: str) -> "Iterator[tuple[str, AskedDocuments]]":
+    """The tables of documents of the sources; raises ConfigError for a sensitive one, whose rows are not told."""
+    for name in sorted({name for name, _ in ledger.shards.values()}):
+        component = project.component(name)
+        if component.declaration.sensitive:
+            raise ConfigError(f"seen: {option}: {name} is sensitive, its rows are not told. Ask by --id")
+        yield name, component.documents(component.store(project.storage()))
+
+
+def _where(ledger: "SeenLedger", where: str) -> "list[KeptDocument]":
+    """The documents of the sources of which an expression is true, also those that were retracted since."""
+    from dataprep_assets.serving.sampler.seen import find_documents
+
+    documents: list[KeptDocument] = []
+    for name, asked in _tables(ledger, "--where"):
+        rows: dict[str, set[int]] = {}
+        for row in asked.rows(where=where):
+            rows.setdefault(row["file"], set()).add(row["row"])
+        if rows:
+            documents += find_documents(ledger, rows=rows, dataset=name)
+    if not documents:
+        raise NotFoundError(f"seen: --where: it is true of no document that {ledger.data.name} names: {where}")
+    return documents
+
+
+def _tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str, int]:
+    """The tokens that the steps before `until` read, by a column of the tables of documents, most first."""
+    import numpy as np
+
+    from dataprep_assets.serving.sampler.seen import tokens_read
+
+    values: dict[str, dict[tuple[str, int], str]] = {}
+    for name, asked in _tables(ledger, "--by"):
+        if column not in asked.columns:
+            raise ConfigError(f"seen: --by {column}: {name} has no such column. It has: {', '.join(asked.columns)}")
+        values[name] = {(row["file"], row["row"]): str(row[column]) for row in asked.rows()}
+    total: dict[str, int] = {}
+    for content, tokens in tokens_read(ledger, until).items():
+        of = values[ledger.shards[content][0]]
+        for document in np.flatnonzero(tokens).tolist():
+            kept = ledger.kept_document(content, document)
+            value = of.get((kept.file, kept.row), "not in the table")
+            total[value] = total.get(value, 0) + int(tokens[document])
+    return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _steps(ledger: "SeenLedger", documents: "list[KeptDocument]", until: int | None, json_: bool) -> Iterator[str]:
+    from dataprep_assets.serving.sampler.seen import steps_of_document, taken_back
+
+    for kept_document in documents:
+        readings = steps_of_document(ledger, kept_document, until=until)
+        back = taken_back(ledger, kept_document)
+        value: dict[str, Any] = {
+            "dataset": kept_document.dataset,
+            "shard": kept_document.shard.name,
+            "content": kept_document.shard.content,
+            "document": kept_document.document,
+            "file": kept_document.file,
+            "row": kept_document.row,
+            "tokens": kept_document.stop - kept_document.start,
+            "read": [{**vars(reading), "tokens": reading.stop - reading.start} for reading in readings],
+            "taken_back": [{"revision": reign.revision, **vars(reading)} for reign, reading in back],
+        }
+        if json_:
+            yield json.dumps(value, ensure_ascii=False)
+            continue
+        where = f"{kept_document.dataset}/{kept_document.shard.name} document {kept_document.document}"
+        yield f"{kept_document.file}:{kept_document.row}: {kept_document.stop - kept_document.start} tokens, {where}"
+        for reading in readings[:_MOST]:
+            yield (
+                f"  step {reading.step}, sample {reading.position}: {reading.stop - reading.start} tokens, "
+                f"{reading.source} epoch {reading.epoch}"
+            )
+        if len(readings) > _MOST:
+            yield f"  and {len(readings) - _MOST} times more, the last at step {readings[-1].step}"
+        if not readings:
+            yield "  is read at no step" + ("" if until is None else f" before {until}")
+        for reign, reading in back[:_MOST]:
+            yield f"  taken back: step {reading.step} of revision {reign.revision}"

@@ -1,0 +1,151 @@
+"""A tagger that is a Dagster asset: whatever it ran, its latest materialization left Parquet files with columns by row.
+
+Its files are found as those of an asset that is a source (`sources.upstream`). They are looked for where Dagster is
+known, in the process that plans; the workers are given their paths. Its version is a digest of the values, for a shard
+of those of the shard's rows: only shards of which it gives other values are tagged again.
+"""
+
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from dataprep_assets.curation.module_code import file_digest
+from dataprep_assets.curation.table import ColumnType, runs_of, schema_of
+from dataprep_assets.curation.tagging import KEYS, ExternalTagger, TaggingError
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.planning.globs import is_hidden
+from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.sources.upstream import UpstreamPartitions, open_asset
+
+_NUMBER = struct.Struct("<d")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssetTagger(ExternalTagger):
+    """The columns that an asset's Parquet files say of each row, which they name by `file` and `row`.
+
+    Attributes:
+        key: The key of the asset.
+        paths: Its files; None before they were looked for (`located`).
+        said: A digest of what it gives of some source files (`of_files`); None if it is asked for all.
+    """
+
+    by: ClassVar[str] = "the asset"
+    key: tuple[str, ...]
+    paths: tuple[Path, ...] | None = None
+    said: str | None = None
+
+    @property
+    def repeats(self) -> bool:
+        return True
+
+    @property
+    def version(self) -> str:
+        if self.said is not None:
+            return self.said
+        found = self._digests()
+        return digest_value(found if isinstance(found, str) else sorted(found.items()))
+
+    def of_files(self, files: Sequence[str]) -> Self:
+        located = self.located()
+        found = located._digests()
+        said = found if isinstance(found, str) else digest_value([found.get(file) for file in files])
+        return replace(located, said=said)
+
+    def _digests(self) -> Mapping[str, str] | str:
+        """Source file → digest of the values of its rows; a digest of the files where these cannot be read."""
+        paths = self.located().paths or ()
+        stats = [path.stat() for path in paths]
+        times = tuple((one.st_mtime_ns, one.st_size) for one in stats)
+        found = _digests_of(paths, times, tuple(self.columns.items()))
+        # what is wrong with them is told when they are read for a shard
+        return digest_value([file_digest(path) for path in paths]) if found is None else found
+
+    def located(self) -> Self:
+        """The same with its files.
+
+        Raises SourceError if it was never materialized, and ConfigError if it has no Parquet files here.
+        """
+        if self.paths is not None:
+            return self
+        access, name = open_asset(self.key), "/".join(self.key)
+        if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
+            raise ConfigError(f"tag: {self.name}: {name}: its files are in a bucket. Let it leave them in a folder")
+        paths = [
+            access.path(file)
+            for file in access.list().files
+            if file.relpath.endswith(".parquet") and not is_hidden(file.relpath)
+        ]
+        if not paths:
+            raise ConfigError(f"tag: {self.name}: {name}: there is no .parquet file where it says that its files are")
+        # sorted, because digests depend on the order of the rows
+        return replace(self, paths=tuple(sorted(paths)))
+
+    def write(self, files: Sequence[str], made: Path, shard: str) -> None:
+        """Write a Parquet file of what they say of some source files, as a command writes it.
+
+        Raises TaggingError if one cannot be read, or lacks a column.
+        """
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+        import pyarrow.parquet as pq
+
+        paths = [str(path) for path in self.located().paths or ()]
+        try:
+            found = ds.dataset(paths, format="parquet")
+            wanted = ds.field("file").isin(list(files))
+            pq.write_table(found.to_table(columns=[*KEYS, *self.columns], filter=wanted), made)
+        except (pa.ArrowException, OSError) as error:
+            told = str(error).splitlines()[0]
+            raise TaggingError(
+                f"tag: {self.name}: {shard}: the files of {'/'.join(self.key)} cannot be read: {told}. They have to "
+                f"have the columns {', '.join((*KEYS, *self.columns))}"
+            ) from error
+
+
+@lru_cache(maxsize=64)
+def _digests_of(
+    paths: tuple[Path, ...], _times: tuple[tuple[int, int], ...], columns: tuple[tuple[str, ColumnType], ...]
+) -> Mapping[str, str] | None:
+    """Source file → digest of its rows in Parquet files, in their order there; None if a column is not as declared.
+
+    However the rows are cut into row groups, they have the same digest.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    schema = schema_of({"file": "string", "row": "integer", **dict(columns)})
+    # a hasher for each column, because the values of one column are one run of bytes
+    hashers: dict[str, list[Any]] = {}
+    try:
+        for path in paths:
+            for batch in pq.ParquetFile(path).iter_batches(columns=schema.names):
+                table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
+                table = table.take(pc.sort_indices(table["file"].cast("string")))  # a stable sort
+                for file, rows in runs_of(table):
+                    of_file = hashers.setdefault(file, [hashlib.sha256() for _ in schema.names])
+                    for hasher, name in zip(of_file, schema.names, strict=True):
+                        hasher.update(_bytes_of(rows[name]))
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
+        return None
+    return {file: digest_value([one.hexdigest() for one in of_file]) for file, of_file in hashers.items()}
+
+
+def _bytes_of(column: Any) -> bytes:
+    """The values of a column, each preceded by whether there is one and, of texts, by its length."""
+    found = bytearray()
+    for value in column.to_pylist():
+        if value is None:
+            found += b"\0"
+        elif isinstance(value, str):
+            data = value.encode()
+            found += b"\1" + len(data).to_bytes(8, "little") + data
+        else:
+            found += b"\1" + _NUMBER.pack(value) if isinstance(value, float) else b"\1%d;" % value
+    return bytes(found)

@@ -1,0 +1,1 @@
+"""Benchmarks, and the documents that hold their items."""

@@ -1,0 +1,133 @@
+"""What a `defs.yaml` says about benchmarks: which items are looked for, and what happens to documents with one.
+
+The field descriptions are the YAML reference.
+"""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkTagger
+from dataprep_assets.curation.benchmarks.files import check_address, in_bucket, is_elsewhere
+from dataprep_assets.curation.benchmarks.items import BenchmarkSet
+from dataprep_assets.curation.declaration import RuleName
+from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.yaml.declared_reading import ReadingDeclaration
+from dataprep_assets.errors import ConfigError
+
+
+class DeclaredSet(ReadingDeclaration):
+    """A benchmark whose items are not to be in the documents."""
+
+    path: str = Field(
+        description="A file of any format that sources may have, an item per row: relative to this YAML, "
+        "`hf://datasets/organization/name@revision/file`, `s3://bucket/file` or `gs://bucket/file`."
+    )
+    cache_dir: Path | None = Field(
+        None,
+        description="Folder for what is fetched, relative to this YAML; needed for a bucket, of a hub by default the "
+        "standard cache.",
+    )
+    fields: tuple[str, ...] = Field(
+        (), description="Fields that are looked for; default: all that hold a text, texts in lists or in objects."
+    )
+
+    @model_validator(mode="after")
+    def _is_reachable(self) -> Self:
+        if not is_elsewhere(self.path):
+            if self.cache_dir is not None:
+                raise ValueError("`cache_dir` has no effect on a file that is read in place; leave it out")
+            return self
+        try:
+            check_address(self.path)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        if in_bucket(self.path) and self.cache_dir is None:
+            raise ValueError(f"{self.path}: name the folder to fetch it to, `cache_dir`")
+        return self
+
+    def benchmark(self, name: str, folder: Path) -> BenchmarkSet:
+        """The set of this name; paths are relative to a folder."""
+        if not is_elsewhere(self.path):
+            return BenchmarkSet(name=name, path=folder / self.path, fields=self.fields, reading=self.reading)
+        cache_dir = None if self.cache_dir is None else folder / self.cache_dir
+        return BenchmarkSet(name=name, path=self.path, cache_dir=cache_dir, fields=self.fields, reading=self.reading)
+
+
+class DecontaminateDeclaration(Declared):
+    """Benchmarks whose items are looked for in the documents."""
+
+    sets: dict[RuleName, str | DeclaredSet] = Field(
+        min_length=1,
+        description="Name of each benchmark → its file of items, also `hf://…`, or `{path: …, fields: […]}`.",
+    )
+    ngram: int = Field(8, ge=2, le=64, description="Words of an n-gram.")
+    min_words: int = Field(
+        13,
+        ge=2,
+        description="Fewest words of a text that is looked for by itself. Shorter texts of an item are looked for "
+        "together: this many words of them, or all if they have fewer, but no fewer than `ngram`.",
+    )
+    containment: float | None = Field(
+        None, gt=0, le=1, description="Share of an item's n-grams from which on a document contains it; default 0.5."
+    )
+    coverage: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Smallest share of the items of each set that has to be looked for; less blocks. Items with too "
+        "few words are not looked for. Default 0.9.",
+    )
+    action: Literal["drop", "block", "tag"] = Field(
+        "drop",
+        description="What happens to a document that contains an item: `drop`, with the reason `benchmark`; `block` "
+        "the run, with the pairs; `tag` it alone, in the columns `benchmark` and `benchmark_overlap`.",
+    )
+
+    @field_validator("sets", mode="after")
+    @classmethod
+    def _files(cls, sets: dict[str, str | DeclaredSet]) -> dict[str, str | DeclaredSet]:
+        """Look at the short form, too, as at the long one."""
+        for one in sets.values():
+            if isinstance(one, str):
+                DeclaredSet(path=one)
+        return sets
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        if self.min_words < self.ngram:
+            raise ValueError(
+                f"`min_words: {self.min_words}` has no effect: a text of fewer than `ngram: {self.ngram}` words is one "
+                "n-gram. Give at least as many"
+            )
+        if self.action == "tag" and self.containment is not None:
+            raise ValueError("`containment` has no effect with `action: tag`; leave it out, and use it in a rule")
+        if self.action == "tag" and self.coverage is not None:
+            raise ValueError("`coverage` has no effect with `action: tag`; leave it out")
+        return self
+
+    @property
+    def share(self) -> float:
+        """The share of an item's n-grams from which on a document contains it."""
+        return 0.5 if self.containment is None else self.containment
+
+    @property
+    def least_covered(self) -> float:
+        """The smallest share of the items of a set that has to be looked for."""
+        return 0.9 if self.coverage is None else self.coverage
+
+    @property
+    def rule(self) -> str:
+        """The expression of a document that contains an item."""
+        return f"{OVERLAP} >= {self.share}"
+
+    def tagger(self, folder: Path) -> BenchmarkTagger:
+        """The tagger that looks for the items; paths are relative to a folder."""
+        sets = [
+            (DeclaredSet(path=one) if isinstance(one, str) else one).benchmark(name, folder)
+            for name, one in self.sets.items()
+        ]
+        return BenchmarkTagger(
+            name=BENCHMARK, columns=COLUMNS, sets=tuple(sets), ngram=self.ngram, least=self.min_words
+        )

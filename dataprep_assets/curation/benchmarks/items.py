@@ -1,0 +1,186 @@
+"""The items of benchmarks: sets of them in files, and the texts of each.
+
+A text is a field of an item, or one of the texts in its lists and objects (choices). Identifiers are no texts: a field
+that holds nothing but ASCII without white space in every item, such as a label, a subject or a URL.
+
+Entry points: `BenchmarkSet`, `BenchmarkItem`, `ItemText`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.planning.manifest import file_format
+from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions
+from dataprep_assets.sources.readers.row_files import TOO_LARGE
+from dataprep_assets.sources.readers.rows import read_rows
+
+MOST_BYTES = 16 << 20
+"""Most bytes of an item: the longest ones, of questions about whole books, have a tenth of that."""
+MOST_CHARACTERS = 64 << 20
+"""Most characters of all items of a set. A worker process holds their hashes, which take ten times as much memory."""
+_TOKENS = 10
+"""A list of more texts than this, each without white space, is one text in pieces: no item has so many choices."""
+_IDENTIFIER = re.compile(r"[!-~]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ItemText:
+    """A text of an item.
+
+    Attributes:
+        field: The item's field that it is in.
+        place: Its path in the item, the same for all texts of a list.
+        text: The text.
+        alternative: Whether it is one of several, such as a choice.
+    """
+
+    field: str
+    place: str
+    text: str
+    alternative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkItem:
+    """An item of a set: its row in the file, from 1, and its texts in their order."""
+
+    row: int
+    parts: Sequence[ItemText]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSet:
+    """A file of items, an item per row, in any format that sources may have.
+
+    Attributes:
+        name: The set's name.
+        path: The file, or the address of one (`benchmark_files`).
+        cache_dir: Where it is fetched to, if it is in a bucket.
+        fields: The fields that are looked for; none: all that hold a text, or texts.
+        reading: What the declaration says of the file.
+    """
+
+    name: str
+    path: Path | str
+    cache_dir: Path | None = None
+    fields: tuple[str, ...] = ()
+    reading: ReadOptions = AS_NAMED
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the declaration says of how the file is read, for keys; empty by default."""
+        return self.reading.settings(self._format[0])
+
+    @property
+    def _format(self) -> tuple[str, str | None]:
+        return file_format(PurePosixPath(str(self.path)).name)
+
+    @property
+    def key(self) -> str:
+        """How messages name it."""
+        return f"decontaminate.sets.{self.name}"
+
+    @property
+    def file(self) -> Path:
+        """The file on this machine; one that is elsewhere is fetched. Raises ConfigError if it is not there."""
+        if isinstance(self.path, Path):
+            return self.path
+        from dataprep_assets.curation.benchmarks.files import fetched
+
+        try:
+            return fetched(self.path, self.cache_dir)
+        except DataprepError as error:
+            raise ConfigError(f"{self.key}: {error}") from error
+
+    def items(self, first: int | None = None) -> list[BenchmarkItem]:
+        """The items, without identifiers; only the `first` ones if a number is given.
+
+        Raises ConfigError for a file or a row that cannot be read or is too large, and for a field that no item has.
+        """
+        missing, found, characters = set(self.fields), list[BenchmarkItem](), 0
+        for row, value in islice(self._rows(), first):
+            parts = []
+            for field in self.fields or value:
+                if value.get(field) is not None:
+                    missing.discard(field)
+                parts += [ItemText(field, *rest) for rest in _texts(value.get(field), field)]
+            characters += sum(len(one.text) for one in parts)
+            if characters > MOST_CHARACTERS:
+                raise ConfigError(
+                    f"{self.key}: {self.path}: with row {row} its items have more than {MOST_CHARACTERS:,} "
+                    "characters. Leave rows or fields out. `duplicates.against` compares with whole datasets"
+                )
+            found.append(BenchmarkItem(row, parts))
+        if missing and found:
+            raise ConfigError(f"{self.key}: no item of {self.path} has a field {min(missing)!r}")
+        return _without_identifiers(found)
+
+    def _rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        try:
+            format, compression = self._format
+            reader = read_rows(
+                self.file,
+                format=format,
+                compression=compression,
+                label=f"{self.key}: {self.path}",
+                max_record_bytes=MOST_BYTES,
+                reading=self.reading,
+            )
+            for block in reader:
+                for bad in block.bad:
+                    why = f"more than {MOST_BYTES:,} bytes" if bad.reason == TOO_LARGE else str(bad)
+                    raise ConfigError(
+                        f"{self.key}: {self.path}: row {bad.row} is no item: {why}. Correct it or leave it out"
+                    )
+                yield from zip(block.numbers, block.rows, strict=True)
+        except ConfigError:
+            raise
+        except DataprepError as error:
+            raise ConfigError(f"{self.key}: {error}") from error
+        except OSError as error:
+            raise ConfigError(f"{self.key}: {self.path}: {error.strerror or error}") from error
+
+
+def _texts(value: Any, place: str, *, alternative: bool = False) -> Iterator[tuple[str, str, bool]]:
+    """The texts of a field: place, text, and whether it is one of several."""
+    if isinstance(value, str):
+        if value.strip():
+            yield place, value, alternative
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _texts(one, f"{place}.{name}", alternative=alternative)
+    elif isinstance(value, list | tuple):
+        if len(value) > _TOKENS and all(isinstance(one, str) and len(one.split()) < 2 for one in value):
+            yield from _texts(" ".join(value), place)
+            return
+        for one in value:
+            yield from _texts(one, place, alternative=alternative or len(value) > 1)
+
+
+def _without_identifiers(items: Sequence[BenchmarkItem]) -> list[BenchmarkItem]:
+    """The items without their identifiers, and with fields marked of which each is one of several: A, B, C, D."""
+    texts = {one.place for item in items for one in item.parts if not _IDENTIFIER.fullmatch(one.text)}
+    found = []
+    for item in items:
+        parts = [one for one in item.parts if one.place in texts]
+        stems = [one.place[:-1] for one in parts]
+        found.append(
+            BenchmarkItem(
+                item.row,
+                [
+                    ItemText(one.field, one.place, one.text, one.alternative or _is_one_of(one.place, parts, stems))
+                    for one in parts
+                ],
+            )
+        )
+    return found
+
+
+def _is_one_of(place: str, parts: Sequence[ItemText], stems: Sequence[str]) -> bool:
+    """Whether another field has the same name but for its last character: `sol1` and `sol2`, `A` and `B`."""
+    return any(stem == place[:-1] and one.place != place for one, stem in zip(parts, stems, strict=True))

@@ -1,0 +1,88 @@
+"""Documents on their way into a token stream: the text, source row and id of each, before any is encoded."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.sources.readers.records import Block
+from dataprep_assets.tokenization.document_ids import DocumentIds
+
+NONE_RETRACTED = np.empty(0, np.uint64)
+"""An empty retraction list."""
+
+
+class FileDocuments:
+    """Some documents of one source file, in its order.
+
+    Their ids are hashed when they are first needed: hashing is several times cheaper once the encoder has seen a text,
+    because Python then caches its UTF-8 bytes.
+    """
+
+    def __init__(
+        self,
+        texts: list[str],
+        rows: NDArray[np.uint64],
+        scheme: DocumentIds | None,
+        declared: list[str] | None = None,
+    ) -> None:
+        """Take documents as they were read.
+
+        Args:
+            texts: Their texts.
+            rows: The 1-based row of each: shape `(documents,)`, uint64.
+            scheme: How they are identified; None if ids are left out.
+            declared: The declared id of each, if `scheme` names a field.
+        """
+        self.texts, self.rows = texts, rows
+        self._scheme, self._declared = scheme, declared
+        self._ids: NDArray[np.uint64] | None = None
+
+    @classmethod
+    def from_block(cls, block: Block, scheme: DocumentIds | None) -> "FileDocuments":
+        """The documents of a block of records, identified as `scheme` says."""
+        rows = (
+            np.arange(block.first_row, block.first_row + len(block.texts), dtype=np.uint64)
+            if block.rows is None
+            else np.array(block.rows, np.uint64)
+        )
+        return cls(block.texts, rows, scheme, block.ids)
+
+    @property
+    def ids(self) -> NDArray[np.uint64] | None:
+        """The id of each: shape `(documents,)`, uint64; None if ids are left out."""
+        if self._ids is None and self._scheme is not None:
+            self._ids = self._scheme.hash_texts(self.texts, self._declared)
+        return self._ids
+
+    @property
+    def id_bytes(self) -> bytes:
+        """Their ids as `document_ids.bin` holds them."""
+        return b"" if self.ids is None else self.ids.astype("<u8", copy=False).tobytes()
+
+    def only(self, kept: Sequence[int]) -> "FileDocuments":
+        """The documents with the given, increasing indices."""
+        if len(kept) == len(self.texts):
+            return self
+        at = np.array(kept, np.intp)
+        declared = None if self._declared is None else [self._declared[i] for i in kept]
+        chosen = FileDocuments([self.texts[i] for i in kept], self.rows[at], self._scheme, declared)
+        chosen._ids = None if self._ids is None else self._ids[at]
+        return chosen
+
+
+def source_of(file: str) -> str:
+    """The source of a file's rows where no field names it: its folder."""
+    return file.rpartition("/")[0] or "."
+
+
+def sampled(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.intp]:
+    """Indices of the rows that fall in the sample: decided by file digest and row, so always the same.
+
+    `rows` are uint64 row numbers, `seed` is hex digits of the file's digest, `rate` the share of rows wanted.
+    """
+    mixed = (rows + np.uint64(int(seed[:15], 16))) * np.uint64(0x9E3779B97F4A7C15)  # wraps: Fibonacci hashing
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    # 32 bits are compared: the limit of rate 1, which takes every row, would not fit 64 bits
+    return np.flatnonzero(mixed >> np.uint64(32) < np.uint64(int(rate * (1 << 32))))

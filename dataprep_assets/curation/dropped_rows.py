@@ -1,0 +1,120 @@
+"""The rows of a shard that its selection drops, each with the reason: `dropped.parquet` of the artifact `selection`.
+
+A reason is the name of a rule, `duplicate` or `retracted`. What is made of a shard depends only on which rows are
+dropped (`digest`), not on the reasons: a rule with another name tokenizes nothing again.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.table import Columns
+from dataprep_assets.errors import FormatError, IntegrityError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import canonical_json
+
+DROPPED = "dropped.parquet"
+COLUMNS: Columns = {"file": "string", "row": "integer", "reason": "string"}
+
+
+@dataclass(frozen=True)
+class RuledOutRows:
+    """Some rows of one file: their numbers, increasing, shape `(rows,)`, uint64, and why each is dropped."""
+
+    rows: NDArray[np.uint64]
+    why: Sequence[str]
+
+    def are_dropped(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Whether each of the given rows is dropped: shape `(rows,)`."""
+        return np.isin(rows, self.rows)
+
+    def reasons(self, rows: NDArray[np.uint64]) -> list[str | None]:
+        """Why each of the given rows is dropped; None for those that are not."""
+        if not len(self.rows):
+            return [None] * len(rows)
+        # a row beyond the last one is compared with the last one, and differs from it
+        at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        found = self.rows[at] == rows
+        return [self.why[place] if there else None for place, there in zip(at.tolist(), found.tolist(), strict=True)]
+
+
+_NONE = RuledOutRows(np.empty(0, np.uint64), ())
+
+
+@dataclass(frozen=True)
+class RuledOut:
+    """The rows of a shard that its selection drops. Picklable: the rows are read where they are needed.
+
+    Attributes:
+        store: Where the selection is.
+        artifact: The selection of the shard.
+        content: Of its files, with the reasons.
+        digest: Of the dropped rows by file (`digest_of`); empty if there are none.
+        rows: How many there are.
+    """
+
+    store: ArtifactStore
+    artifact: Artifact
+    content: str
+    digest: str
+    rows: int
+
+    def __str__(self) -> str:
+        """As a recipe shows it, and a receipt keeps it: in the plural, which does not tell how many; empty if no row is
+        dropped."""
+        return f"{self.rows:,} dropped rows ({self.digest[:12]})" if self.digest else ""
+
+    def rows_of(self, file: str) -> RuledOutRows:
+        """The dropped rows of one of its files."""
+        if not self.digest:
+            return _NONE
+        # Read once for all files of the shard; by its content, because the same folder may get another selection.
+        return _read_rows(self.store.local(self.artifact), self.content, self.digest).get(file, _NONE)
+
+
+@lru_cache(maxsize=2)
+def _read_rows(directory: Path, _: str, digest: str) -> Mapping[str, RuledOutRows]:
+    found = read_dropped(directory)
+    if digest_of(found) != digest:
+        raise IntegrityError(f"{directory / DROPPED}: other rows than its receipt says. Materialize `selection` again")
+    return found
+
+
+def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
+    """The dropped rows of a selection, by file; raises FormatError for a file that cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table: Any = pq.ParquetFile(directory / DROPPED, page_checksum_verification=True).read(list(COLUMNS))
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{directory / DROPPED}: cannot be read as Parquet: {error}") from error
+    return by_file([table.to_pydict()])
+
+
+def by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows]:
+    """Dropped rows, in the order of their files, by file."""
+    dropped: dict[str, tuple[list[int], list[str]]] = {}
+    for rows in pieces:
+        for file, row, reason in zip(rows["file"], rows["row"], rows["reason"], strict=True):
+            numbers, reasons = dropped.setdefault(file, ([], []))
+            numbers.append(row)
+            reasons.append(reason)
+    return {file: RuledOutRows(np.array(rows, np.uint64), reasons) for file, (rows, reasons) in dropped.items()}
+
+
+def digest_of(dropped: Mapping[str, RuledOutRows]) -> str:
+    """SHA-256 (hex) of dropped rows, by file; empty if there are none."""
+    digest = hashlib.sha256()
+    for file, one in sorted(dropped.items()):
+        digest.update(canonical_json([file, len(one.rows)]))
+        digest.update(one.rows.astype("<u8").tobytes())
+    # Empty where nothing is dropped: such a shard has the key that it has without any rules.
+    return digest.hexdigest() if any(len(one.rows) for one in dropped.values()) else ""

@@ -1,0 +1,294 @@
+"""Finds which documents of many shards share a key, without holding the keys of all of them.
+
+Each shard's table of a key is in order of its hashes, so all documents whose hashes are in a range lie together in
+every shard: range by range they are joined and sorted. Ranges are as wide as `AT_ONCE` documents allow.
+
+A document is a number: `first row of its shard + its row`.
+
+Entry points: `CandidateSet`, `CandidateOrder`, `sharing`, `pairs_of`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.duplicates.signatures import SignedShard
+
+Nodes = NDArray[np.int64]
+"""Numbers of documents."""
+
+AT_ONCE = 1 << 22
+"""Documents of a range: 100 MB while they are sorted."""
+FULL = 64
+"""Most documents that share a band and are all compared with each other."""
+FIRST = 8
+"""Of more, each is compared with this many that come first, and with those that share two bands with it."""
+
+
+class CandidateSet:
+    """The documents of all shards, by number."""
+
+    def __init__(self, shards: Sequence[SignedShard], taken: Sequence[NDArray[np.bool_]]) -> None:
+        """Take shards.
+
+        Args:
+            shards: Their signatures.
+            taken: Of each, which rows are compared at all: ``(rows,)``.
+        """
+        self.shards = shards
+        self.first = np.cumsum([0, *(one.rows for one in shards)])
+        # the empty array is for no shards: NumPy joins at least one
+        self.taken = np.concatenate([*taken, np.zeros(0, np.bool_)])
+
+    def __len__(self) -> int:
+        return int(self.first[-1])
+
+    @cached_property
+    def compared(self) -> int:
+        """How many have a signature."""
+        return sum(one.documents for one in self.shards)
+
+    def shard_of(self, nodes: Nodes) -> Nodes:
+        """The position of the shard of each."""
+        return np.searchsorted(self.first, nodes, side="right") - 1
+
+    def digests(self, nodes: Nodes) -> NDArray[np.uint64]:
+        """The digests of documents, as `SignedShard.digests`: ``(documents, 3)``."""
+        found = np.zeros((len(nodes), 3), np.uint64)
+        for shard, at, rows in self._at_home(nodes):
+            found[at] = shard.digests[rows]
+        return found
+
+    def sizes(self, nodes: Nodes) -> Nodes:
+        """How many shingles each has."""
+        found = np.zeros(len(nodes), np.int64)
+        for shard, at, rows in self._at_home(nodes):
+            found[at] = shard.sizes(rows)
+        return found
+
+    def _at_home(self, nodes: Nodes) -> Iterator[tuple[SignedShard, Nodes, Nodes]]:
+        """Each shard that has some of these documents: which of them, and their rows in it."""
+        homes = self.shard_of(nodes)
+        order = np.argsort(homes, kind="stable")
+        bounds = np.searchsorted(homes[order], np.arange(len(self.shards) + 1)).tolist()
+        for shard, first, start, stop in zip(self.shards, self.first.tolist(), bounds, bounds[1:], strict=False):
+            if start < stop:
+                at = order[start:stop]
+                yield shard, at, nodes[at] - first
+
+    def shingles(self, node: int) -> NDArray[np.uint64]:
+        """The hashes of the shingles of one."""
+        home = int(np.searchsorted(self.first, node, side="right")) - 1
+        return self.shards[home].shingles(node - int(self.first[home]))
+
+
+def sharing(documents: CandidateSet, key: int, among: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.uint64], Nodes]]:
+    """The documents that share a key with another one: their hashes, increasing, and their numbers.
+
+    Equal hashes are always in the same piece.
+
+    Args:
+        documents: All documents.
+        key: Which key: 0 is the first half of the digest, from 1 on the bands.
+        among: Which of all documents count.
+    """
+    # Hashes are spread evenly, so ranges of equal width hold about as many documents each.
+    ranges = max(1, -(-documents.compared // AT_ONCE))
+    bounds = [number * (1 << 64) // ranges for number in range(ranges + 1)]
+    for low, high in pairwise(bounds):
+        hashes, nodes = [], []
+        for first, shard in zip(documents.first.tolist(), documents.shards, strict=False):
+            if not shard.documents:
+                continue
+            table, rows = shard.keys
+            column = table[key]
+            start = int(np.searchsorted(column, np.uint64(low)))
+            # the end of the last range, 2**64, fits no uint64
+            stop = len(column) if high >> 64 else int(np.searchsorted(column, np.uint64(high)))
+            here = rows[key, start:stop].astype(np.int64) + first
+            wanted = among[here]
+            hashes.append(np.asarray(column[start:stop])[wanted])
+            nodes.append(here[wanted])
+        if not hashes:
+            continue
+        yield _repeated(np.concatenate(hashes), np.concatenate(nodes))
+
+
+def _repeated(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint64], Nodes]:
+    """What of these is there more than once, sorted by hash and number.
+
+    They come as increasing runs, one a shard, which a stable sort merges in a tenth of the time of any other.
+    """
+    order = np.argsort(hashes, kind="stable")
+    hashes = hashes[order]
+    there = np.zeros(len(hashes), np.bool_)
+    same = hashes[1:] == hashes[:-1]
+    there[1:] |= same
+    there[:-1] |= same
+    return hashes[there], nodes[order[there]]
+
+
+def runs_of(values: NDArray[np.generic]) -> tuple[Nodes, Nodes]:
+    """Where runs of equal values, or of equal rows, begin and end."""
+    if not len(values):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    other = values[1:] != values[:-1]
+    if other.ndim > 1:
+        other = other.any(axis=1)
+    starts = np.concatenate([[0], np.flatnonzero(other) + 1])
+    return starts, np.append(starts[1:], len(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateOrder:
+    """What is compared with what, and which of two comes first.
+
+    Attributes:
+        split: Of each shard, the number of its split.
+        theirs: Of each shard, whether it is of another dataset: its documents are compared with those of all splits of
+            this one, and not with each other.
+        across: Whether documents of different splits are compared.
+        ranks: Returns sort positions of documents: that which is kept first has the lowest.
+    """
+
+    split: NDArray[np.int64]
+    theirs: NDArray[np.bool_]
+    across: bool
+    ranks: Callable[[Nodes], Nodes]
+
+    def are_theirs(self, documents: "CandidateSet", nodes: Nodes) -> NDArray[np.bool_]:
+        """Whether documents are of another dataset: as the shape of `nodes`."""
+        if not self.theirs.any():
+            return np.zeros(nodes.shape, np.bool_)
+        found: NDArray[np.bool_] = self.theirs[documents.shard_of(nodes)]
+        return found
+
+    def groups(self, documents: "CandidateSet", nodes: Nodes, *, one_group: bool) -> NDArray[np.uint64]:
+        """Within which documents with the same digest stand for each other: ``(documents,)``.
+
+        Args:
+            documents: All documents.
+            nodes: Some of them, of which every document with a digest that one of them has.
+            one_group: Whether those of all splits do; otherwise they do where another dataset has the same one.
+        """
+        if one_group:
+            return np.zeros(len(nodes), np.uint64)
+        found = self.split[documents.shard_of(nodes)].astype(np.uint64)
+        theirs = self.are_theirs(documents, nodes)
+        if theirs.any():
+            digests = documents.digests(nodes)[:, :2]
+            order = np.lexsort((digests[:, 1], digests[:, 0]))
+            starts, ends = runs_of(digests[order])
+            with_theirs = np.repeat(np.logical_or.reduceat(theirs[order], starts), ends - starts)
+            # a number that no split has: there a document of another dataset stands for those of all splits
+            found[order[with_theirs]] = len(self.split)
+        return found
+
+    def compared(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which candidate pairs are compared: ``(pairs,)``."""
+        theirs = self.are_theirs(documents, pairs)
+        if self.across:
+            return np.logical_not(theirs[:, 0] & theirs[:, 1])
+        split = self.split[documents.shard_of(pairs)]
+        found: NDArray[np.bool_] = (theirs[:, 0] != theirs[:, 1]) | ((split[:, 0] == split[:, 1]) & ~theirs.all(axis=1))
+        return found
+
+    def first(self, documents: "CandidateSet", members: Nodes) -> Nodes:
+        """The `FIRST` of some documents, of each split."""
+        ordered = members[np.argsort(self.ranks(members), kind="stable")]
+        splits = self.split[documents.shard_of(ordered)]
+        return np.concatenate([ordered[splits == one][:FIRST] for one in np.unique(splits).tolist()])
+
+
+def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: CandidateOrder) -> NDArray[np.int64]:
+    """The candidate pairs: documents that share a band. ``(pairs, 2)``, each once, the smaller number first.
+
+    A band that more than `FULL` documents share gives no square of pairs: of those, each is compared with the `FIRST`
+    of them, and in the same way with those that share the next band, too. So the pairs are a function of the documents
+    and their ranks alone, and their number grows with that of the documents.
+
+    Args:
+        documents: All documents.
+        among: Which of them count.
+        order: What is compared, and which comes first.
+    """
+    bands = max((one.bands for one in documents.shards), default=0)
+    # Where splits are not compared, runs are cut by split first: else a band could be full because of another split.
+    apart = not order.across and not order.theirs.any() and len(np.unique(order.split)) > 1
+    found: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
+    # Of each band with full runs: their documents, and the run of each.
+    waiting: list[tuple[Nodes, Nodes]] = []
+    for band in range(1, bands + 1):
+        made = [np.empty((0, 2), np.int64)]
+        large: list[Nodes] = []
+        for hashes, nodes in sharing(documents, band, among):
+            runs = runs_of(hashes)
+            if apart:
+                groups = order.split[documents.shard_of(nodes)]
+                place = np.lexsort((nodes, groups, hashes))
+                nodes = nodes[place]
+                runs = runs_of(np.column_stack([hashes[place], groups[place].astype(np.uint64)]))
+            made += _in_runs(nodes, *runs, large)
+        made += [_with_first(members, order.first(documents, members)) for members in large]
+        if large:
+            waiting.append((np.concatenate(large), np.repeat(np.arange(len(large)), [len(one) for one in large])))
+        found.append(np.concatenate(made))
+    found += _sharing_two(documents, waiting, order)
+    pairs = _unique(np.concatenate(found))
+    # without other datasets, either all pairs are compared, or the runs were cut by split before
+    return pairs[order.compared(documents, pairs)] if order.theirs.any() else pairs
+
+
+def _in_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> Iterator[NDArray[np.int64]]:
+    """Pairs within each run; runs of more than `FULL` go to `large`."""
+    sizes = ends - starts
+    two = starts[sizes == 2]
+    yield np.column_stack([nodes[two], nodes[two + 1]])
+    # all runs of one size together: a step of Python for each size, not for each run
+    for size in np.unique(sizes[(sizes > 2) & (sizes <= FULL)]).tolist():
+        begin = starts[sizes == size]
+        one, other = np.triu_indices(size, 1)
+        yield np.column_stack([nodes[begin[:, None] + one].ravel(), nodes[begin[:, None] + other].ravel()])
+    for start, end in zip(starts[sizes > FULL].tolist(), ends[sizes > FULL].tolist(), strict=True):
+        large.append(nodes[start:end])
+
+
+def _with_first(members: Nodes, first: Nodes) -> NDArray[np.int64]:
+    pairs = np.column_stack([np.repeat(members, len(first)), np.tile(first, len(members))])
+    different: NDArray[np.int64] = pairs[pairs[:, 0] != pairs[:, 1]]
+    return different
+
+
+def _sharing_two(
+    documents: CandidateSet, waiting: Sequence[tuple[Nodes, Nodes]], order: CandidateOrder
+) -> Iterator[NDArray[np.int64]]:
+    """Pairs of documents that share two bands, of each of which too many have a part: each with the next one."""
+    for (nodes, runs), (others, theirs) in zip(waiting, [*waiting[1:], *waiting[:1]], strict=False):
+        by_number = np.argsort(others, kind="stable")
+        others, theirs = others[by_number], theirs[by_number]
+        at = np.minimum(np.searchsorted(others, nodes), len(others) - 1)
+        there = others[at] == nodes
+        # the full runs of both bands that a document is in: those with the same two share two bands
+        both = np.column_stack([runs[there], theirs[at[there]]])
+        members = nodes[there]
+        place = np.lexsort((members, both[:, 1], both[:, 0]))
+        large: list[Nodes] = []
+        yield from _in_runs(members[place], *runs_of(both[place]), large)
+        for one in large:
+            yield _with_first(one, order.first(documents, one))
+
+
+def _unique(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    ordered = np.sort(pairs, axis=1)
+    if not len(ordered):
+        return ordered
+    # one number for a pair: exact below 2**32 documents, beyond that rows are compared
+    if int(ordered.max()) < 1 << 32:
+        packed = np.unique(ordered[:, 0].astype(np.uint64) << np.uint64(32) | ordered[:, 1].astype(np.uint64))
+        return np.column_stack([packed >> np.uint64(32), packed & np.uint64(0xFFFFFFFF)]).astype(np.int64)
+    rows: NDArray[np.int64] = np.unique(ordered, axis=0)
+    return rows

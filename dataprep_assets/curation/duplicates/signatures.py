@@ -1,0 +1,306 @@
+"""Signatures of the documents of a shard: what is needed to find its duplicates, without its texts.
+
+A folder of little-endian arrays (docs/formats/signatures.md). Rows are those of the table of documents:
+
+- `digests.bin`, uint64 `(rows, 3)`: 128 bits of what makes a document equal to another, and 64 bits of its text; zeros
+  for a row that is compared with nothing (a refused one, an empty text)
+- `shingle_ends.bin` and `shingles.bin`, uint64: where the shingles of each row end; their hashes, sorted, each once
+- `key_hashes.bin`, uint64 `(1 + bands, documents)` and `key_rows.bin`, uint32: for the first half of the digest and for
+  each band the hashes in increasing order, and the row of each
+
+So documents that may be alike are next to each other in a merge of the shards' tables, whatever their number.
+
+Entry points: `SignatureSettings`, `SignatureWriter`, `SignedShard`.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.duplicates.banding import Banding
+from dataprep_assets.curation.duplicates.words import (
+    UNICODE,
+    WORDS,
+    Normalization,
+    ShingleHashes,
+    compared_words,
+    mix_bits,
+)
+from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.formats import document_ends
+from dataprep_assets.formats.flat_bins import mapped
+from dataprep_assets.stores.files import create
+from dataprep_assets.tokenization.document_ids import hash_texts
+
+DIGESTS, ENDS, SHINGLES = "digests.bin", "shingle_ends.bin", "shingles.bin"
+KEY_HASHES, KEY_ROWS = "key_hashes.bin", "key_rows.bin"
+FILES = (DIGESTS, ENDS, SHINGLES, KEY_HASHES, KEY_ROWS)
+SEED = 42
+"""Of the permutations; another one would find other pairs among those below the S-curve's knee."""
+_DTYPE = np.dtype("<u8")
+_ABSENT = "duplicates: rensa is not installed. Install the extra: pip install 'dataprep-assets[duplicates]'"
+
+Kind = Literal["exact", "near"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignatureSettings:
+    """What decides the signatures of documents. Picklable; its `repr` never shows the key.
+
+    Attributes:
+        kind: `exact`: digests alone.
+        normalization: What makes texts equal.
+        shingle: Words of a shingle.
+        banding: How signatures are cut into bands.
+        key: The secret of keyed hashes.
+        key_digest: What stands for it in keys.
+    """
+
+    kind: Kind
+    normalization: Normalization
+    shingle: int
+    banding: Banding
+    key: bytes | None = field(default=None, repr=False)
+    key_digest: str | None = None
+
+    @property
+    def bands(self) -> int:
+        """Bands of a signature: none of an exact one."""
+        return self.banding.bands if self.kind == "near" else 0
+
+    @property
+    def key_parts(self) -> dict[str, Any]:
+        """What enters a key; raises ConfigError if the library that is needed is not installed."""
+        made: dict[str, Any] = {"kind": self.kind, "normalization": self.normalization, "unicode": UNICODE}
+        made["words"] = WORDS
+        if self.kind == "near":
+            made |= {"shingle": self.shingle, "bands": self.banding.bands, "rows": self.banding.rows}
+            made["rensa"] = library_version()
+        return made | ({} if self.key_digest is None else {"key": self.key_digest})
+
+
+def library_version() -> str:
+    """The version of the library that makes MinHash signatures; raises ConfigError if it is not installed."""
+    try:
+        return metadata.version("rensa")
+    except metadata.PackageNotFoundError:
+        raise ConfigError(_ABSENT) from None
+
+
+class Signer:
+    """Computes signatures of texts."""
+
+    def __init__(self, settings: SignatureSettings) -> None:
+        """Take what decides them; raises ConfigError if the library that is needed is not installed."""
+        self._settings = settings
+        self._shingles = ShingleHashes(settings.shingle, settings.key)
+        # BLAKE2b takes at most 64 bytes of a key
+        self._key = b"" if settings.key is None else hashlib.sha256(settings.key).digest()
+        if settings.kind == "near":
+            try:
+                from rensa import RMinHash
+            except ImportError as error:
+                raise ConfigError(_ABSENT) from error
+            self._minhash: Any = RMinHash
+
+    def shingles(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """The shingles of texts, as `ShingleHashes.hash_texts`."""
+        return self._shingles.hash_texts([compared_words(text, self._settings.normalization) for text in texts])
+
+    def bands(self, hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The hashes of the bands of texts, of which the shingles are given: ``(texts, bands)``, uint64."""
+        banding = self._settings.banding
+        used = banding.bands * banding.rows
+        starts = np.concatenate([[0], ends]).astype(np.uint64)
+        made = self._minhash.digest_matrix_from_flat_token_hashes(hashes, starts, used, SEED)
+        values = np.array(made.to_rows(), np.uint64).reshape(len(ends), banding.bands, banding.rows)
+        found = np.zeros((len(ends), banding.bands), np.uint64)
+        # One hash for all values of a band, mixed in with their places, for all texts at once.
+        for row in range(banding.rows):
+            found = mix_bits(found * np.uint64(0x100000001B3) + values[:, :, row] + np.uint64(row + 1))
+        return found
+
+    def digests(self, texts: Sequence[str], hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """What makes texts equal: 128 bits, and 64 of the text itself: ``(texts, 3)``, uint64.
+
+        Texts that are compared by shingles are equal if these are.
+        """
+        if self._settings.kind == "near":
+            starts = np.concatenate([[0], ends[:-1]]).tolist() if len(ends) else []
+            data = hashes.astype(_DTYPE, copy=False)
+            equal = [data[start:end].tobytes() for start, end in zip(starts, ends.tolist(), strict=True)]
+        else:
+            equal = [" ".join(compared_words(text, self._settings.normalization)).encode() for text in texts]
+        made = b"".join(hashlib.blake2b(one, digest_size=16, key=self._key).digest() for one in equal)
+        halves = np.frombuffer(made, _DTYPE).reshape(len(texts), 2)
+        return np.column_stack([halves, hash_texts(texts, self._settings.key)]).astype(np.uint64)
+
+
+class SignatureWriter:
+    """Writes the signatures of a shard, row by row, into an empty folder; a context manager."""
+
+    def __init__(self, directory: Path, settings: SignatureSettings) -> None:
+        """Begin the files of a shard.
+
+        Args:
+            directory: The folder.
+            settings: What decides the signatures.
+        """
+        self.rows = self.documents = self.blank = 0
+        self._directory, self._settings = directory, settings
+        self._signer = Signer(settings)
+        # Kept until the end, because the tables are written sorted: 8 bytes for each key of each document.
+        self._keys: list[NDArray[np.uint64]] = []
+        self._key_rows: list[NDArray[np.uint32]] = []
+        self._ends: list[NDArray[np.uint64]] = []
+        self._last = 0
+
+    def __enter__(self) -> Self:
+        self._opened = [create(self._directory / name) for name in (DIGESTS, SHINGLES)]
+        self._digests, self._shingles = (one.__enter__() for one in self._opened)
+        return self
+
+    def add(self, rows: int, good: Sequence[int], texts: Sequence[str]) -> None:
+        """Add rows.
+
+        Args:
+            rows: How many.
+            good: The positions, among them, of those with a text.
+            texts: Their texts.
+        """
+        # texts of white space alone are not alike, and are compared with nothing
+        kept = [(at, text) for at, text in zip(good, texts, strict=True) if text and not text.isspace()]
+        at = np.array([one for one, _ in kept], np.int64)
+        counts, digests = np.zeros(rows, np.uint64), np.zeros((rows, 3), np.uint64)
+        if kept:
+            held = [text for _, text in kept]
+            near = self._settings.kind == "near"
+            hashes, ends = self._signer.shingles(held) if near else (np.empty(0, np.uint64), np.empty(0, np.int64))
+            digests[at] = self._signer.digests(held, hashes, ends)
+            keys = digests[at, :1]
+            if near:
+                counts[at] = np.diff(ends, prepend=0)
+                keys = np.concatenate([keys, self._signer.bands(hashes, ends)], axis=1)
+                _write(self._shingles, hashes)
+            self._keys.append(keys)
+            self._key_rows.append((at + self.rows).astype(np.uint32))
+        _write(self._digests, digests)
+        self._ends.append(self._last + np.cumsum(counts))
+        self._last = int(self._ends[-1][-1]) if rows else self._last
+        self.rows, self.documents = self.rows + rows, self.documents + len(kept)
+        self.blank += len(texts) - len(kept)
+
+    def __exit__(self, *error: Any) -> None:
+        for one in self._opened:
+            one.__exit__(*error)
+        if error[0] is not None:
+            return
+        document_ends.write(self._directory / ENDS, self._ends)
+        width = 1 + self._settings.bands
+        keys = np.concatenate(self._keys) if self._keys else np.empty((0, width), np.uint64)
+        rows = np.concatenate(self._key_rows) if self._key_rows else np.empty(0, np.uint32)
+        with create(self._directory / KEY_HASHES) as hashes, create(self._directory / KEY_ROWS) as places:
+            for key in range(width):
+                # stable: equal hashes keep the order of their rows
+                order = np.argsort(keys[:, key], kind="stable")
+                _write(hashes, keys[order, key])
+                places.write(rows[order].astype("<u4").tobytes())
+
+
+def _write(file: BinaryIO, values: NDArray[np.uint64]) -> None:
+    file.write(values.astype(_DTYPE, copy=False).tobytes())
+
+
+@dataclass(frozen=True)
+class SignedShard:
+    """The signatures of a shard; files are mapped when they are needed.
+
+    Attributes:
+        directory: Where they are.
+        rows: Rows of the shard.
+        documents: Those of them that are compared.
+        bands: Bands of a signature.
+
+    Raises FormatError where a file has another size than these say.
+    """
+
+    directory: Path
+    rows: int
+    documents: int
+    bands: int
+
+    @cached_property
+    def digests(self) -> NDArray[np.uint64]:
+        """128 bits of what makes rows equal and 64 of their text: ``(rows, 3)``, uint64."""
+        return self._mapped(DIGESTS, _DTYPE, 3 * self.rows).reshape(self.rows, 3)
+
+    @cached_property
+    def _ends(self) -> NDArray[np.uint64]:
+        return self._mapped(ENDS, _DTYPE, self.rows)
+
+    @cached_property
+    def _shingles(self) -> NDArray[np.uint64]:
+        return self._mapped(SHINGLES, _DTYPE, int(self._ends[-1]) if self.rows else 0)
+
+    def shingles(self, row: int) -> NDArray[np.uint64]:
+        """The hashes of the shingles of a row, increasing: uint64."""
+        start = int(self._ends[row - 1]) if row else 0
+        return self._shingles[start : int(self._ends[row])]
+
+    def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many shingles rows have: ``(rows,)``."""
+        ends = self._ends
+        before = np.where(rows > 0, ends[np.maximum(rows - 1, 0)], 0)
+        found: NDArray[np.int64] = (ends[rows] - before).astype(np.int64)
+        return found
+
+    @cached_property
+    def keys(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+        """The tables of keys, hashes and rows: each ``(1 + bands, documents)``, by increasing hash."""
+        shape = 1 + self.bands, self.documents
+        hashes = self._mapped(KEY_HASHES, _DTYPE, shape[0] * shape[1]).reshape(shape)
+        rows = self._mapped(KEY_ROWS, np.dtype("<u4"), shape[0] * shape[1]).reshape(shape)
+        return hashes, rows
+
+    def other_than(self, stored: "SignedShard", rows: NDArray[np.int64]) -> Iterator[str]:
+        """A sentence for each array of another shard that differs from this one in its `rows`, which are all of this.
+
+        Args:
+            stored: The other shard.
+            rows: The places of this shard's rows in it, which ascend.
+        """
+        if len(rows) and rows[-1] >= stored.rows:
+            yield f"has {stored.rows:,} rows, not {int(rows[-1]) + 1:,} or more"
+            return
+        pairs = ((self.shingles(at), stored.shingles(row)) for at, row in enumerate(rows.tolist()))
+        for name, apart in (
+            (DIGESTS, (self.digests != stored.digests[rows]).any(axis=1)),
+            (ENDS, self.sizes(np.arange(len(rows))) != stored.sizes(rows)),
+            (SHINGLES, np.array([not np.array_equal(one, other) for one, other in pairs], np.bool_)),
+        ):
+            if apart.any():
+                yield f"{name}: row {int(rows[np.argmax(apart)]) + 1} is different"
+        hashes, places = stored.keys
+        if (hashes[:, 1:] < hashes[:, :-1]).any():
+            yield f"{KEY_HASHES} is not in order"
+        for key, (made, at) in enumerate(zip(*self.keys, strict=True)):
+            # the tables of all rows, without those of others, are the tables of these rows
+            here = np.isin(places[key], rows)
+            if not (np.array_equal(hashes[key][here], made) and np.array_equal(places[key][here], rows[at])):
+                yield f"{KEY_HASHES}, {KEY_ROWS}: key {key} of the drawn rows is different"
+
+    def _mapped(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+        path = self.directory / name
+        if (size := path.stat().st_size) != count * dtype.itemsize:
+            raise FormatError(
+                f"{path}: {size} bytes, not the {count * dtype.itemsize} of {self.rows:,} rows. Materialize "
+                "`signatures` again"
+            )
+        return mapped(path, dtype, count)

@@ -1,0 +1,210 @@
+"""A tagger that is a function of the user's project, called in a worker with a batch of documents.
+
+Its version covers what decides its values: its code and what that imports and names (`module_code`), and the files that
+are declared. What a function reads besides is refused, because a change of it would go unnoticed.
+"""
+
+import ast
+import glob
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.curation.module_code import ModuleCode, file_digest, is_of_project
+from dataprep_assets.curation.table import DocumentBatch, schema_of
+from dataprep_assets.curation.tagging import BatchTagger, place_in_project
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.digest import digest_value
+
+_CODE = {".py", ".pyc", ".pyi", ".so", ".pth"}
+
+
+def digest_of_files(where: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and digest of each file that patterns name; raises ConfigError for one that names none."""
+    return [(path.name, file_digest(path)) for path in files_of(where, patterns)]
+
+
+def files_of(where: str, patterns: Sequence[str]) -> list[Path]:
+    """The files that patterns name, in their order; raises ConfigError for a pattern that names none."""
+    found: list[Path] = []
+    for pattern in patterns:
+        here = [path for name in sorted(glob.glob(pattern, recursive=True)) if (path := Path(name)).is_file()]
+        if not here:
+            raise ConfigError(f"tag: {where}: files: there is no file {pattern}")
+        found += here
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionTagger(BatchTagger):
+    """A function of the user's project, `module:function`.
+
+    It is called with a `pyarrow.Table` of `text` and the carried fields, and returns column → values.
+
+    Attributes:
+        function: The function.
+        declared: What stands for its code in the version; None for the digest of it.
+        files: Patterns of the files that it reads, as absolute paths.
+    """
+
+    function: str
+    declared: str | None = None
+    files: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        code = self.declared if self.declared is not None else self._code().digest
+        return digest_value([code, digest_of_files(self.function, self.files)]) if self.files else code
+
+    def absent(self) -> str | None:
+        module, _, attribute = self.function.partition(":")
+        try:
+            # Read, not imported: that would run the user's code here, and this process would keep that version of it.
+            file = self._code().file
+            names = set() if file is None else set(_defined(file.read_text(encoding="utf-8")))
+        except (ConfigError, OSError, SyntaxError, ValueError):  # told by `version`, or when it is imported
+            return None
+        # a star's names, and those that a module makes when it is asked, are known to the import alone
+        if names & {attribute, "*", "__getattr__"}:
+            return None
+        from dataprep_assets.engine.yaml.declared_keys import nearest
+
+        near = nearest(attribute, sorted(names))
+        meant = f"; did you mean {near!r}?" if near else ""
+        return f"tag: {self.function}: there is no {attribute!r} in {module}{meant}"
+
+    def _code(self) -> ModuleCode:
+        """The code of its module; raises ConfigError if there is none."""
+        code = ModuleCode(self.function.partition(":")[0])
+        if code.file is None:
+            raise self._import_error(
+                "there is no such module. It is looked for in the project's folder and on PYTHONPATH"
+            )
+        return code
+
+    @cached_property
+    def _function(self) -> Any:
+        name, _, attribute = self.function.partition(":")
+        try:
+            with self._reading():
+                module = importlib.import_module(name)
+        except ConfigError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever a module of the user's raises
+            raise self._import_error(f"{type(error).__name__}{place_in_project(error)}: {error}") from error
+        if (found := getattr(module, attribute, None)) is None:
+            # the module's text tells what it has instead
+            raise ConfigError(self.absent() or f"tag: {self.function}: there is no {attribute!r} in {name}")
+        if not callable(found):
+            raise self._import_error("it is no function")
+        return found
+
+    def load(self) -> None:
+        """Import it; raises ConfigError where that fails."""
+        self._function  # noqa: B018  # asked for what it raises
+
+    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+        import pyarrow as pa
+
+        # a field that no row of a batch has is of its type, too
+        schema = schema_of({"text": "string", **{name: kind for name, kind in batch.types.items() if name != "bad"}})
+        rows = {"text": batch.texts, **batch.good_rows}
+        table = pa.table({name: rows[name] for name in schema.names}, schema=schema)
+        called = self._function
+        with self._reading():
+            found: Mapping[str, Sequence[Any]] = called(table)
+        return found
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Refuse what is read of the project in this block that the version does not cover."""
+        if self.declared is not None:  # the user says when its values change
+            yield
+            return
+        code = self._code()
+        assert code.root is not None
+        root = code.root.resolve()
+        with _read_below(root) as read:
+            yield
+        covered = {path.resolve() for path in (*code.named_files, *files_of(self.function, self.files))}
+        for path in sorted(read - covered):
+            raise ConfigError(
+                f"tag: {self.function}: reads {path.relative_to(root)}, which its version does not cover. Add it to "
+                "`files`, or set `version`"
+            )
+
+    def _import_error(self, why: str) -> ConfigError:
+        return ConfigError(f"tag: {self.function}: cannot be imported: {why}")
+
+
+class _Watched(threading.local):
+    """What this thread is watched for: files below a folder, and those that it has read."""
+
+    root: str | None = None
+    read: set[Path] | None = None
+
+
+_watched = _Watched()
+
+
+@contextmanager
+def _read_below(root: Path) -> Iterator[set[Path]]:
+    """The data files below a folder that this thread opens for reading in this block, by Python."""
+    _install_hook()
+    found: set[Path] = set()
+    before = _watched.root, _watched.read
+    _watched.root, _watched.read = f"{root}{os.sep}", found
+    try:
+        yield found
+    finally:
+        _watched.root, _watched.read = before
+    found -= {path for path in found if not _is_data(path, root)}
+
+
+def _is_data(path: Path, root: Path) -> bool:
+    """Whether a file is the project's own data: no code, not hidden, not of an environment in the project's folder."""
+    hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
+    return not hidden and path.suffix not in _CODE and path.is_file() and is_of_project(path)
+
+
+_installed = threading.Lock()
+
+
+def _install_hook() -> None:
+    # a hook cannot be removed from a process: one is enough for all taggers
+    if _installed.acquire(blocking=False):
+        sys.addaudithook(_on_event)
+
+
+def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "open" or _watched.root is None or _watched.read is None:
+        return
+    path, _, flags = arguments
+    if isinstance(path, str | bytes) and isinstance(flags, int) and flags & os.O_ACCMODE == os.O_RDONLY:
+        full = os.path.realpath(os.fsdecode(path))
+        if full.startswith(_watched.root):
+            _watched.read.add(Path(full))
+
+
+def _defined(source: str) -> Iterator[str]:
+    """The names that a module's text defines at its top; `*` if it takes some of another module."""
+    left: list[ast.AST] = [ast.parse(source)]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+            # what is inside is its own, but for names that it says are the module's
+            yield from (name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names)
+            continue
+        left += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (one.asname or one.name.partition(".")[0] for one in node.names)

@@ -1,0 +1,70 @@
+"""Items of benchmarks in the forms in which they leak, and texts that only look like them.
+
+A long text is rewritten in six ways. An item as a whole is written as exams, forums and dumps of data have it: plain,
+with letters, numbers or bullets before its choices, and with its choices in another order. Hard negatives are the same
+words in another order, one short text of an item alone (a name, a phrase), and its short texts far from each other.
+
+Entry points: `rewrites`, `renderings`, `look_alikes`.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+
+from dataprep_assets.curation.benchmarks.items import ItemText
+from dataprep_assets.curation.duplicates.words import words_of
+
+_BEFORE = "An old forum post begins here and goes on for a while."
+_AFTER = "It ends here with other words."
+_BETWEEN = """
+    The harbour was quiet on that morning, and the keeper of the lighthouse wrote a long letter to his sister about the
+    weather, the price of rope and the two dogs that slept beside the stove. Nobody answered before the winter.
+"""
+
+
+def rewrites(text: str) -> Mapping[str, str]:
+    """A text in six ways in which it leaks: by name of the way."""
+    words = text.split()
+    return {
+        "case": text.upper(),
+        "punctuation": " ".join(
+            word.strip(".,;:!?'\"()") + ("," if at % 5 == 4 else "") for at, word in enumerate(words)
+        ),
+        "white space": "  \t ".join(words),
+        "line breaks": "\n".join(" ".join(words[at : at + 7]) for at in range(0, len(words), 7)),
+        "embedded": f"{_BEFORE} {text} {_AFTER}",
+        "Unicode": text.replace(" ", "\u00a0").replace("'", "\u2019").replace("e", "e\u00ad"),
+    }
+
+
+def renderings(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
+    """An item as a whole in the forms in which it leaks: by name of the form.
+
+    Args:
+        parts: Its texts.
+        seed: Of the order of its choices.
+    """
+    # a text that an item has twice is written once
+    asked = list(dict.fromkeys(one.text for one in parts if not one.alternative))
+    choices = list(dict.fromkeys(one.text for one in parts if one.alternative))
+    shuffled = random.Random(seed).sample(choices, len(choices))
+    forms = {
+        "plain": [*asked, *choices],
+        "lettered": [*asked, *(f"{chr(65 + at % 26)}) {one}" for at, one in enumerate(choices))],
+        "bracketed": [*asked, *(f"({chr(97 + at % 26)}) {one}" for at, one in enumerate(choices))],
+        "numbered": [*asked, *(f"{at}. {one}" for at, one in enumerate(choices, 1))],
+        "bulleted": [*asked, *(f"- {one}" for one in choices)],
+        "question and answer": [f"Question: {' '.join(asked)}", *(f"Choice: {one}" for one in choices), "Answer: A"],
+        "choices shuffled": [*asked, *(f"{chr(65 + at % 26)}. {one}" for at, one in enumerate(shuffled))],
+    }
+    return {name: "\n".join([_BEFORE, *lines, _AFTER]) for name, lines in forms.items()}
+
+
+def look_alikes(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
+    """Texts that look like an item of these short texts and are none: by name of the kind."""
+    draw = random.Random(seed)
+    words = [word for one in parts for word in words_of(one.text)]
+    return {
+        "shuffled": " ".join(draw.sample(words, len(words))),
+        "one text": f"{_BEFORE} {max((one.text for one in parts), key=len)} {_AFTER}",
+        "scattered": (_BETWEEN * (2 + len(words) // 10)).join(one.text for one in parts),
+    }

@@ -1,0 +1,126 @@
+"""Invented personal data of each kind in national forms, and what only looks like them.
+
+Check digits are computed here, not by the tagger's own code; numbers of phones are of ranges reserved for fiction where
+a country has one.
+"""
+
+from collections.abc import Iterator
+from random import Random
+from string import ascii_lowercase, ascii_uppercase, digits
+
+from dataprep_assets.curation.planted import Case, Values
+
+EACH = 6
+"""Cases of each form, and hard negatives of each kind."""
+_FORMS = {
+    "emails": {
+        "British": "{w}.{w}@{w}.example.co.uk",
+        "German": "{w}-{w}@{w}.example.de",
+        "French": "{w}_{w}{d}@example.fr",
+    },
+    "phones": {
+        "British": "020 7946 0{d}{d}{d}",
+        "German": "030 23125 {d}{d}{d}",
+        "French": "01 99 00 {d}{d} {d}{d}",
+        "American": "(212) 555-01{d}{d}",
+        "international": "+49 152 28817{d}{d}{d}",
+    },
+    "ibans": {"British": "GB NWBK601613{n8}", "German": "DE 37040044{n10}", "French": "FR 2004101005{n11}26"},
+    "cards": {"Visa": "4{n14}", "Mastercard": "55{n13}", "American Express": "37{n12}"},
+    "ip_addresses": {
+        "version 4": "8.8.{d}.1{d}",
+        "version 6": "2001:4860:48{d}{d}::{d}{d}88",
+        "behind a word": "5.9.{d}.7{d}",
+    },
+}
+_NEGATIVES = {
+    "emails": ["@{w}", "{w}@{w}", "{w}@@example.org", "{d} @ {d}.50", "{w} at example.org"],
+    "phones": [
+        "0{d}.0{d}.201{d}",
+        "201{d}-0{d}-1{d} 1{d}:30",
+        "0.{n9}",
+        "{n10}",
+        "pages {d}{d}-1{d}{d}",
+        "1 000 000 {d}00",
+    ],
+    "ibans": ["DE00 3704 0044 0532 0130 {d}{d}", "AB12 3456 7890 12{d}{d}", "GB82 {w}", "PO12 {n8}"],
+    "cards": ["{n9}", "1234 5678 1234 567{d}", "4{n11}", "0000 0000 0000 0000"],
+    "ip_addresses": [
+        "192.168.{d}.{d}",
+        "10.0.{d}.{d}",
+        "1.2.{d}.{d}.5",
+        "version {d}.{d}.{d}",
+        "1{d}:3{d}:5{d}",
+        "fe80::{d}",
+    ],
+}
+
+
+def cases() -> Iterator[Case]:
+    """The cases."""
+    # a text is a seed that gives the same numbers in every process, which Python's hash of it would not
+    rng = Random("dataprep-assets planted personal data 1")
+    for column, forms in _FORMS.items():
+        for form, pattern in forms.items():
+            for _ in range(EACH):
+                yield _case(column, form, _sentence(_filled(rng, pattern, column), rng))
+        for number in range(EACH * 2):
+            pattern = _NEGATIVES[column][number % len(_NEGATIVES[column])]
+            yield _case(column, "", _sentence(_fill_pattern(rng, pattern), rng), positive=False)
+
+
+def _case(column: str, form: str, text: str, *, positive: bool = True) -> Case:
+    def is_found(before: Values, after: Values) -> bool:
+        return bool(after[column] > before[column])
+
+    return Case(kind=f"{column}, {form}" if form else column, text=text, is_found=is_found, positive=positive)
+
+
+def _sentence(found: str, rng: Random) -> str:
+    before, behind = rng.choice([("Reach us: ", "."), ("(", ")"), ("", ""), ("It was ", ", as they said.")])
+    return before + found + behind
+
+
+def _fill_pattern(rng: Random, pattern: str) -> str:
+    """A pattern with random digits `{d}`, `{n8}` (eight of them) and words `{w}`."""
+    text = pattern
+    for field, characters, length in (("{w}", ascii_lowercase, 6), ("{d}", digits, 1)):
+        while field in text:
+            text = text.replace(field, "".join(rng.choice(characters) for _ in range(length)), 1)
+    for length in range(8, 15):
+        text = text.replace(f"{{n{length}}}", "".join(rng.choice(digits) for _ in range(length)))
+    return text
+
+
+def _filled(rng: Random, pattern: str, column: str) -> str:
+    text = _fill_pattern(rng, pattern)
+    if column == "ibans":
+        country, _, account = text.partition(" ")
+        return _grouped(_iban(country, account), rng)
+    if column == "cards":
+        return _grouped(next(text + last for last in digits if _luhn(text + last)), rng, american=len(text) == 14)
+    return text
+
+
+def _iban(country: str, account: str) -> str:
+    """With the check digits of ISO 7064, MOD 97-10."""
+    values = "".join(
+        str(9 + ascii_uppercase.index(one) + 1) if one.isalpha() else one for one in f"{account}{country}00"
+    )
+    return f"{country}{98 - int(values) % 97:02d}{account}"
+
+
+def _luhn(number: str) -> bool:
+    total = 0
+    for at, digit in enumerate(map(int, reversed(number))):
+        total += digit if at % 2 == 0 else sum(divmod(2 * digit, 10))
+    return total % 10 == 0
+
+
+def _grouped(number: str, rng: Random, *, american: bool = False) -> str:
+    """In groups, as it is printed, or in one piece."""
+    if rng.random() < 0.5:
+        return number
+    if american:
+        return f"{number[:4]} {number[4:10]} {number[10:]}"
+    return " ".join(number[at : at + 4] for at in range(0, len(number), 4))

@@ -1,0 +1,49 @@
+"""Repeated text as a crawl has it, and text that only looks like it: lists, tables, a refrain."""
+
+from collections.abc import Iterator
+from random import Random
+
+from dataprep_assets.curation.planted import Case, Values
+
+EACH = 12
+LIMITS = {"lines": ("repeated_line_characters", 0.2), "paragraphs": ("repeated_paragraph_characters", 0.2)}
+"""Kind → the column that shows it, and the published limit."""
+_PHRASES = ("repeated_5grams", 0.15)
+_NOUNS = """
+    anchor barley candle dune ember fiddle gable hazel inlet jetty kettle ladder meadow needle orchard pebble quarry
+    rudder saddle thicket umbrella valley willow yarrow acorn beacon cellar drizzle estuary furrow
+"""
+_WORDS = _NOUNS.split()
+
+
+def cases() -> Iterator[Case]:
+    """The cases: texts that are documents by themselves, because a share is of all of a document."""
+    rng = Random("dataprep-assets planted repetitions 1")
+    for _ in range(EACH):
+        own = "\n".join(_line(rng) for _ in range(rng.randint(4, 10)))
+        line = _line(rng)
+        yield _case("lines", f"{own}\n" + f"{line}\n" * (own.count("\n") + 4))
+        yield _case("paragraphs", f"{own}\n\n" + f"{line}\n{_line(rng)}\n\n".join([""] * (own.count("\n") + 3)))
+        phrase = " ".join(rng.sample(_WORDS, 7))
+        yield _case("phrases", f"{own} " + " and so ".join([phrase] * (own.count("\n") + 4)))
+    for _ in range(EACH):
+        listed = "\n".join(f"{number}. The {rng.choice(_WORDS)} of {_line(rng)}" for number in range(1, 15))
+        table = "\n".join(f"| {rng.choice(_WORDS)} | {rng.randint(1, 999)} | {_line(rng)} |" for _ in range(12))
+        refrain = _line(rng)
+        song = "\n\n".join("\n".join([*(_line(rng) for _ in range(7)), refrain]) for _ in range(3))
+        for kind in ("lines", "paragraphs", "phrases"):
+            for text in (listed, table, song):
+                yield _case(kind, text, positive=False)
+
+
+def _line(rng: Random) -> str:
+    return " ".join(rng.choice(_WORDS) for _ in range(rng.randint(6, 14))) + "."
+
+
+def _case(kind: str, text: str, *, positive: bool = True) -> Case:
+    column, most = LIMITS.get(kind, _PHRASES)
+
+    def is_found(_: Values, after: Values) -> bool:
+        return bool(after[column] > most)
+
+    return Case(kind=kind, text=text, is_found=is_found, positive=positive, alone=True)

@@ -1,0 +1,362 @@
+"""The grammar of rules: a named expression over the columns of the table of documents, in a `defs.yaml`.
+
+Python's own parser reads an expression (`ast`, mode `eval`). What of its syntax is listed here becomes an expression of
+Arrow; everything else is refused with its place. Nothing is evaluated as code.
+
+- names of columns, numbers, texts in quotes, `true`, `false`
+- `==` (or `=`), `!=`, `<`, `<=`, `>`, `>=`, also chained: `0.1 < alpha_words <= 0.5`
+- `in [...]` and `not in [...]` with numbers or texts; `is null`, `is not null`
+- `and`, `or`, `not`, parentheses; `+`, `-`, `*`, `/` of numbers
+
+A comparison with a value that is not there (null) is neither true nor false, as in SQL; so is `not` of it.
+
+Entry points: `Rule`, `parse`; `matching`, `ruled`.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NUMBERS = ("integer", "number")
+_WORDS = {"true": "True", "false": "False", "null": "None"}
+_COMPARED: Mapping[type[ast.cmpop], str] = {
+    ast.Eq: "equal",
+    ast.NotEq: "not_equal",
+    ast.Lt: "less",
+    ast.LtE: "less_equal",
+    ast.Gt: "greater",
+    ast.GtE: "greater_equal",
+}
+_ARITHMETIC: Mapping[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Mult: "multiply",
+    ast.Div: "divide",
+}
+_LONGEST, _DEEPEST = 4_000, 60
+"""Characters of an expression, and levels of it: far beyond what anybody reads, and within Python's own stack."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A parsed expression: its text, the columns that it reads, and what makes an Arrow expression of it."""
+
+    text: str
+    columns: frozenset[str]
+    # Not the expression itself: a declaration is parsed without loading pyarrow.
+    _build: Callable[[], Any] = field(compare=False, repr=False)
+
+    @property
+    def expression(self) -> Any:
+        """The `pyarrow.compute.Expression`, of type bool."""
+        return self._build()
+
+
+def parse(text: str, columns: Mapping[str, str], where: str) -> Rule:
+    """Parse an expression.
+
+    Args:
+        text: The expression.
+        columns: Name → type of each column: `integer`, `number`, `string` or `boolean`.
+        where: What messages call it: `drop.short`.
+
+    Raises ConfigError with the character at which the expression is no rule, names no column or compares unlike types.
+    """
+    return _Parser(text, columns, where).parse()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of an expression: its type (`null` for the word), and what makes an Arrow expression of it."""
+
+    type: str
+    build: Callable[[], Any]
+
+
+_LAYOUT = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+
+
+class _Translated:
+    """A rule in Python's words, on one line, and the place in the rule of each place in that."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lines = text.splitlines(keepends=True) or [""]
+        # where each token begins in the translation, and in the text: both counted from 0
+        self._starts: list[tuple[int, int]] = []
+
+    def python(self) -> str:
+        """The text with `=` as `==`, and the words of SQL and YAML as Python's; raises what `tokenize` raises."""
+        found = ""
+        # in parentheses, so that a rule may have several lines; they are no part of the translation
+        for token in tokenize.generate_tokens(io.StringIO(f"({self._text})").readline):
+            place = self._offset(*token.start)
+            if token.type in _LAYOUT or not 0 <= place < len(self._text):
+                continue
+            self._starts.append((len(found), place))
+            found += f"{_in_python(token)} "
+        return found.rstrip()
+
+    def place_of(self, error: Exception) -> str:
+        """Where in the text an error of `python`, or of Python's parser, is; empty if it does not say."""
+        if isinstance(error, tokenize.TokenError):
+            told, (row, column) = error.args
+            # of what never ends the place differs from one Python to the next; else columns count from 1 here
+            place = len(self._text) if "EOF" in told else self._offset(row, column - 1)
+        elif isinstance(error, SyntaxError) and error.lineno == 1 and not error.offset:
+            place = len(self._text)  # so Python says that something is missing at the end
+        elif isinstance(error, SyntaxError) and error.lineno == 1 and error.offset:
+            # Python says of two parts without anything between them where the first begins: the second is wrong
+            apart = "forgot a comma" in str(error.msg) and error.end_offset
+            at = error.end_offset - 2 if apart and error.end_offset else error.offset - 1
+            begun, place = max((one for one in self._starts if one[0] <= at), default=(0, 0))
+            place += 0 if apart else at - begun
+        else:
+            return ""
+        end = len(self._text.rstrip())
+        before = self._text[: min(max(place, 0), end)].splitlines(keepends=True) or [""]
+        line, column = (len(before) + 1, 1) if before[-1].endswith("\n") else (len(before), len(before[-1]) + 1)
+        if len(self._lines) > 1:
+            return f" at line {line}, character {column}"
+        return f" at character {column}"
+
+    def _offset(self, row: int, column: int) -> int:
+        """The place in the text of one in the tokenized text, whose first line begins with a parenthesis."""
+        return sum(map(len, self._lines[: row - 1])) + column - (row == 1)
+
+
+def _in_python(token: tokenize.TokenInfo) -> str:
+    if token.type == tokenize.OP and token.string == "=":
+        return "=="
+    if token.type == tokenize.NAME:
+        lower = token.string.lower()
+        return _WORDS.get(lower, lower if lower in ("and", "or", "not", "in", "is") else token.string)
+    return token.string
+
+
+class _Parser:
+    def __init__(self, text: str, columns: Mapping[str, str], where: str) -> None:
+        self._text, self._columns, self._where = text, columns, where
+        self._read: set[str] = set()
+
+    def parse(self) -> Rule:
+        if not self._text.strip():
+            raise ConfigError(f"{self._where}: is empty. Write for example `words < 50 or language != 'en'`")
+        if len(self._text) > _LONGEST:
+            raise ConfigError(f"{self._where}: an expression has at most {_LONGEST:,} characters")
+        translated = _Translated(self._text)
+        try:
+            tree = ast.parse(translated.python(), mode="eval")
+        # what Python's parser raises, for text that is nested too deeply, too
+        except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
+            raise ConfigError(
+                f"{self._where}: {self._text!r} is no expression{translated.place_of(error)}. Write for example "
+                "`words < 50 or language != 'en'`"
+            ) from None
+        found = self._part(tree.body, 0)
+        if found.type != "boolean":
+            raise ConfigError(f"{self._where}: {self._text!r} is {_a(found.type)}, not true or false. Compare it")
+        return Rule(self._text, frozenset(self._read), found.build)
+
+    def _rule_error(self, node: ast.AST, why: str) -> ConfigError:
+        return ConfigError(f"{self._where}: {_format_node(node)}: {why}")
+
+    def _part(self, node: ast.AST, depth: int) -> _Part:
+        if depth > _DEEPEST:
+            raise ConfigError(f"{self._where}: an expression has at most {_DEEPEST} levels")
+        match node:
+            case ast.BoolOp():
+                parts = [self._boolean(value, depth) for value in node.values]
+                # by the logic of SQL: false `and` null is false, where Arrow's plain `and` gives null
+                both = "and_kleene" if isinstance(node.op, ast.And) else "or_kleene"
+                return _Part("boolean", lambda: _folded(both, [part.build() for part in parts]))
+            case ast.UnaryOp(op=ast.Not()):
+                one = self._boolean(node.operand, depth)
+                return _Part("boolean", lambda: _call("invert", one.build()))
+            case ast.UnaryOp(op=ast.USub()):
+                one = self._number(node.operand, depth)
+                return _Part(one.type, lambda: _call("negate", one.build()))
+            case ast.BinOp() if type(node.op) in _ARITHMETIC:
+                return self._arithmetic(node, depth)
+            case ast.Compare():
+                return self._comparison(node, depth)
+            case ast.Name():
+                return self._column(node)
+            case ast.Constant():
+                return self._constant(node)
+            case ast.Attribute() if (column := ast.unparse(node).replace(".", "_")) in self._columns:
+                raise self._rule_error(node, f"a field is named by its column, {column}")
+        raise self._rule_error(node, "not part of a rule. Use columns, numbers, texts, comparisons, in, and, or, not")
+
+    def _boolean(self, node: ast.AST, depth: int) -> _Part:
+        part = self._part(node, depth + 1)
+        if part.type != "boolean":
+            raise self._rule_error(node, f"{_a(part.type)}, where true or false is wanted")
+        return part
+
+    def _number(self, node: ast.AST, depth: int) -> _Part:
+        part = self._part(node, depth + 1)
+        if part.type not in NUMBERS:
+            raise self._rule_error(node, f"{_a(part.type)}, where a number is wanted")
+        return part
+
+    def _arithmetic(self, node: ast.BinOp, depth: int) -> _Part:
+        left, right = self._number(node.left, depth), self._number(node.right, depth)
+        name = _ARITHMETIC[type(node.op)]
+        # in floating point, where a division by 0 is infinite or no number, and nothing overflows
+        return _Part("number", lambda: _call(name, *(_floating(part) for part in (left, right))))
+
+    def _comparison(self, node: ast.Compare, depth: int) -> _Part:
+        sides, found = [node.left, *node.comparators], []
+        for operator, left, right in zip(node.ops, sides[:-1], sides[1:], strict=True):
+            found.append(self._compared(node, operator, left, right, depth))
+        return _Part("boolean", lambda: _folded("and_kleene", [build() for build in found]))
+
+    def _compared(
+        self, node: ast.AST, operator: ast.cmpop, left: ast.AST, right: ast.AST, depth: int
+    ) -> Callable[[], Any]:
+        one = self._part(left, depth + 1)
+        if isinstance(operator, ast.Is | ast.IsNot):
+            if not (isinstance(right, ast.Constant) and right.value is None):
+                raise self._rule_error(node, "`is` is followed by `null` or `not null` alone")
+            name = "is_valid" if isinstance(operator, ast.IsNot) else "is_null"
+            return lambda: _call(name, one.build())
+        if isinstance(operator, ast.In | ast.NotIn):
+            return self._in(one, operator, right)
+        other = self._part(right, depth + 1)
+        if "null" in (one.type, other.type):
+            raise self._rule_error(node, "nothing equals null. Write `is null` or `is not null`")
+        if one.type != other.type and not {one.type, other.type} <= set(NUMBERS):
+            raise self._rule_error(node, f"{_a(one.type)} is compared with {_a(other.type)}")
+        compared = _COMPARED[type(operator)]
+        if one.type == "boolean" and compared not in ("equal", "not_equal"):
+            raise self._rule_error(node, "true and false have no order")
+        return lambda: _call(compared, *_alike(one, other))
+
+    def _in(self, one: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
+        if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
+            raise self._rule_error(right, "`in` is followed by a list with values, as in `language in ['en', 'de']`")
+        parts = [self._part(value, 0) for value in right.elts]
+        for value, part in zip(right.elts, parts, strict=True):
+            if not isinstance(value, ast.Constant) or part.type == "null":
+                raise self._rule_error(value, "a list holds numbers or texts alone")
+            if part.type != one.type and not {part.type, one.type} <= set(NUMBERS):
+                raise self._rule_error(value, f"{_a(part.type)} in the list of {_a(one.type)}")
+        negated = isinstance(operator, ast.NotIn)
+
+        def build() -> Any:
+            # not `is_in`, for which null is a value like any other
+            found = _folded("or_kleene", [_call("equal", *_alike(one, part)) for part in parts])
+            return _call("invert", found) if negated else found
+
+        return build
+
+    def _column(self, node: ast.Name) -> _Part:
+        if node.id not in self._columns:
+            from dataprep_assets.engine.yaml.declared_keys import nearest
+
+            near = nearest(node.id, list(self._columns))
+            raise ConfigError(
+                f"{self._where}: there is no column {node.id!r}; "
+                + (f"did you mean {near!r}? " if near else "")
+                + f"Columns: {', '.join(self._columns)}"
+            )
+        self._read.add(node.id)
+        name, kind = node.id, self._columns[node.id]
+
+        def build() -> Any:
+            import pyarrow.compute as pc
+
+            column = pc.field(name)
+            # a dictionary is compared as its values
+            return column.cast("string") if kind == "string" else column
+
+        return _Part(kind, build)
+
+    def _constant(self, node: ast.Constant) -> _Part:
+        value = node.value
+        kinds = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+        # by `type`, because True is an int, too; larger whole numbers fit no column
+        if (kind := kinds.get(type(value))) is None or (isinstance(value, int) and abs(value) >= 1 << 63):
+            raise self._rule_error(node, "not a value of a rule. Write a number, or a text in quotes")
+        return _Part(kind, lambda: _scalar(value))
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    import pyarrow.compute as pc
+
+    function = getattr(pc, name)
+    return function(*arguments)
+
+
+def _scalar(value: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.scalar(value)
+
+
+def _alike(one: _Part, other: _Part) -> tuple[Any, Any]:
+    """The expressions of two parts of one type, or of numbers."""
+    if one.type == other.type:
+        return one.build(), other.build()
+    return _floating(one), _floating(other)
+
+
+def _floating(part: _Part) -> Any:
+    """A number as the nearest float of 64 bits: by itself Arrow takes the shortest literal's, and raises beyond it."""
+    return part.build().cast("double", safe=False)
+
+
+def _folded(name: str, parts: list[Any]) -> Any:
+    found = parts[0]
+    for part in parts[1:]:
+        found = _call(name, found, part)
+    return found
+
+
+def _format_node(node: ast.AST) -> str:
+    return re.sub(r"\bNone\b", "null", re.sub(r"\s+", " ", ast.unparse(node))[:60])
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
+def matching(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[np.bool_]]:
+    """For each rule the rows of a table of which its expression is true: shape `(rows,)`."""
+    from pyarrow import acero
+
+    # Null counts as not true, so `keep` drops such a row and `drop` does not.
+    expressions = [_call("coalesce", rule.expression, _scalar(False)) for rule in rules.values()]
+    steps = [
+        acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+        acero.Declaration("project", acero.ProjectNodeOptions(expressions, list(rules))),
+    ]
+    # one thread: the order of the rows has to stay
+    found = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
+    return {name: found[name].to_numpy() for name in rules}
+
+
+def ruled(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[np.int64]:
+    """Which rule drops each row of a table: its number among the rules, -1 for none; shape `(rows,)`.
+
+    The first that does is the reason. A rule of what is kept drops what it is not true of.
+    """
+    found = np.full(table.num_rows, -1)
+    matches = matching(table, {name: rule for name, (_, rule) in rules.items()})
+    for number, (name, (keeps, _)) in enumerate(rules.items()):
+        drops = ~matches[name] if keeps else matches[name]
+        found[(found < 0) & drops] = number
+    return found

@@ -1,0 +1,409 @@
+"""The rows of the table of documents: what of a source's row is carried along, and the Parquet files that hold it.
+
+A row of the table is a row of the source, in the source's order, whether it becomes a document or not: a record that
+is refused has its reason in `bad` and nothing else. Every file of the table has the same rows in the same order.
+
+Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `side_by_side`, `runs_of`.
+"""
+
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.documents import source_of
+from dataprep_assets.errors import FormatError, SourceError
+from dataprep_assets.sources.readers.records import Block, RecordFields
+from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES
+from dataprep_assets.sources.readers.rows import RowBlock
+from dataprep_assets.stores.files import create_durably
+from dataprep_assets.tokenization.document_ids import DocumentIds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ColumnType = Literal["string", "integer", "number", "boolean"]
+Columns = Mapping[str, ColumnType]
+"""Name → type of columns."""
+
+DECIDED: Columns = {"kept": "boolean", "reason": "string", "representative": "string", "tokens": "integer"}
+"""What is known of a row once rules have decided and texts are tokenized: whether it is a document, or why not; the
+kept document that a duplicate stands for; its tokens, with those around it."""
+OTHERS = ("id", "bad")
+"""Columns that tables have besides, or may have."""
+ROW_GROUP = 1 << 16
+"""Rows of a row group: what a reader holds at a time."""
+_ARROW: Mapping[ColumnType, str] = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_PYTHON: Mapping[ColumnType, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+_LIMITS: Mapping[ColumnType, tuple[float, float]] = {
+    "integer": (-(1 << 63), (1 << 63) - 1),
+    "number": (-sys.float_info.max, sys.float_info.max),
+}
+
+
+def schema_of(columns: Columns) -> "pa.Schema":
+    """The Arrow schema of columns."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(name, pa.type_for_alias(_ARROW[kind])) for name, kind in columns.items()])
+
+
+def is_of(value: Any, kind: ColumnType) -> bool:
+    """Whether a JSON value is of a column's type; a whole number that the column cannot hold is not."""
+    if not isinstance(value, _PYTHON[kind]) or (isinstance(value, bool) and kind != "boolean"):
+        return False
+    # Python compares whole numbers with floats exactly
+    least, most = _LIMITS.get(kind, (0, 0))
+    return type(value) is not int or least <= value <= most
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarriedFields:
+    """What the table says of a row without looking at its text. Picklable.
+
+    Attributes:
+        text: The field with the text.
+        ids: How documents are identified; None if they are not.
+        source: The field that names where a document is from; None: the folder of its file does.
+        url: The field with its URL, of which the host is kept; None: there is no column `host`.
+        keep: The fields that are carried along, each with its type; in `meta.lang` the dot leads into an object.
+        max_record_bytes: A longer record is bad.
+        sensitive: No message shows a value.
+    """
+
+    text: str
+    ids: DocumentIds | None
+    source: str | None = None
+    url: str | None = None
+    keep: tuple[tuple[str, ColumnType], ...] = ()
+    max_record_bytes: int = MAX_RECORD_BYTES
+    sensitive: bool = False
+
+    @property
+    def columns(self) -> dict[str, ColumnType]:
+        """The columns, in their order."""
+        return {
+            "file": "string",
+            "row": "integer",
+            **({} if self.ids is None else {"id": "string"}),
+            "source": "string",
+            **({} if self.url is None else {"host": "string"}),
+            **{column_of(path): kind for path, kind in self.keep},
+            "bytes": "integer",
+            "characters": "integer",
+            "bad": "string",
+        }
+
+    @property
+    def records(self) -> RecordFields:
+        """How the texts and their ids are read."""
+        return RecordFields(self.text, None if self.ids is None else self.ids.id_field, self.max_record_bytes)
+
+    @property
+    def of_texts_alone(self) -> bool:
+        """Whether a row's text and id are all that is read of it: then it is read as fast as for tokenizing."""
+        return self.source is None and self.url is None and not self.keep
+
+    @property
+    def key_parts(self) -> list[Any]:
+        """What enters a key."""
+        ids = None if self.ids is None else self.ids.key_parts()
+        return [self.text, ids, self.source, self.url, [list(pair) for pair in self.keep], self.max_record_bytes]
+
+    @property
+    def field_names(self) -> list[str]:
+        """The fields that are read, of a Parquet file the columns."""
+        paths = [self.text, self.ids.id_field if self.ids is not None else None, self.source, self.url]
+        every = [path for path in (*paths[:2],) if path is not None]
+        nested = [path for path in (*paths[2:], *(path for path, _ in self.keep)) if path is not None]
+        return list(dict.fromkeys([*every, *nested, *(path.partition(".")[0] for path in nested)]))
+
+
+def column_of(path: str) -> str:
+    """The column of a field: in its name a dot becomes `_`, for SQL."""
+    return path.replace(".", "_")
+
+
+@dataclass(frozen=True)
+class DocumentBatch:
+    """Some rows of a source file.
+
+    Attributes:
+        rows: Column → values of the carried fields, of every row, in the order of the source.
+        good: The positions, among these rows, of those that hold a text.
+        texts: Their texts.
+        label: The file.
+        types: Column → type of the carried fields.
+    """
+
+    rows: Mapping[str, list[Any]]
+    good: list[int]
+    texts: list[str] = field(repr=False)
+    label: str
+    types: Columns = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows["row"])
+
+    def only(self, wanted: slice) -> Self:
+        """The good rows in a slice of them."""
+        good = self.good[wanted]
+        rows = {name: [values[at] for at in good] for name, values in self.rows.items()}
+        return replace(self, rows=rows, good=list(range(len(good))), texts=self.texts[wanted])
+
+    def at(self, places: NDArray[np.int64]) -> Self:
+        """The rows at some places, which ascend, with those that hold no text."""
+        text_of = dict(zip(self.good, self.texts, strict=True))
+        taken = places.tolist()
+        rows = {name: [values[at] for at in taken] for name, values in self.rows.items()}
+        good = [number for number, at in enumerate(taken) if at in text_of]
+        return replace(self, rows=rows, good=good, texts=[text_of[taken[number]] for number in good])
+
+    def row(self, text: int) -> int:
+        """The row of the source file, from 1, that holds one of the texts."""
+        number: int = self.rows["row"][self.good[text]]
+        return number
+
+    @cached_property
+    def good_rows(self) -> Mapping[str, list[Any]]:
+        """The carried fields of the rows that hold a text."""
+        if len(self.good) == len(self):
+            return self.rows
+        return {name: [values[at] for at in self.good] for name, values in self.rows.items()}
+
+
+def read_batches(
+    blocks: Iterable[Block] | Iterable[RowBlock], label: str, fields: CarriedFields, *, all_texts: bool = False
+) -> Iterator[DocumentBatch]:
+    """The rows of a source file, in its order, with what is carried of each.
+
+    Raises SourceError, naming the row, for a carried value that is not of its declared type.
+
+    Args:
+        blocks: The records of the file (`fields.records`) if nothing else is read, else its rows (`fields.read`).
+        label: The file.
+        fields: What is carried along.
+        all_texts: Whether every value of a row is a text, as in CSV: then a carried one is read as its type.
+    """
+    for block in blocks:
+        if isinstance(block, Block):
+            yield _batch(block, {}, label, fields)
+        else:
+            values = dict(zip(block.numbers, block.rows, strict=True))
+            yield _batch(fields.records.of_rows(block), values, label, fields, all_texts=all_texts)
+
+
+def _batch(
+    records: Block,
+    values: Mapping[int, Mapping[str, Any]],
+    label: str,
+    fields: CarriedFields,
+    *,
+    all_texts: bool = False,
+) -> DocumentBatch:
+    """The batch of some records; `values` are the whole rows, by number, if more than texts is carried."""
+    texts, refused = records.texts, {bad.row: bad.reason for bad in records.bad}
+    numbers = records.rows
+    if numbers is None:
+        numbers = list(range(records.first_row, records.first_row + len(texts)))
+    encoded = list(map(str.encode, texts))
+    filled: dict[str, list[Any]] = {
+        "bytes": list(map(len, encoded)),
+        "characters": list(map(len, texts)),
+        "source": _sources(values, numbers, label, fields),
+    }
+    if fields.ids is not None:
+        filled["id"] = [f"{one:016x}" for one in fields.ids.of_encoded(encoded, records.ids).tolist()]
+    if fields.url is not None:
+        filled["host"] = [_host(value_at(values[number], fields.url)) for number in numbers]
+    for path, kind in fields.keep:
+        found = [value_at(values[number], path) for number in numbers]
+        if all_texts:
+            found = [_read_as(one, kind) for one in found]
+        filled[column_of(path)] = [
+            _checked(one, kind, path, f"{label}: row {number}", fields)
+            for number, one in zip(numbers, found, strict=True)
+        ]
+    # Without a refused record, as in most blocks, the columns are taken as they are.
+    if not refused:
+        always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
+        rows = {name: always[name] if name in always else filled[name] for name in fields.columns}
+        return DocumentBatch(rows, list(range(len(numbers))), texts, label, fields.columns)
+    # refused rows go back to their places: every file of the table has the same rows in the same order
+    order = sorted({*numbers, *refused})
+    place = {number: at for at, number in enumerate(order)}
+    good = [place[number] for number in numbers]
+    columns: dict[str, list[Any]] = {name: [None] * len(order) for name in fields.columns}
+    columns |= {"file": [label] * len(order), "row": order, "bad": [refused.get(number) for number in order]}
+    for name, found in filled.items():
+        column = columns[name]
+        for at, value in zip(good, found, strict=True):
+            column[at] = value
+    return DocumentBatch(columns, good, texts, label, fields.columns)
+
+
+def _sources(
+    values: Mapping[int, Mapping[str, Any]], numbers: Sequence[int], label: str, fields: CarriedFields
+) -> list[str]:
+    if (path := fields.source) is None:
+        return [source_of(label)] * len(numbers)
+    return [one if isinstance(one := value_at(values[at], path), str) else "unknown" for at in numbers]
+
+
+def value_at(value: Any, path: str) -> Any:
+    """The value of a field; one whose name has a dot comes before the object that the dot leads into."""
+    if not isinstance(value, Mapping):
+        return None
+    if path in value:
+        return value[path]
+    name, dot, rest = path.partition(".")
+    return value_at(value.get(name), rest) if dot else None
+
+
+def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: CarriedFields) -> Any:
+    if value is None or is_of(value, kind):
+        return float(value) if kind == "number" and value is not None else value
+    shown = "a value" if fields.sensitive else repr(value)[:40]
+    raise SourceError(
+        f"{where}: {path} is {shown}, and `document.keep_fields` says {kind}. Declare another type, or leave it out"
+    )
+
+
+def _read_as(value: Any, kind: ColumnType) -> Any:
+    """A text as a value of a type, an empty one as null; what is none of the type stays a text."""
+    if kind == "string" or not isinstance(value, str):
+        return value
+    text = value.strip()
+    if kind == "boolean":
+        return {"true": True, "false": False, "": None}.get(text.lower(), value)
+    if kind == "integer":
+        return int(text) if _INTEGER.fullmatch(text) else value if text else None
+    found = float(text) if _NUMBER.fullmatch(text) else None
+    return found if found is not None and math.isfinite(found) else value if text else None
+
+
+def _host(url: Any) -> str | None:
+    """The host of a URL, in lower case, without a port; None if there is none."""
+    if not isinstance(url, str):
+        return None
+    try:
+        return urlsplit(url if "//" in url else f"//{url}").hostname or None
+    except ValueError:
+        return None
+
+
+class ParquetRows:
+    """Writes rows to a new Parquet file in row groups of `ROW_GROUP` rows, however they arrive; a context manager."""
+
+    def __init__(self, path: Path, columns: Columns) -> None:
+        """Begin a file.
+
+        Args:
+            path: The file, which must not exist.
+            columns: Its columns.
+        """
+        self.rows = 0
+        self._path, self._columns = path, columns
+        self._waiting: list[Any] = []
+        self._held = 0
+
+    def __enter__(self) -> Self:
+        import pyarrow.parquet as pq
+
+        self.schema = schema_of(self._columns)
+        self._file = create_durably(self._path)
+        options = {"compression": "zstd", "write_page_checksum": True}
+        self._writer = pq.ParquetWriter(self._file.__enter__(), self.schema, **options)
+        return self
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Add rows: column → their values, lists or Arrow arrays."""
+        import pyarrow as pa
+
+        # a whole number that no float is becomes the nearest one
+        ready = {
+            name: [None if one is None else float(one) for one in some]
+            if kind == "number" and isinstance(some := values[name], list)
+            else values[name]
+            for name, kind in self._columns.items()
+        }
+        self.add_table(pa.Table.from_pydict(ready, schema=self.schema))
+
+    def add_table(self, table: "pa.Table") -> None:
+        """Add the rows of a table with the columns of the file."""
+        import pyarrow as pa
+
+        self._waiting.append(table)
+        self._held += table.num_rows
+        self.rows += table.num_rows
+        if self._held < ROW_GROUP:
+            return
+        whole, start = pa.concat_tables(self._waiting), 0
+        while whole.num_rows - start >= ROW_GROUP:
+            self._writer.write_table(whole.slice(start, ROW_GROUP), row_group_size=ROW_GROUP)
+            start += ROW_GROUP
+        rest = whole.slice(start)
+        self._waiting, self._held = [rest] if rest.num_rows else [], rest.num_rows
+
+    def __exit__(self, *error: Any) -> None:
+        import pyarrow as pa
+
+        if error[0] is None and self._held:
+            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=ROW_GROUP)
+        self._writer.close()
+        self._file.__exit__(*error)
+
+
+def side_by_side(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator["pa.Table"]:
+    """The rows of files of one table, each a part of its columns, in pieces of a row group.
+
+    Args:
+        paths: The files.
+        columns: The columns wanted, in any order; None for all.
+
+    Raises FormatError if a file cannot be read or they differ in their number of rows.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        opened = [pq.ParquetFile(path, page_checksum_verification=True) for path in paths]
+        if len({one.metadata.num_rows for one in opened}) > 1:
+            counts = ", ".join(
+                f"{path.name} {one.metadata.num_rows:,}" for path, one in zip(paths, opened, strict=True)
+            )
+            raise FormatError(f"{paths[0].parent}: its files differ in their number of rows: {counts}")
+        wanted = [[name for name in one.schema_arrow.names if columns is None or name in columns] for one in opened]
+        readers = [
+            one.iter_batches(ROW_GROUP, columns=names) for one, names in zip(opened, wanted, strict=True) if names
+        ]
+        for batches in zip(*readers, strict=True):
+            arrays = {name: batch.column(name) for batch in batches for name in batch.schema.names}
+            yield pa.table(arrays)
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{paths[0].parent}: cannot be read as Parquet: {error}") from error
+
+
+def runs_of(piece: "pa.Table") -> Iterator[tuple[str, "pa.Table"]]:
+    """The consecutive rows of a piece that are of one file."""
+    import pyarrow.compute as pc
+
+    runs, start = pc.run_end_encode(piece["file"].combine_chunks(), run_end_type="int64"), 0
+    for file, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield file, piece.slice(start, stop - start)
+        start = stop

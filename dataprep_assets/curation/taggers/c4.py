@@ -1,0 +1,60 @@
+"""The heuristics of C4 (Raffel et al. 2020, section 2.2), as numbers that rules compare.
+
+C4 keeps some lines of a page and drops pages of which too little is left. Texts are not changed here: the columns count
+the lines that C4 would keep and the sentences in them, and say whether one of its lines drops the page. A sentence ends
+with `.`, `!` or `?` (or those of other scripts), with what closes behind it, before white space or the line's end.
+"""
+
+import re
+
+from dataprep_assets.curation.text_tagger import TextTagger
+
+_ENDS = (".", "?", "!", '"', "'")
+_LONGEST_WORD, _FEWEST_WORDS = 1000, 3
+_CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
+_POLICIES = re.compile(r"terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies")
+_SENTENCE = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s|$)")
+
+
+def sentences(line: str) -> int:
+    """How many sentences a line has: one more than end before its last."""
+    ends = [match.end() for match in _SENTENCE.finditer(line)]
+    return len(ends) + (not ends or ends[-1] < len(line))
+
+
+def measure_text(text: str) -> tuple[int, int, bool, bool]:
+    """What the columns say of one text, in their order."""
+    # The order counts: a line that one check leaves out has nothing to say to those after it.
+    kept = counted = 0
+    lorem = curly = False
+    for whole in text.splitlines():
+        words = whole.split()
+        # words are measured only in a line that is long enough to have such a one
+        if len(words) < _FEWEST_WORDS or (
+            len(whole) > _LONGEST_WORD and any(len(word) > _LONGEST_WORD for word in words)
+        ):
+            continue
+        line = _CITATION.sub("", whole) if "[" in whole else whole
+        if not line.endswith(_ENDS) or line.endswith("..."):
+            continue
+        lower = line.lower()
+        lorem = lorem or "lorem ipsum" in lower
+        if "javascript" in lower:
+            continue
+        curly = curly or "{" in line
+        if _POLICIES.search(lower):
+            continue
+        kept, counted = kept + 1, counted + sentences(line)
+    return kept, counted, lorem, curly
+
+
+TAGGER = TextTagger.of_each(
+    columns={
+        "c4_lines": "integer",
+        "c4_sentences": "integer",
+        "lorem_ipsum": "boolean",
+        "curly_bracket": "boolean",
+    },
+    measured=measure_text,
+    version=lambda: "1",
+)

@@ -1,0 +1,51 @@
+"""The quality heuristics of FineWeb (Penedo et al. 2024, section 3.6), as numbers that rules compare.
+
+Lines without anything but white space do not count. A text without a line has no shares: null.
+"""
+
+from dataprep_assets.curation.taggers.repetition import repeated
+from dataprep_assets.curation.text_tagger import TextTagger
+
+SHORT_LINE = 30
+"""Characters of a line that is still short."""
+_MARKS = """
+    21 2e 3f 589 61d-61f 6d4 700-702 7f9 837 839 83d-83e 964-965 104a-104b 1362 1367-1368 166e 1735-1736
+    17d4-17d6 17d9-17da 1803 1809 1944-1945 1aa8-1aab 1b5a-1b5b 1b5e-1b5f 1b7d-1b7e 1c3b-1c3c 1c7e-1c7f 203c-203d
+    2047-2049 2e2e 2e3c 2e53-2e54 3002 a4ff a60e-a60f a6f3 a6f7 a876-a877 a8ce-a8cf a92f a9c8-a9c9 aa5d-aa5f
+    aaf0-aaf1 abeb fe52 fe56-fe57 ff01 ff0e ff1f ff61 10a56-10a57 10f55-10f59 10f86-10f89 11047-11048 110be-110c1
+    11141-11143 111c5-111c6 111cd 111de-111df 11238-11239 1123b-1123c 112a9 1144b-1144c 115c2-115c3 115c9-115d7
+    11641-11642 1173c-1173e 11944 11946 11a42-11a43 11a9b-11a9c 11c41-11c42 11ef7-11ef8 11f43-11f44 16a6e-16a6f
+    16af5 16b37-16b38 16b44 16e98 1bc9f 1da88
+"""
+TERMINAL = frozenset(
+    chr(mark)
+    for first, _, last in (word.partition("-") for word in _MARKS.split())
+    for mark in range(int(first, 16), int(last or first, 16) + 1)
+)
+"""Marks that end a sentence, in the scripts of which FineWeb knows some."""
+
+
+def measure_text(text: str) -> tuple[float | None, float | None, float | None, float | None]:
+    """What the columns say of one text, in their order."""
+    lines = [line for line in text.split("\n") if line]
+    if not lines:
+        return None, None, None, None
+    characters = len(text) - text.count("\n")
+    return (
+        sum(line[-1] in TERMINAL for line in lines) / len(lines),
+        sum(len(line) <= SHORT_LINE for line in lines) / len(lines),
+        repeated(lines)[1] / characters,
+        text.count("\n") / len(text.split()),
+    )
+
+
+TAGGER = TextTagger.of_each(
+    columns={
+        "punctuated_lines": "number",
+        "short_lines": "number",
+        "duplicate_line_characters": "number",
+        "newlines_per_word": "number",
+    },
+    measured=measure_text,
+    version=lambda: "2",
+)

@@ -1,0 +1,53 @@
+"""The language of a document, by py3langid: its wheel brings the model and needs numpy alone (the extra `language`).
+
+The first characters decide, because a document of several languages has no one language, and reading on costs more
+than everything else that is looked at.
+"""
+
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from dataprep_assets.curation.planted.language import cases
+from dataprep_assets.curation.text_tagger import TextTagger
+from dataprep_assets.errors import ConfigError
+
+READ = 1_000
+"""Characters that are read: about 150 words."""
+
+
+@cache
+def _identifier() -> Any:
+    try:
+        from py3langid.langid import (  # type: ignore[import-untyped]
+            MODEL_FILE,
+            LanguageIdentifier,
+        )
+    except ImportError as error:
+        raise ConfigError(_ABSENT) from error
+    # as probabilities from 0 to 1, so that a rule can compare the score with a threshold
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+_ABSENT = "tag: language: py3langid is not installed. Install the extra: pip install 'dataprep-assets[language]'"
+
+
+def _version() -> str:
+    try:
+        return f"1, py3langid {metadata.version('py3langid')}"
+    except metadata.PackageNotFoundError:
+        raise ConfigError(_ABSENT) from None
+
+
+def measure_text(text: str) -> tuple[str | None, float | None]:
+    """What the columns say of one text, in their order."""
+    if not text:
+        return None, None
+    name, score = _identifier().classify(text[:READ])
+    # rounded: the last digits of a sum of floats may differ from one processor to another
+    return str(name), round(float(score), 4)
+
+
+TAGGER = TextTagger.of_each(
+    columns={"language": "string", "language_score": "number"}, measured=measure_text, version=_version, planted=cases
+)

@@ -1,0 +1,191 @@
+"""Counts of what looks like personal data: e-mail addresses, phone numbers, IBANs, payment cards, public IP addresses.
+
+Numbers with a check digit are checked (ISO 7064 MOD 97-10, Luhn), so few others are taken for them. Patterns are
+classes of characters with a bound, and the rest is arithmetic: the time is proportional to the text, whatever is in it.
+"""
+
+import re
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from dataprep_assets.curation.planted.personal import cases
+from dataprep_assets.curation.text_tagger import TextTagger
+
+_LOCAL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._%+-]{0,62}[A-Za-z0-9_%+-])?\Z")
+_DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")
+_TOP = re.compile(r"[A-Za-z]{2,24}\Z")
+
+_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?=[ A-Z0-9])")
+_IBAN_LENGTHS = {
+    length: frozenset(countries.split())
+    for length, countries in (
+        (15, "NO"),
+        (16, "BE"),
+        (18, "DK FO FI GL NL SD"),
+        (19, "MK SI"),
+        (20, "AT BA EE KZ LT LU XK MN"),
+        (21, "CH HR LI LV"),
+        (22, "BG BH CR DE GB GE IE ME RS VA"),
+        (23, "AE GI IL IQ OM TL SO"),
+        (24, "AD CZ ES MD PK RO SA SE SK TN VG"),
+        (25, "LY PT ST"),
+        (26, "IS TR"),
+        (27, "BI DJ FR GR IT MC MR SM"),
+        (28, "AL AZ BY CY DO GT HU LB NI PL SV"),
+        (29, "BR EG PS QA UA"),
+        (30, "JO KW MU YE"),
+        (31, "MT SC"),
+        (32, "LC"),
+        (33, "RU"),
+    )
+}
+_LENGTH = {country: length for length, countries in _IBAN_LENGTHS.items() for country in countries}
+
+_CARD = re.compile(
+    # behind groups another group makes it another number, but for the date until which a card is valid
+    r"(?<![\d.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
+    r"|3\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![\d.]\d|\d)"
+)
+_V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
+_V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
+
+# Python's own `is_global` changes with its patch versions, and what is counted may not
+_SPECIAL = """
+    0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.168.0.0/16
+    198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
+    ::/128 ::1/128 ::ffff:0:0/96 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 fc00::/7 fe80::/10
+"""
+"""Networks that are not reachable for everybody, in IANA's special-purpose registries."""
+_GLOBAL_IN_THEM = """
+    192.0.0.9/32 192.0.0.10/32 2001:1::1/128 2001:1::2/128 2001:3::/32 2001:4:112::/48 2001:20::/28 2001:30::/28
+"""
+_NOBODYS, _EVERYBODYS = ([ip_network(one) for one in some.split()] for some in (_SPECIAL, _GLOBAL_IN_THEM))
+
+_ABROAD = re.compile(r"(?<![\w+])\+[1-9][\d ()./-]{6,24}")
+_TRUNK = re.compile(r"(?<![\w.,/+:-])(?<!\d )\(?0[1-9][\d ()./-]{6,20}")
+_AMERICAN = re.compile(r"(?<![\w.-])(?:\([2-9]\d\d\) ?|[2-9]\d\d[-. ])[2-9]\d\d[-. ]\d{4}(?![\w-]|\.\d)")
+_SEPARATED = re.compile(r"[ ()./-]+")
+_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[./-]\d{1,2}[./-]\d{1,2}")
+
+
+def emails(text: str) -> Iterator[str]:
+    """E-mail addresses."""
+    at = text.find("@")
+    while at >= 0:
+        # 64 characters are the longest local part, and a bound on what each @ costs
+        local, domain = _LOCAL.search(text[max(0, at - 64) : at]), _DOMAIN.match(text, at + 1)
+        if local is not None and domain is not None and ".." not in local[0]:
+            # without the sign that ends a sentence
+            *labels, top = domain[0].rstrip(".-").split(".")
+            if labels and _TOP.match(top) and all(map(_LABEL.match, labels)):
+                yield f"{local[0]}@{'.'.join([*labels, top])}"
+        at = text.find("@", at + 1)
+
+
+def ibans(text: str) -> Iterator[str]:
+    """Bank account numbers, in one piece or in groups of four, whose check digits are right."""
+    for match in _IBAN.finditer(text):
+        if (length := _LENGTH.get(match[0][:2])) is None:
+            continue
+        found: list[str] = []
+        at = match.start()
+        while len(found) < length and at < len(text):
+            # one blank is allowed between groups of four
+            if text[at] == " " and len(found) % 4 == 0 and found and text[at - 1] != " ":
+                at += 1
+            # digits and capitals of other scripts are no part of an account's number
+            elif text[at].isascii() and (text[at].isdigit() or text[at].isupper()):
+                found.append(text[at])
+                at += 1
+            else:
+                break
+        if len(found) == length and not text[at : at + 1].isalnum():
+            number = "".join(found)
+            if int("".join(str(int(one, 36)) for one in number[4:] + number[:4])) % 97 == 1:
+                yield number
+
+
+def cards(text: str) -> Iterator[str]:
+    """Numbers of payment cards: issuer, length and check digit are right."""
+    for match in _CARD.finditer(text):
+        digits = re.sub(r"[ -]", "", match[0])
+        if _is_issued(digits) and _luhn(digits):
+            yield digits
+
+
+def _is_issued(digits: str) -> bool:
+    length, four = len(digits), int(digits[:4])
+    if digits[0] == "4":
+        return length in (13, 16, 19)
+    if digits[:2] in ("34", "37"):
+        return length == 15
+    if digits[:2] in ("36", "38", "39") or 3000 <= four <= 3059:
+        return length == 14
+    master = 5100 <= four <= 5599 or 2221 <= four <= 2720
+    others = four == 6011 or 6440 <= four <= 6599 or 3528 <= four <= 3589
+    return length == 16 and (master or others)
+
+
+def _luhn(digits: str) -> bool:
+    doubled = (int(one) * (1 + at % 2) for at, one in enumerate(reversed(digits)))
+    return sum(one - 9 * (one > 9) for one in doubled) % 10 == 0 and len(set(digits)) > 1
+
+
+def addresses(text: str) -> Iterator[str]:
+    """Public IP addresses, of both versions: private, local and documentary ones are nobody's."""
+    for pattern in (_V4, _V6):
+        for match in pattern.finditer(text):
+            try:
+                address = ip_address(match[0])
+            except ValueError:
+                continue
+            if _is_global(address):
+                yield match[0]
+
+
+def _is_global(address: IPv4Address | IPv6Address) -> bool:
+    return not any(address in one for one in _NOBODYS) or any(address in one for one in _EVERYBODYS)
+
+
+def phones(text: str) -> Iterator[str]:
+    """Phone numbers: with a country's code after `+`, in groups after a 0, or as in North America.
+
+    Digits in one piece are no phone number unless `+` begins them: most are of something else.
+    """
+    for match in _ABROAD.finditer(text):
+        digits = _digits(match[0])
+        # 15 digits are the most of an international number (E.164)
+        if 8 <= len(digits) <= 15:
+            yield match[0].rstrip(" ()./-")
+    for match in _TRUNK.finditer(text):
+        found = match[0].strip(" ./-")
+        digits, groups = _digits(found), [one for one in _SEPARATED.split(found) if one]
+        # Dates and book numbers may begin with a 0 and are in groups, too.
+        if not 9 <= len(digits) <= 12 or not 2 <= len(groups) <= 6 or _DATE.search(found):
+            continue
+        if len(digits) == 10 and "-" in found and _is_isbn(digits):
+            continue
+        yield found
+    yield from (match[0] for match in _AMERICAN.finditer(text))
+
+
+def _digits(found: str) -> str:
+    return "".join(one for one in found if one.isdigit())
+
+
+def _is_isbn(digits: str) -> bool:
+    return sum((10 - at) * int(one) for at, one in enumerate(digits)) % 11 == 0
+
+
+_KINDS = {"emails": emails, "phones": phones, "ibans": ibans, "cards": cards, "ip_addresses": addresses}
+
+
+def measure_text(text: str) -> list[int]:
+    """What the columns say of one text, in their order."""
+    return [sum(1 for _ in find(text)) for find in _KINDS.values()]
+
+
+TAGGER = TextTagger.of_each(
+    columns=dict.fromkeys(_KINDS, "integer"), measured=measure_text, version=lambda: "3", planted=cases
+)

@@ -1,0 +1,108 @@
+"""Repetition inside of a document, as in Gopher (Rae et al. 2021, table A1): lines, paragraphs and n-grams of words.
+
+Each value is a share of the text's characters, or of its lines or paragraphs. Of 2, 3 and 4 words it is that of the
+most frequent n-gram, blanks between the words included; of 5 to 10 that of all n-grams that stood before in the text,
+read from its beginning without overlap. A text without characters has no shares: null.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.planted.repetition import cases
+from dataprep_assets.curation.text_tagger import TextTagger
+
+TOP, REPEATED = (2, 3, 4), (5, 6, 7, 8, 9, 10)
+_LINES = re.compile(r"\n+")
+Grams = NDArray[np.int64]
+
+
+def repeated(parts: Sequence[str]) -> tuple[int, int]:
+    """How many parts stood before among them, and the characters of these."""
+    count = characters = 0
+    for part, times in Counter(parts).items():
+        if times > 1:
+            count, characters = count + times - 1, characters + (times - 1) * len(part)
+    return count, characters
+
+
+def measure_text(text: str) -> list[float | None]:
+    """What the columns say of one text, in their order."""
+    if not text:
+        return [None] * len(TAGGER.columns)
+    found: list[float | None] = []
+    for parts in (_LINES.split(text), text.split("\n\n")):
+        count, characters = repeated(parts)
+        found += [count / len(parts), characters / len(text)]
+    words = text.split()
+    return found + [characters / len(text) for characters in _of_words(words)]
+
+
+def _of_words(words: Sequence[str]) -> list[int]:
+    """Characters of the most frequent 2-, 3- and 4-gram, then of the repeated 5- to 10-grams."""
+    number: dict[str, int] = {}
+    ids = np.fromiter((number.setdefault(word, len(number)) for word in words), np.int64, len(words))
+    # where each word begins, if nothing is between them
+    starts = np.concatenate([[0], np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))])
+    grams, found, all_differ = ids, [], False
+    for n in range(2, REPEATED[-1] + 1):
+        if len(words) < n:
+            found += [0] * (n in TOP or n in REPEATED)
+            continue
+        if not all_differ:
+            grams, firsts, counts = _longer(grams, ids[n - 1 :], len(number))
+            # if all n-grams differ, so do all longer ones, and nothing has to be looked at any more
+            all_differ = len(counts) == len(grams)
+        if n in TOP:
+            # the first of those that are most frequent
+            at, most = (0, 1) if all_differ else _most_frequent(firsts, counts)
+            found.append(int(starts[at + n] - starts[at] + n - 1) * most)
+        elif n in REPEATED:
+            found.append(0 if all_differ else _repeated_characters(grams, starts, n))
+    return found
+
+
+def _longer(grams: Grams, following: Grams, words: int) -> tuple[Grams, Grams, Grams]:
+    """The n-grams one word longer, as numbers: of each place; and of each n-gram its first place and its count."""
+    # Two numbers as one: both are below the number of words, so the product stays far below 2**63.
+    pairs = grams[: len(following)] * words + following
+    _, firsts, numbers, counts = np.unique(pairs, return_index=True, return_inverse=True, return_counts=True)
+    return numbers, firsts, counts
+
+
+def _most_frequent(firsts: Grams, counts: Grams) -> tuple[int, int]:
+    most = int(counts.max())
+    return int(firsts[counts == most].min()), most
+
+
+def _repeated_characters(grams: Grams, starts: Grams, n: int) -> int:
+    seen: set[int] = set()
+    at = characters = 0
+    places, numbers = len(grams), grams.tolist()
+    while at < places:
+        if numbers[at] in seen:
+            # passed as a whole: n-grams that overlap it are not counted again
+            characters += int(starts[at + n] - starts[at])
+            at += n
+        else:
+            seen.add(numbers[at])
+            at += 1
+    return characters
+
+
+TAGGER = TextTagger.of_each(
+    columns={
+        "repeated_lines": "number",
+        "repeated_line_characters": "number",
+        "repeated_paragraphs": "number",
+        "repeated_paragraph_characters": "number",
+        **{f"top_{n}gram": "number" for n in TOP},
+        **{f"repeated_{n}grams": "number" for n in REPEATED},
+    },
+    measured=measure_text,
+    version=lambda: "1",
+    planted=cases,
+)

@@ -1,0 +1,182 @@
+"""Runs of words, hashed: each run from a word on that weighs so much, in all texts at once.
+
+A word weighs 1. A letter of a script without spaces weighs less, because several make a word there: of Chinese and
+Japanese two thirds, of Thai, Lao, Burmese and Khmer one third. So a run says as much in any script.
+
+The hash of a run is a sum of its words' hashes times powers of an odd number, modulo 2^64. All sums of a text come from
+one running sum, so runs of any length cost the same.
+
+Entry points: `WordRuns`, `Runs`, `KnownHashes`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.duplicates.words import WordHashes, has_unspaced, is_unspaced, mix_bits
+
+WORD = 6
+"""What a word weighs, in the unit in which all weights are whole numbers."""
+_LETTER, _ALPHABETIC_LETTER = 4, 2
+_BASE = 0x9E3779B97F4A7C15
+_AT_HAND = 1 << 20
+"""Powers that are remembered: 8 MB, each way."""
+
+
+def words_in(weight: int) -> int:
+    """How many words a weight is, rounded up."""
+    return -(-weight // WORD)
+
+
+def weight_of(word: str) -> int:
+    """What a word of `words_of` weighs."""
+    if not is_unspaced(word[0]):
+        return WORD
+    # from the kana on letters are syllables or words, before them sounds
+    return _LETTER if word[0] >= "\u3040" else _ALPHABETIC_LETTER
+
+
+class _Weights(dict[str, int]):
+    """Word → its weight."""
+
+    def __missing__(self, word: str) -> int:
+        found = weight_of(word)
+        # only letters are remembered: of other words there is no end
+        if found != WORD:
+            self[word] = found
+        return found
+
+
+class WordRuns:
+    """Hashes the runs of words of texts."""
+
+    def __init__(self) -> None:
+        self._hashes, self._weights = WordHashes(None), _Weights()
+
+    def runs_of(self, texts: Sequence[Sequence[str]]) -> "Runs":
+        """The runs of texts, given as words."""
+        counts = np.fromiter(map(len, texts), np.int64, len(texts))
+        ends, size = np.cumsum(counts), int(counts.sum())
+        hashes = np.fromiter(map(self._hashes.__getitem__, chain.from_iterable(texts)), np.uint64, size)
+        # most texts have no such letter, and are asked once, not word by word
+        unspaced = [at for at, words in enumerate(texts) if has_unspaced(" ".join(words))]
+        if not unspaced:
+            return Runs(ends, hashes, None)
+        weights = np.full(size, WORD, np.int64)
+        for at in unspaced:
+            found = list(map(self._weights.__getitem__, texts[at]))
+            weights[int(ends[at]) - len(found) : int(ends[at])] = found
+        return Runs(ends, hashes, weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The words of texts, one text after the other.
+
+    Attributes:
+        ends: Where each text ends: ``(texts,)``.
+        hashes: The hash of each word: ``(words,)``, uint64.
+        weights: What each weighs: ``(words,)``; None if each weighs `WORD`.
+    """
+
+    ends: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    weights: NDArray[np.int64] | None
+
+    @cached_property
+    def _sums(self) -> NDArray[np.uint64]:
+        found = np.zeros(len(self.hashes) + 1, np.uint64)
+        np.cumsum(self.hashes * _powers(len(self.hashes))[0], out=found[1:])
+        return found
+
+    @cached_property
+    def weight_before(self) -> NDArray[np.int64]:
+        """The weight of all words before each, and of all: ``(words + 1,)``."""
+        if self.weights is None:
+            return np.arange(len(self.hashes) + 1) * WORD
+        return np.concatenate([[0], np.cumsum(self.weights)])
+
+    def between(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The hashes of runs from `starts` up to, not including, `stops`."""
+        if not len(starts):
+            return np.empty(0, np.uint64)
+        inverse = _powers(len(self.hashes))[1]
+        return mix_bits((self._sums[stops] - self._sums[starts]) * inverse[starts])
+
+    def weighing(self, weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the shortest run from each word on that weighs so much starts and stops; none across texts."""
+        words = len(self.hashes)
+        if self.weights is None:
+            stops = np.arange(words) + words_in(weight)
+        else:
+            before = self.weight_before
+            stops = np.searchsorted(before, before[:-1] + weight)
+        starts = np.flatnonzero(stops <= np.repeat(self.ends, np.diff(self.ends, prepend=0)))
+        return starts, stops[starts]
+
+    def among(self, weight: int, known: "KnownHashes") -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Where the runs of this weight start whose hashes are known, and these."""
+        if self.weights is not None:
+            starts, stops = self.weighing(weight)
+            hashes = self.between(starts, stops)
+            kept = known.maybe(hashes)
+            return starts[kept], hashes[kept]
+        # as `weighing` and `between`, but whether a run ends with its text is asked of few
+        length, words = words_in(weight), len(self.hashes)
+        if words < length:
+            return np.empty(0, np.int64), np.empty(0, np.uint64)
+        count = words - length + 1
+        hashes = mix_bits((self._sums[length:] - self._sums[:count]) * _powers(words)[1][:count])
+        starts = known.maybe(hashes)
+        starts = starts[starts + length <= self.ends[self.text_of(starts)]]
+        return starts, hashes[starts]
+
+    def text_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The text that each word is in."""
+        return np.searchsorted(self.ends, places, side="right")
+
+
+class KnownHashes:
+    """Some hashes, and a table of their lowest bits, by which most others are told apart without a search."""
+
+    def __init__(self, hashes: NDArray[np.uint64]) -> None:
+        """Take hashes in increasing order."""
+        self._hashes = hashes
+        self._there = np.zeros(1 << max(16, min(27, len(hashes).bit_length() + 4)), np.bool_)
+        self._mask = np.uint64(len(self._there) - 1)
+        self._there[hashes & self._mask] = True
+
+    def maybe(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The places of the hashes that are known."""
+        places = np.flatnonzero(self._there[hashes & self._mask])
+        if not len(self._hashes):
+            return places[:0]
+        at = np.minimum(np.searchsorted(self._hashes, hashes[places]), len(self._hashes) - 1)
+        found: NDArray[np.int64] = places[self._hashes[at] == hashes[places]]
+        return found
+
+
+def _powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """The first powers of the base, and their inverses modulo 2^64."""
+    if count > _AT_HAND:
+        return _powers_up_to(count)
+    base, inverse = _first_powers()
+    return base[:count], inverse[:count]
+
+
+@lru_cache(maxsize=1)
+def _first_powers() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    return _powers_up_to(_AT_HAND)
+
+
+def _powers_up_to(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    found = []
+    for one in (_BASE, pow(_BASE, -1, 1 << 64)):
+        powers = np.full(count, one, np.uint64)
+        powers[:1] = 1
+        found.append(np.cumprod(powers, dtype=np.uint64))
+    return found[0], found[1]

@@ -1,0 +1,161 @@
+"""The summary of a finished dataset: printed at the end of a run, and by `dataprep show`.
+
+The lines for the trainer among them are the dataset's own (`Dataset.summary`).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from dataprep_assets.engine.artifact.dataset import Dataset, DatasetCounts
+from dataprep_assets.engine.artifact.losses import LINES, LossTable, losses_of
+from dataprep_assets.engine.card.contents import SplitCounts
+from dataprep_assets.engine.checks.results import NotPassed, results
+from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+
+_FILES_SHOWN = 12
+OUTCOMES = {
+    "passed": "passed",
+    "warned": "not passed, which is a warning",
+    "failed": "failed, which blocks",
+    "not_run": "not examined yet",
+}
+"""Outcomes of a check, in words."""
+
+
+def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], seconds: float | None = None) -> str:
+    """Return the text that describes what was built, its losses, its checks and where the artifacts are.
+
+    Raises MissingArtifactError if an artifact that the summary describes is missing.
+
+    Args:
+        dataset: The dataset.
+        store: Where its artifacts are.
+        losses: The lines on its losses, and on what a run changed.
+        seconds: How long the run took; None outside of a run.
+    """
+    product = dataset.product(store)
+    receipt = store.receipt(product)
+    privacy = privacy_of(dataset.declaration)
+    # its counts, and the lines for its trainer
+    own = [f"summary: `dataprep show --private {privacy.dataset}`"]
+    if not privacy.closed:
+        own = [*dataset.summary(store), ""]
+    lines = ["", *own, *losses, "", _checks(dataset, store)]
+    lines += [
+        f"files:  {store.location(product)}",
+        *(
+            f"          {name}"
+            for name in _shorten_names([record.path for record in (receipt.files if receipt else ())])
+        ),
+    ]
+    if seconds is not None and not privacy.closed:
+        lines.append(f"time:   {seconds:.1f} s")
+    return "\n".join(lines)
+
+
+def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
+    """The losses of a dataset, with the counts that leave."""
+    return LossTable(losses_of(dataset.specs, store), privacy_of(dataset.declaration))
+
+
+def end_of_run(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | None) -> list[str]:
+    """The lines at the end of a run: the losses, and what changed since the state with the counts `before`."""
+    return [*_losses(dataset, loss_table(dataset, store)), *_describe_changes(dataset, store, before)]
+
+
+def end_of_failed_run(dataset: Dataset, store: ArtifactStore) -> list[str]:
+    """The lines at the end of a run that failed: the losses of what is finished; none if there are none."""
+    table = loss_table(dataset, store)
+    return ["of what is finished:", *_losses(dataset, table)] if table.losses else []
+
+
+def _losses(dataset: Dataset, table: LossTable) -> Iterator[str]:
+    return table.lines(LINES, f"dataprep show {dataset.declaration.dataset}")
+
+
+def present_counts(dataset: Dataset, store: ArtifactStore) -> DatasetCounts | None:
+    """The counts of the last run that made all of the dataset; None if there are none."""
+    with suppress(DataprepError):  # the run makes a damaged artifact again
+        return dataset.last_counts(store)
+    return None
+
+
+def _describe_changes(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | None) -> Iterator[str]:
+    now, privacy = present_counts(dataset, store), privacy_of(dataset.declaration)
+    if before is None or now is None:
+        return
+    old, new = ({one.split: one for one in counted.splits} for counted in (before, now))
+    lines = [line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), privacy)]
+    since = "since the last complete run"
+    if not privacy.closed:
+        since = f"since the complete run of {before.receipt.measured.get('created', 'an unknown time')}"
+    yield f"changed {since}:" if lines else f"documents and tokens: as before, {since}"
+    yield from lines
+
+
+def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, privacy: Privacy) -> Iterator[str]:
+    """A line if the counts of a split differ from before."""
+    old, new = old or SplitCounts(split=name), new or SplitCounts(split=name)
+    nouns = ["documents", "tokens"] if {old.documents, new.documents} != {None} else ["rows", "tokens"]
+    pairs = {noun: (getattr(old, noun) or 0, getattr(new, noun) or 0) for noun in nouns}
+    pairs = {noun: (a, b) for noun, (a, b) in pairs.items() if a != b}
+    if pairs and privacy.closed:
+        yield f"  {name}: other {' and '.join(pairs)}"
+    elif pairs:
+        yield f"  {name}: " + ", ".join(f"{a:,} → {b:,} {noun}" for noun, (a, b) in pairs.items())
+
+
+def checks(dataset: Dataset, store: ArtifactStore) -> list[dict[str, str]]:
+    """Each check: its artifact, name, `outcome` (a key of `OUTCOMES`) and `sentence`, which is empty if it passed."""
+    is_closed = dataset.declaration.sensitive
+    return [
+        {
+            "artifact": "/".join(spec.path[1:]),
+            "check": name,
+            "outcome": _outcome(why),
+            "sentence": "" if why is None or is_closed else why.sentence,
+        }
+        for spec in dataset.specs
+        for name, why in results(spec, store).items()
+    ]
+
+
+def _outcome(why: NotPassed | None) -> str:
+    if why is None:
+        return "passed"
+    if not why.sentence:
+        return "not_run"
+    return "failed" if why.blocks else "warned"
+
+
+def _checks(dataset: Dataset, store: ArtifactStore) -> str:
+    every = checks(dataset, store)
+    others = [one for one in every if one["outcome"] != "passed"]
+    lines = sorted(
+        f"\n  {OUTCOMES[one['outcome']]}: {dataset.declaration.dataset}/{one['artifact']}: {one['check']}"
+        + (f": {one['sentence']}" if one["sentence"] else "")
+        for one in others
+    )
+    if dataset.declaration.sensitive:
+        return ("checks: some have not passed" if others else "checks: all passed") + "".join(lines)
+    return f"checks: {len(every) - len(others)} of {len(every)} passed" + "".join(lines)
+
+
+def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
+    """What `summary` leaves out for a sensitive dataset: its own lines, its losses, and what its checks found."""
+    with suppress(DataprepError):  # not finished
+        yield from dataset.summary(store)
+    yield from LossTable(losses_of(dataset.specs, store), OPEN).lines()
+    for spec in dataset.specs:
+        for name, why in results(spec, store).items():
+            if why is not None and why.sentence:
+                yield f"{'/'.join(spec.path)}: {name}: {why.sentence}"
+    yield from dataset.standing(store)
+
+
+def _shorten_names(names: Sequence[str]) -> Sequence[str]:
+    if len(names) <= _FILES_SHOWN:
+        return names
+    return [*names[: _FILES_SHOWN - 1], f"… and {len(names) - _FILES_SHOWN + 1} more"]

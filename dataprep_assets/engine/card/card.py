@@ -1,0 +1,414 @@
+"""The artifact `<dataset>/data_card`: what a dataset is, for people and for machines, beside its products.
+
+It is made of receipts and the declaration only. Its key is a digest of everything that the card says, so it is made
+again exactly when one of these things has changed, and its bytes are the same wherever it is made. The page for people
+is the template `dataset_card.md.jinja`; here are the values that it cannot work out by itself.
+
+Entry point: `data_card_spec`, one line of a wing's `component.py`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.card.contents import (
+    Card,
+    CardArtifact,
+    CardRecords,
+    CardSubject,
+    CardTokenizer,
+    SplitCounts,
+    gathered,
+)
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding, verdict
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.level import SAMPLE, Level
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.formats import croissant
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.plural import count_of
+
+if TYPE_CHECKING:
+    import jinja2
+
+VERSION = 6
+DATA_CARD, PAGE = "data_card", "dataset_card.md"
+_TODO = "Delete the artifact's directory and materialize data_card again"
+
+
+class CardFacts(Facts):
+    """Counts of what a card describes. `undeclared` lists what Croissant asks for and the declaration does not say.
+
+    `proof_level` is the declared one, `made_again` the share of the documents that the checks make again from the
+    source; None where they make none. `splits` has the counts of each split, `planned` the names of the artifacts with
+    their splits, by which a lock tells those that are declared no more.
+    """
+
+    rows: int
+    documents: int
+    tokens: int
+    dropped: int
+    retracted: int
+    described_files: int
+    undeclared: tuple[str, ...]
+    proof_level: Level = SAMPLE
+    made_again: float | None = None
+    splits: tuple[SplitCounts, ...] = ()
+    planned: tuple[str, ...] = ()
+
+
+def data_card_spec(subject: CardSubject) -> ArtifactSpec:
+    """The spec of a dataset's card, made after all other artifacts."""
+    # in the graph it follows the ends alone, through which it follows all
+    used = {source for spec in subject.specs for source in spec.inputs}
+    # it has digest and size of every artifact
+    placed = {f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None}
+    return ArtifactSpec(
+        declaration=subject.declaration,
+        name=DATA_CARD,
+        version=VERSION,
+        description="What the dataset is: `dataset_card.md` for people, `croissant.json` (Croissant 1.1) for machines.",
+        kinds={"json", "file"},
+        inputs=tuple(spec for spec in subject.specs if spec not in used),
+        verification="full",
+        names_places=frozenset(placed) if placed else None,
+        recipes=lambda store, _: [_recipe(gathered(subject, store))],
+        build=lambda request: [_build(subject, request.store)],
+        metadata=_metadata,
+        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_opened, subject)),),
+    )
+
+
+def _recipe(card: Card) -> Recipe:
+    """The recipe of the card: what it will say, under the names that a reported change uses."""
+    settings: dict[str, Any] = {
+        "description": card.description,
+        "sensitive": card.sensitive,
+        "card": card.declared.model_dump(mode="json", exclude_defaults=True),
+        "sources": {s.name: {k: v for k, v in asdict(s).items() if v is not None} for s in card.sources},
+    }
+    if card.sensitive:
+        settings["small_cell"] = card.privacy.below
+    sources = {
+        "counts": digest_value([[asdict(split) for split in card.splits], *_totals(card).values()]),
+        "tokenizer": digest_value(asdict(card.tokenizer) if card.tokenizer is not None else None),
+        "checks": digest_value([asdict(check) for check in card.checks]),
+        "columns": digest_value([asdict(records) for records in card.records]),
+        "proof": digest_value(None if card.again is None else asdict(card.again)),
+        "sections": digest_value([asdict(one) for one in card.sections]),
+        "planned": digest_value(card.planned),
+        **{f"receipts of {artifact.name}": digest_value(asdict(artifact)) for artifact in card.artifacts},
+    }
+    upstream = dict(content for artifact in card.artifacts for content in artifact.contents)
+    return Recipe(
+        artifact=Artifact(dataset=card.dataset, name=DATA_CARD),
+        key=digest_value([DATA_CARD, VERSION, settings, sources, upstream]),
+        version=VERSION,
+        settings=settings,
+        sources=sources,
+        upstream=upstream,
+    )
+
+
+def _totals(card: Card) -> dict[str, Any]:
+    """The ledger's totals that a card shows."""
+    return {name: getattr(card.ledger, name) for name in ("rows_in", "documents", "tokens", "dropped")}
+
+
+def _build(subject: CardSubject, store: ArtifactStore) -> Outcome:
+    card = gathered(subject, store)
+    recipe = _recipe(card)
+
+    def write(staged: Path) -> WrittenFiles:
+        for name, data in card_files(card).items():
+            (staged / name).write_bytes(data)
+        return WrittenFiles(inputs=recipe.sources, facts=_facts(card))
+
+    outcome = Outcome.from_receipt(*ensure(recipe, store, write))
+    products = sum(artifact.bytes for artifact in card.artifacts if artifact.product)
+    return replace(outcome, metadata={"product_bytes": products, "build_seconds": round(card.build_seconds, 1)})
+
+
+def _facts(card: Card) -> CardFacts:
+    total = card.ledger
+    return CardFacts(
+        rows=total.rows_in,
+        documents=total.documents,
+        tokens=total.tokens,
+        dropped=sum(total.dropped.values()),
+        retracted=card.retracted,
+        described_files=sum(len(artifact.described) for artifact in card.artifacts),
+        undeclared=tuple(_undeclared(card)),
+        splits=card.splits,
+        planned=card.planned,
+        **{} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)},
+    )
+
+
+def _undeclared(card: Card) -> Iterator[str]:
+    declared = card.declared
+    for name, there in {
+        "card.license": bool(card.licenses),
+        "card.homepage": declared.homepage is not None,
+        "card.creators": bool(declared.creators),
+        "card.published": declared.published is not None,
+    }.items():
+        if not there:
+            yield name
+    yield from (f"license of {source.name}" for source in card.sources if source.license is None)
+
+
+def _metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts = CardFacts.of(receipt)
+    artifact = Artifact(dataset=receipt.dataset, name=DATA_CARD)
+    page = (store.local(artifact, [PAGE]) / PAGE).read_text(encoding="utf-8")
+    return {
+        "card": Markdown(page, ready=True),
+        "rows": facts.rows,
+        "documents": facts.documents,
+        "tokens": facts.tokens,
+        "dropped": facts.dropped,
+        "retracted": facts.retracted,
+        "undeclared": ", ".join(facts.undeclared) or "nothing",
+        **({} if facts.made_again is None else {"proof_level": facts.proof_level, "made_again": facts.made_again}),
+    }
+
+
+@dataclass(frozen=True)
+class _OpenedCard:
+    """A card to check: its folder, its receipt, and what the receipts of the dataset say now."""
+
+    directory: Path
+    receipt: Receipt
+    card: Card
+
+
+def _opened(subject: CardSubject, store: ArtifactStore, _: Sequence[str]) -> _OpenedCard:
+    artifact = subject.declaration.artifact(DATA_CARD)
+    return _OpenedCard(store.local(artifact), store.require(artifact), gathered(subject, store))
+
+
+def _card_matches_receipts(opened: _OpenedCard) -> Finding:
+    """Every line of the two files, and the counts in the card's own receipt, are what the receipts say now."""
+    sensitive, wanted = opened.card.sensitive, card_files(opened.card)
+    lines = sum(len(data.splitlines()) for data in wanted.values())
+    same = CardFacts.of(opened.receipt) == _facts(opened.card)
+    counted = [] if same else ["its own receipt: its counts are not those of the other receipts"]
+    return verdict(
+        [*(d for name, data in wanted.items() for d in _differing(opened.directory / name, data, sensitive)), *counted],
+        f"{lines:,} lines are what the receipts say.",
+        _TODO,
+    )
+
+
+_CHECKS = (
+    Check(
+        "card_matches_receipts",
+        "Counts, digests and lineage of the card are those of the receipts now.",
+        _card_matches_receipts,
+    ),
+)
+
+
+def _differing(path: Path, wanted: bytes, sensitive: bool) -> Iterator[str]:
+    found = path.read_bytes()
+    lines = zip_longest(found.splitlines(), wanted.splitlines())
+    for number, (there, said) in enumerate(lines, 1):
+        if there != said:
+            told = "" if sensitive else f" {_format_line(there)}, the receipts say {_format_line(said)}"
+            yield f"{path.name} line {number}:{told or ' not what the receipts say'}"
+
+
+def _format_line(line: bytes | None) -> str:
+    return "nothing" if line is None else f"{line.decode(errors='replace').strip()!r:.160}"
+
+
+# --- the files
+
+
+def card_files(card: Card) -> dict[str, bytes]:
+    """The files of a card, file name → bytes."""
+    return {PAGE: _page(card).encode(), croissant.NAME: croissant.to_bytes(_described(card))}
+
+
+def license_url(license: str) -> str:
+    """The URL of a license that SPDX lists; an expression of several, or free text, is returned unchanged."""
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    try:
+        known = str(canonicalize_license_expression(license))
+    except InvalidLicenseExpression:
+        return license
+    single = " " not in known and not known.startswith("LicenseRef-")
+    return f"https://spdx.org/licenses/{known}" if single else known
+
+
+def _summary(card: Card) -> str:
+    """The totals in a sentence; of a sensitive dataset only the tables have them."""
+    if card.privacy.closed:
+        return ""
+    total, shown = card.ledger, card.privacy.count
+    tokens = f"{shown(total.tokens)} tokens, " if total.tokens else ""
+    return (
+        f"{shown(total.rows_in)} rows in, {shown(total.documents)} documents, {tokens}"
+        f"{shown(sum(total.dropped.values()))} rows dropped, {shown(card.retracted)} of them retracted."
+    )
+
+
+# --- for machines
+
+
+def _described(card: Card) -> croissant.Node:
+    declared = card.declared
+    files = [
+        croissant.file_node(
+            file.path,
+            f"../{file.path}",
+            size=file.record.bytes,
+            sha256=file.record.sha256,
+            made_by=artifact.name if artifact.version is None else f"{artifact.name}, version {artifact.version}",
+        )
+        for artifact in card.artifacts
+        for file in artifact.described
+    ]
+    # no file of a sensitive dataset is named: its products are described as folders
+    sets = [
+        croissant.file_set_node(
+            a.name, f"../{a.name}/**", a.name if card.privacy.closed else f"{a.files:,} files, {a.bytes:,} bytes."
+        )
+        for a in card.artifacts
+        if a.product and not files
+    ]
+    records = []
+    for one in card.records:
+        prefix = f"{one.artifact}/{one.prefix}"
+        if paths := [file["@id"] for file in files if file["@id"].startswith(prefix)]:
+            sets += [_parquet_set(one, paths)] if len(paths) > 1 else []
+            source = {"fileSet": {"@id": f"{prefix}*"}} if len(paths) > 1 else {"fileObject": {"@id": paths[0]}}
+            about = f"The rows of the split {one.split}."
+            records.append(croissant.records_node(f"{one.artifact}/{one.split}", about, source, one.columns))
+    return {
+        "name": card.dataset,
+        "description": " ".join(filter(None, (card.description, _summary(card), f"See {PAGE}."))),
+        "license": [license_url(license) for license in card.licenses],
+        "url": declared.homepage,
+        "creator": [croissant.creator_node(c.kind.capitalize(), c.name, c.url) for c in declared.creators],
+        "datePublished": declared.published.isoformat() if declared.published is not None else None,
+        "version": declared.version,
+        "citeAs": declared.citation,
+        "prov:wasDerivedFrom": [
+            croissant.source_node(
+                " ".join(filter(None, (source.place or source.name, source.revision and f"at {source.revision}"))),
+                license=license_url(source.license) if source.license is not None else None,
+                url=source.homepage,
+                citation=source.citation,
+            )
+            for source in card.sources
+        ],
+        "distribution": [*files, *sets],
+        "recordSet": records,
+    }
+
+
+def _parquet_set(one: CardRecords, paths: Sequence[str]) -> croissant.Node:
+    about = f"The files of the split {one.split}."
+    return croissant.file_set_node(
+        f"{one.artifact}/{one.prefix}*", "*.parquet", about, encoding=croissant.PARQUET, contained_in=paths
+    )
+
+
+# --- for people
+
+
+def _page(card: Card) -> str:
+    declared, reasons = card.declared, {**card.ledger.dropped, "retracted": card.retracted}
+    creators = [f"{creator.name}" + (f" <{creator.url}>" if creator.url else "") for creator in declared.creators]
+    about = {
+        "Made by": ", ".join(creators),
+        "Published": declared.published,
+        "Version": declared.version,
+        "Page": declared.homepage and f"<{declared.homepage}>",
+    }
+    cited = [("this dataset", declared.citation), *((source.name, source.citation) for source in card.sources)]
+    return _template().render(
+        card=card,
+        totals=_summary(card),
+        unlicensed=[source.name for source in card.sources if source.license is None],
+        about=[(name, value) for name, value in about.items() if value],
+        citations=[(name, citation) for name, citation in cited if citation],
+        dropped=[(reason, card.privacy.count(reasons[reason])) for reason in sorted(reasons)],
+        count=partial(_format_count, card),
+        partitions=partial(_partitions, card),
+        splits=[
+            (s.split, [_format_count(card, n) for n in (s.files, s.rows, s.documents, s.tokens)]) for s in card.splits
+        ],
+        tokenizer=None if card.tokenizer is None else list(_tokenizer(card, card.tokenizer)),
+        again=None if card.again is None else card.privacy.text(str(card.again), card.again.level),
+    )
+
+
+def _format_count(card: Card, count: int | None) -> str | None:
+    return None if count is None else card.privacy.count(count)
+
+
+def _tokenizer(card: Card, tokenizer: CardTokenizer) -> list[tuple[str, str]]:
+    token = f" `{tokenizer.separator}`" if tokenizer.separator else ""
+    tables = ", ".join(f"{name} by {table}" for name, table in tokenizer.reference.items())
+    facts = [
+        ("name", tokenizer.name),
+        ("SHA-256 of its files", tokenizer.sha256),
+        ("ids", f"{tokenizer.vocab_size:,}"),
+        ("token that ends a document", tokenizer.separator_id is not None and f"{tokenizer.separator_id}{token}"),
+        ("ids as Hugging Face tokenizers gives them", tables),
+        ("engine", tokenizer.engine and card.privacy.text(tokenizer.engine, tokenizer.engine.partition(" ")[0])),
+    ]
+    return [(name, value) for name, value in facts if isinstance(value, str) and value]
+
+
+@cache
+def _template() -> "jinja2.Template":
+    import jinja2
+
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=folder, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    environment.filters |= {"row": _row, "number": _number, "fence": _fence}
+    return environment.get_template(f"{PAGE}.jinja")
+
+
+def _row(cells: Sequence[str | None]) -> str:
+    return f"| {' | '.join('–' if cell is None else _cell(cell) for cell in cells)} |"
+
+
+def _cell(text: str) -> str:
+    # a bar or the end of a line would end the cell
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _number(value: int | None) -> str | None:
+    return None if value is None else f"{value:,}"
+
+
+def _partitions(card: Card, artifact: CardArtifact) -> str | None:
+    if artifact.partitions is None:
+        return None
+    if card.privacy.closed:
+        return f"{card.privacy.count(artifact.partitions)} {artifact.noun}s"
+    return count_of(artifact.partitions, artifact.noun)
+
+
+def _fence(citation: str) -> str:
+    """More backticks than any run of them in the citation, which would end the block."""
+    return "`" * max([3, *(len(run) + 1 for run in re.findall("`+", citation))])

@@ -1,0 +1,366 @@
+"""The content of a data card, gathered from a dataset's declaration, its list of specs and their receipts.
+
+Only receipts are read, so a card is as cheap as a `dataprep status` that reads no data files. Nothing in it depends on
+this machine: no date, no host, no path of a local source. The card of a sensitive dataset has counts only: no names of
+files or partitions, no places of sources, no content digests.
+
+Entry points: `CardSubject`, which a wing makes, and `gathered`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, DatasetInput
+from dataprep_assets.engine.checks.level import RebuildCount, counted_again
+from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
+from dataprep_assets.engine.yaml.declaration import Attribution, CardDeclaration, DatasetDeclaration
+from dataprep_assets.errors import MissingArtifactError
+from dataprep_assets.formats.croissant import ParquetColumn
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import RETRACTED, Ledger
+from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt
+from dataprep_assets.tokenization.reference import SETTING
+
+Receipts = Mapping[ArtifactSpec, Sequence[Receipt]]
+"""Artifact → the receipts of its partitions, in the order of the plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardSource:
+    """A source of a dataset. `place` is a public name (a repository, a URL), None for local files.
+
+    `files` and `bytes` count what was listed; None if they were not counted.
+    """
+
+    name: str
+    kind: str
+    place: str | None = None
+    revision: str | None = None
+    files: int | None = None
+    bytes: int | None = None
+    license: str | None = None
+    citation: str | None = None
+    homepage: str | None = None
+
+
+def attributed(source: CardSource, declared: Attribution) -> CardSource:
+    """The source with the declared attribution added."""
+    return replace(source, license=declared.license, citation=declared.citation, homepage=declared.homepage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitCounts:
+    """The counts of one split; None for a number that its receipts do not have."""
+
+    split: str
+    files: int | None = None
+    rows: int | None = None
+    documents: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardTokenizer:
+    """The tokenizer: its name, the SHA-256 of its files, `len(tokenizer)`, the token that ends a document.
+
+    `reference` has the Unicode tables of the library that defines the ids, if its receipts name them; `engine` says
+    which engine encoded, and why.
+    """
+
+    name: str
+    sha256: str
+    vocab_size: int
+    separator: str | None = None
+    separator_id: int | None = None
+    reference: Mapping[str, str] = field(default_factory=dict)
+    engine: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardRecords:
+    """Rows of Parquet in a product: those of the files whose paths start with `prefix`."""
+
+    artifact: str
+    split: str
+    prefix: str
+    columns: Sequence[ParquetColumn]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardFile:
+    """A file of a product, its path relative to the dataset's folder."""
+
+    path: str
+    record: FileRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardArtifact:
+    """One artifact: its number of partitions (None: unpartitioned), the version of its step, and its inputs.
+
+    `content` is the digest of its files' digests. For a product, `described` are its files, and `contents` the folder
+    and content of each partition. They are None and empty if the dataset is sensitive.
+    """
+
+    name: str
+    partitions: int | None
+    noun: str
+    version: int | None
+    files: int
+    bytes: int
+    content: str | None
+    made_of: tuple[str, ...]
+    product: bool
+    described: tuple[CardFile, ...] = ()
+    contents: tuple[tuple[str, Content], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardCheck:
+    """A check of an artifact."""
+
+    artifact: str
+    name: str
+    description: str
+    blocking: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardSection:
+    """A part of the page that a wing has of its own: `text` is Markdown, in which no name and no text of a sensitive
+    dataset may stand."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """Everything that a card says; and the build time, which differs between builds and is shown on no page.
+
+    `again` is how many documents the checks make again from the source; None where they make none. `planned` has the
+    names of the dataset's artifacts, with their splits and without shards and months.
+    """
+
+    dataset: str
+    description: str
+    sensitive: bool
+    declared: CardDeclaration
+    sources: tuple[CardSource, ...]
+    splits: tuple[SplitCounts, ...]
+    ledger: Ledger
+    tokenizer: CardTokenizer | None
+    artifacts: tuple[CardArtifact, ...]
+    checks: tuple[CardCheck, ...]
+    records: tuple[CardRecords, ...]
+    build_seconds: float
+    again: RebuildCount | None = None
+    privacy: Privacy = OPEN
+    sections: tuple[CardSection, ...] = ()
+    planned: tuple[str, ...] = ()
+
+    @property
+    def licenses(self) -> list[str]:
+        """The dataset's own license, else those of its sources without repetition."""
+        if self.declared.license is not None:
+            return [self.declared.license]
+        return list(dict.fromkeys(source.license for source in self.sources if source.license is not None))
+
+    @property
+    def retracted(self) -> int:
+        """Number of documents dropped as retracted."""
+        return self.ledger.dropped.get(RETRACTED, 0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CardSubject:
+    """What a wing has to add about its dataset, because specs and receipts do not say it in the same way for all wings.
+
+    Attributes:
+        declaration: The dataset's declaration.
+        specs: All its artifacts except the card.
+        products: The artifacts that trainers read, whose files are described one by one.
+        counted: The artifacts whose ledgers account for every row of the sources.
+        selected: The artifacts whose receipts have the reasons of the rows that these ledgers count as `selection`.
+        sources: The dataset's sources.
+        tokenizer: Its tokenizer; None if nothing is tokenized.
+        splits: The counts of its splits; by default from the ledgers of `counted`.
+        records: The Parquet files among the products' files.
+        sections: What the page says besides.
+    """
+
+    declaration: DatasetDeclaration
+    specs: Sequence[ArtifactSpec]
+    products: Sequence[ArtifactSpec]
+    counted: Sequence[ArtifactSpec]
+    selected: Sequence[ArtifactSpec] = ()
+    sources: Callable[[ArtifactStore, Receipts], Sequence[CardSource]]
+    tokenizer: Callable[[Receipts], CardTokenizer | None] = field(default=lambda _: None)
+    splits: Callable[[Receipts], Sequence[SplitCounts]] | None = None
+    records: Callable[[Receipts], Sequence[CardRecords]] = field(default=lambda _: ())
+    sections: Callable[[Receipts], Sequence[CardSection]] = field(default=lambda _: ())
+
+
+def ledger_counts(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
+    """The counts of a split by the ledgers of its partitions."""
+    total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
+    files = sum(len(receipt.sources) for receipt in receipts)
+    # no files: these receipts do not list theirs, so how many there are is not known
+    return SplitCounts(
+        split=split, files=files or None, rows=total.rows_in, documents=total.documents, tokens=total.tokens
+    )
+
+
+def selected_by_reason(receipts: Iterable[Receipt]) -> Counter[str]:
+    """How many rows selections drop by reason, by the lines of source files in their receipts."""
+    found: Counter[str] = Counter()
+    for receipt in receipts:
+        for line in receipt.sources:
+            found.update(line["dropped"])
+    return found
+
+
+def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
+    """The card of a dataset as its receipts are now.
+
+    Raises MissingArtifactError naming the first artifact without one.
+    """
+    declaration, receipts = subject.declaration, _receipts(subject, store)
+    counted = [receipt for spec in subject.counted for receipt in receipts[spec]]
+    splits = (
+        [ledger_counts(spec.split or "all", receipts[spec]) for spec in subject.counted]
+        if subject.splits is None
+        else subject.splits(receipts)
+    )
+    card = Card(
+        dataset=declaration.dataset,
+        description=declaration.description,
+        sensitive=declaration.sensitive,
+        declared=declaration.card,
+        sources=tuple(subject.sources(store, receipts)),
+        splits=tuple(splits),
+        ledger=_ledger(counted, splits).named_drops(
+            selected_by_reason(receipt for spec in subject.selected for receipt in receipts[spec])
+        ),
+        tokenizer=_tokenizer(subject, receipts),
+        artifacts=tuple(
+            _artifact(spec, every, product=spec in subject.products) for spec, every in receipts.items() if spec.kept
+        ),
+        checks=tuple(_checks(subject.specs)),
+        records=tuple(subject.records(receipts)),
+        build_seconds=sum(_seconds(receipt) for every in receipts.values() for receipt in every),
+        again=_count_rebuilt(declaration, receipts),
+        privacy=privacy_of(declaration),
+        sections=tuple(subject.sections(receipts)),
+        planned=tuple(sorted({_planned_name(spec, store) for spec in receipts if spec.kept})),
+    )
+    return _counts_alone(card) if declaration.sensitive else card
+
+
+def _count_rebuilt(declaration: DatasetDeclaration, receipts: Receipts) -> RebuildCount | None:
+    counts = [
+        counted_again(every, spec.documents, declaration.prove.level)
+        for spec, every in receipts.items()
+        if spec.documents is not None
+    ]
+    if not counts:
+        return None
+    documents, total = sum(one.documents for one in counts), sum(one.of for one in counts)
+    return RebuildCount(level=declaration.prove.level, documents=documents, of=total)
+
+
+def _tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None:
+    """The tokenizer, with the tables of its reference as the first receipt that names them has them."""
+    found = subject.tokenizer(receipts)
+    settings = (receipt.recipe.get("settings", {}) for every in receipts.values() for receipt in every)
+    tables = next((each[SETTING] for each in settings if SETTING in each), None)
+    return found if found is None or tables is None else replace(found, reference=tables)
+
+
+def _seconds(receipt: Receipt) -> float:
+    """Build time: CPU seconds if they were measured, else elapsed seconds; 0 if neither was."""
+    measured = receipt.measured
+    return float(measured.get("cpu_seconds", measured.get("wall_seconds", 0.0)))
+
+
+def _ledger(counted: Sequence[Receipt], splits: Sequence[SplitCounts]) -> Ledger:
+    """The sum of the ledgers; for artifacts without one, which use rows as they are, a ledger of their counts."""
+    ledgers = [receipt.ledger for receipt in counted if receipt.ledger is not None]
+    if ledgers:
+        return Ledger.total(ledgers)
+    rows = sum(split.rows or 0 for split in splits)
+    return Ledger(rows_in=rows, documents=rows)
+
+
+def _receipts(subject: CardSubject, store: ArtifactStore) -> Receipts:
+    receipts: dict[ArtifactSpec, list[Receipt]] = {}
+    for spec in subject.specs:
+        artifacts = spec.artifacts(store)
+        every = store.receipts(artifacts)
+        for artifact, receipt in zip(artifacts, every, strict=True):
+            if receipt is None:
+                raise MissingArtifactError(f"{artifact}: not there. Materialize it before the data card")
+        receipts[spec] = [receipt for receipt in every if receipt is not None]
+    return receipts
+
+
+def _artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool) -> CardArtifact:
+    # of partitions that several versions of the step have made none is named
+    version = {receipt.recipe.get("version") for receipt in receipts}
+    contents = [[receipt.partition, receipt.content] for receipt in receipts]
+    return CardArtifact(
+        name=_name(spec),
+        partitions=None if spec.partitions is None else len(receipts),
+        noun=spec.noun,
+        version=version.pop() if len(version) == 1 else None,
+        files=sum(len(receipt.files) for receipt in receipts),
+        bytes=sum(receipt.total_bytes for receipt in receipts),
+        content=receipts[0].content if spec.partitions is None and receipts else digest_value(contents),
+        made_of=tuple(_name(source) for source in spec.inputs),
+        product=product,
+        described=tuple(_described(receipts)) if product else (),
+        contents=tuple((_folder(receipt), receipt.content) for receipt in receipts) if product else (),
+    )
+
+
+def _name(spec: ArtifactSpec | DatasetInput | AssetInput) -> str:
+    return spec.path[-1] if isinstance(spec, ArtifactSpec) else "/".join(spec.path)
+
+
+def _described(receipts: Sequence[Receipt]) -> Iterator[CardFile]:
+    for receipt in receipts:
+        for record in receipt.files:
+            yield CardFile(path=f"{_folder(receipt)}/{record.path}", record=record)
+
+
+def _planned_name(spec: ArtifactSpec, store: ArtifactStore) -> str:
+    artifact = spec.located(store) if spec.partitions is None else None
+    parts = (spec.name, spec.split) if artifact is None else (artifact.name, artifact.partition)
+    return "/".join(filter(None, parts))
+
+
+def _folder(receipt: Receipt) -> str:
+    """The path of an artifact in its dataset's folder."""
+    return "/".join(filter(None, (receipt.artifact, receipt.partition)))
+
+
+def _checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
+    """The checks of all artifacts; a check with the same name in several splits is listed once."""
+    seen: set[tuple[str, str]] = set()
+    for spec in specs:
+        for proof in spec.checks:
+            if (spec.name, proof.name) not in seen:
+                seen.add((spec.name, proof.name))
+                yield CardCheck(
+                    artifact=spec.name, name=proof.name, description=proof.sentence, blocking=proof.blocking
+                )
+
+
+def _counts_alone(card: Card) -> Card:
+    """The card without names of files, partitions and places, and without digests, with which a guessed text could be
+    compared."""
+    sources = [replace(s, name=f"source {i}", place=None, revision=None) for i, s in enumerate(card.sources, 1)]
+    artifacts = [replace(artifact, content=None, described=(), contents=()) for artifact in card.artifacts]
+    return replace(card, sources=tuple(sources), artifacts=tuple(artifacts), records=())

@@ -1,0 +1,1 @@
+"""What the checks of an artifact found, and their records."""

@@ -1,0 +1,165 @@
+"""Rebuilt and compared: an artifact, or a drawn part of it, as its own builder makes it now, next to what is stored.
+
+A difference is damage, or a bug that lets a build depend on something that its key does not hold. That the builder
+itself is right is proven by tests.
+
+Entry points: `rebuilt` compares a whole artifact, `other_files` and `other_rows` compare files.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from filecmp import cmp
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.engine.artifact.build import WrittenFiles
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.parquet_extent import require_no_gaps
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.scratch import scratch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LINES = (".json", ".jsonl", ".txt")
+_BLOCK = 1 << 20
+
+
+def rebuilt(
+    recipe: Recipe, store: ArtifactStore, receipt: Receipt, directory: Path, write: Callable[[Path], WrittenFiles]
+) -> Iterator[str]:
+    """Build an artifact again, and yield a sentence for each file and claim of it that is different.
+
+    Args:
+        recipe: What the artifact is made of now; of another key nothing can be compared.
+        store: Where the artifact is.
+        receipt: Its receipt.
+        directory: Its files.
+        write: The builder, which fills an empty folder.
+    """
+    if (change := recipe.difference(receipt)) is not None:
+        yield f"is not the artifact of its inputs: {change.reason}"
+        return
+    with scratch(store.root / receipt.dataset) as folder:
+        written = write(folder)
+        names = [record.path for record in receipt.files]
+        yield from (told for _, told in other_files(folder, directory, names))
+    yield from other_claims(written, receipt)
+
+
+def other_claims(written: WrittenFiles, receipt: Receipt) -> Iterator[str]:
+    """A sentence for each claim of a receipt that its builder does not make."""
+    facts = {} if written.facts is None else written.facts.to_json()
+    for name, made, stored in (
+        ("facts", facts, receipt.facts),
+        ("ledger", written.ledger, receipt.ledger),
+        ("inputs", dict(written.inputs), dict(receipt.inputs)),
+        ("sources", list(written.sources), list(receipt.sources)),
+    ):
+        if made != stored:
+            yield f"its receipt has different {name}"
+
+
+def other_files(made: Path, stored: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The names of files that differ, each with a sentence.
+
+    Args:
+        made: The folder that the builder filled.
+        stored: The artifact's folder.
+        names: The artifact's files.
+    """
+    found = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
+    for name in sorted(found | set(names)):
+        if name not in found:
+            yield name, f"{name} is not a file of it"
+        elif name not in names:
+            yield name, f"{name} is missing"
+        elif (told := _other(made / name, stored / name)) is not None:
+            yield name, f"{name}: {told}"
+
+
+def _other(made: Path, stored: Path) -> str | None:
+    """Where a file differs; None if it does not."""
+    if cmp(made, stored, shallow=False):
+        return None
+    if made.suffix == ".parquet":
+        told = other_rows(made, stored)
+        # statistics are no values, but readers that filter believe them; another library may compress differently
+        return _first_byte(made, stored) if told is None and _same_writer(made, stored) else told
+    if made.suffix in _LINES:
+        with open(made, "rb") as one, open(stored, "rb") as other:
+            return next(f"line {n} is different" for n, (a, b) in enumerate(zip_longest(one, other), 1) if a != b)
+    return _first_byte(made, stored)
+
+
+def _same_writer(made: Path, stored: Path) -> bool:
+    """Whether two Parquet files of equal values should have equal bytes."""
+    import pyarrow.parquet as pq
+
+    by = [pq.read_metadata(path).created_by for path in (made, stored)]
+    return by[0] == by[1] and made.stat().st_size == stored.stat().st_size
+
+
+def _first_byte(made: Path, stored: Path) -> str:
+    with open(made, "rb") as one, open(stored, "rb") as other:
+        at = 0
+        while (a := one.read(_BLOCK)) == (b := other.read(_BLOCK)):
+            at += len(a)
+    shared = min(len(a), len(b))
+    apart = np.flatnonzero(np.frombuffer(a[:shared], np.uint8) != np.frombuffer(b[:shared], np.uint8))
+    return f"byte {at + (int(apart[0]) if len(apart) else shared)} is different"
+
+
+def other_rows(made: Path, stored: Path, rows: NDArray[np.int64] | None = None) -> str | None:
+    """The first row and column of a Parquet file that differ; None if all values are equal.
+
+    Args:
+        made: The file that the builder wrote.
+        stored: The artifact's file.
+        rows: The rows of `stored`, from 0 and ascending, that `made` holds; None: all.
+    """
+    wanted, held = _table(made), _table(stored)
+    if not wanted.schema.equals(held.schema):
+        return "it has different columns"
+    if rows is not None:
+        if len(rows) and rows[-1] >= held.num_rows:
+            return f"row {int(rows[-1]) + 1} is missing"
+        held = held.take(rows)
+    elif wanted.num_rows != held.num_rows:
+        return f"it has {held.num_rows} rows, not {wanted.num_rows}"
+    apart = [(at, name) for name in wanted.column_names if (at := _first(wanted[name], held[name])) is not None]
+    if not apart:
+        return None
+    at, name = min(apart, key=lambda one: one[0])
+    # by the row of the source, where the file says which it is
+    if {"file", "row"} <= set(wanted.column_names):
+        return f"{wanted['file'][at]}, row {wanted['row'][at]}: {name} is different"
+    return f"row {(at if rows is None else int(rows[at])) + 1}: {name} is different"
+
+
+def _table(path: Path) -> "pa.Table":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            # read first, because pyarrow aborts the process where a damaged footer is looked at
+            table = file.read()
+            # a range of bytes that stands twice changes no value
+            require_no_gaps(path, file.metadata)
+            return table
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{path}: cannot be read as Parquet: {error}") from error
+
+
+def _first(one: Any, other: Any) -> int | None:
+    """The first place at which two columns differ."""
+    if one.equals(other):
+        return None
+    pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+    return next(at for at, (a, b) in enumerate(pairs) if a != b)

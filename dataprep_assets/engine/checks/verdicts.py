@@ -1,0 +1,371 @@
+"""Examines many partitions in parallel, and remembers the verdicts.
+
+The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<partition>.json`) with the receipt that
+was examined and the version of each proof. So after a run that touched a few partitions a check can judge all of them:
+those whose content and proofs are unchanged need not be read again. The verdicts are a cache: deleting them only costs
+time. Those on an artifact as a whole are written by `check_results`.
+
+Entry points: `of_all_partitions`; `find_in_workers`; `remember`, `of_slots`.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NotRequired, TypeVar
+
+from typing_extensions import TypedDict  # pydantic takes no other below Python 3.12
+
+from dataprep_assets.engine.checks.check import Check, Checkable
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.integrity.digest import canonical_json, digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.plural import count_of
+from dataprep_assets.state_file import read_state
+from dataprep_assets.stores.files import while_unchanged
+
+FOLDER = ".findings"
+"""The folder of the verdicts, beside the artifacts of a dataset."""
+
+Verdicts = Iterator[tuple[str, dict[str, Finding]]]
+"""Partitions, each with its findings by the name of the proof."""
+
+
+class KeptFinding(TypedDict):
+    """What a record keeps of a finding."""
+
+    passed: bool
+    summary: str
+    warning: bool
+    version: NotRequired[int]
+    blocking: NotRequired[bool]
+    every_document: NotRequired[bool]
+    limit: NotRequired[float | None]
+
+
+class Record(TypedDict):
+    """The file of a verdict: on a partition, or on an artifact as a whole.
+
+    `artifacts` has the name and partition of each artifact that was judged, `version` and `content` are theirs
+    (`version_of`, `content_of`). Of a content that failed before, `version` is that of the first build that failed.
+    `of` is a digest of the declaration that an artifact was judged with as a whole; empty for a partition.
+    """
+
+    artifacts: list[tuple[str, str | None]]
+    version: str | None
+    content: str
+    of: str
+    at: float
+    findings: dict[str, KeptFinding]
+
+
+T = TypeVar("T", bound=Checkable)
+
+
+def find_in_workers(
+    partitions: Iterable[T],
+    find: Callable[[T], dict[str, Finding]],
+    workers: int,
+    *,
+    engine: TaskEngine = ON_PROCESSES,
+    prepare: Callable[[], object] | None = None,
+) -> Verdicts:
+    """Run `find` on each partition in parallel; yields each with its findings when it is done.
+
+    Args:
+        partitions: Pickled into the workers.
+        find: Must be picklable; raises only for bugs, which are raised again here.
+        workers: Largest number of workers.
+        engine: Who does the work.
+        prepare: As for `WorkerPool`.
+    """
+    tasks = [Task(TaskId(one.artifact.partition or "", "checks"), find, (one,)) for one in partitions]
+    if not tasks:
+        return
+    with engine.open(min(workers, len(tasks)), prepare) as pool:
+        for task in tasks:
+            pool.submit(task)
+        for event in pool.events():
+            if isinstance(event, FinishedTask):
+                if event.error is not None:
+                    raise event.error
+                yield event.task.id.partition, event.result
+
+
+def of_all_partitions(
+    store: ArtifactStore,
+    proofs: Sequence[Check[Any]],
+    partitions: Sequence[str],
+    examined: Sequence[str],
+    *,
+    artifact: Callable[[str], Artifact],
+    prove: Callable[[Sequence[str]], Verdicts],
+    noun: str = "shard",
+) -> Iterator[tuple[str, Finding]]:
+    """One finding of each proof for all partitions of an artifact, whichever partitions are examined now.
+
+    Args:
+        store: Where the artifacts are.
+        proofs: The proofs that `prove` carries out.
+        partitions: All partitions of the artifact.
+        examined: The partitions to prove; their verdicts are remembered. For the others the remembered verdict on
+            their present content counts, so the latest result is about all partitions, and a bad one stays visible
+            until it is repaired. A verdict from before a proof existed, or of an older version of it, does not count,
+            nor does one on content that another run replaced meanwhile: whether it was that or the new one is unknown.
+        artifact: Returns the artifact of a partition.
+        prove: Yields the findings of the given partitions.
+        noun: The noun for one partition.
+    """
+    fresh: dict[str, dict[str, Finding]] = {}
+    versions = dict(zip(examined, store.receipt_versions([artifact(p) for p in examined]), strict=True))
+    # each is remembered as it comes: what was proven before a kill is not proven again
+    for partition, findings in prove(examined) if examined else ():
+        if remember(artifact(partition), store, versions[partition], findings, proofs):
+            fresh[partition] = findings
+    before = of_slots({p: artifact(p) for p in partitions if p not in fresh}, store, proofs)
+    found = {p: fresh.get(p) or dict(before[p].findings) for p in partitions if p in fresh or p in before}
+    for proof in proofs:
+        of_proof = {p: of[proof.name] for p, of in found.items()}
+        now = [p for p in examined if p in fresh]
+        yield proof.name, summarized(of_proof, now, len(partitions) - len(found), noun)
+
+
+def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard") -> Finding:
+    """One finding for all partitions: it passes if all did, else lists the bad ones, or shows the table of the first.
+
+    Args:
+        findings: Partition → its finding, of this run or remembered.
+        examined: The partitions of this run.
+        unknown: Number of partitions without a verdict.
+        noun: The noun for one partition.
+    """
+    bad = {partition: f for partition, f in findings.items() if not f.passed}
+    now = sum(partition in findings for partition in examined)
+    facts: dict[str, int | float | str] = {
+        f"{noun}s_examined": now,
+        f"{noun}s_examined_before": len(findings) - now,
+        f"{noun}s_failed": len(bad),
+        f"{noun}s_not_examined_yet": unknown,
+    }
+    shown = next((findings[p] for p in examined if p in findings), None)
+    if shown is not None and len(examined) == 1:
+        facts |= shown.facts
+    when, before = "", len(findings) - now
+    if before:
+        when = f"{now:,} examined now, {before:,} before"
+    if unknown:
+        when = f"{when}{', ' if when else ''}{unknown:,} not examined yet"
+    if not bad:
+        example = f". For example {examined[0]}: {shown.summary}" if shown and shown.summary else "."
+        passing = _all_pass(len(findings), unknown, noun)
+        return Finding(
+            passed=True,
+            facts=facts,
+            table=shown.table if shown else (),
+            summary=f"{passing}{': ' if when else ''}{when}{example}",
+        )
+    first = next(iter(bad))
+    fail = "fails" if len(bad) == 1 else "fail"
+    return Finding(
+        passed=False,
+        warning=all(f.warning for f in bad.values()),
+        facts=facts,
+        summary=f"{len(bad):,} of {count_of(len(findings), noun)} {fail}"
+        + (f" ({when})" if when else "")
+        + f", first {first}: {bad[first].summary}",
+        table=tuple({noun: partition, "what": f.summary} for partition, f in bad.items()),
+    )
+
+
+def _all_pass(known: int, unknown: int, noun: str) -> str:
+    if known == 1:
+        return f"The {noun} passes" if not unknown else f"1 {noun} passes"
+    return f"{'' if unknown else 'All '}{count_of(known, noun)} pass"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What proofs said of an artifact, or of a partition of one, as it is now.
+
+    Attributes:
+        findings: Name of each proof → what it found: whether it passed, and its sentence.
+        at: When they were given, in seconds since 1970.
+        rebuilt: Whether they were given on another build of the same content.
+    """
+
+    findings: Mapping[str, Finding]
+    at: float
+    rebuilt: bool = False
+
+
+def remember(
+    artifact: Artifact,
+    store: ArtifactStore,
+    version: str | None,
+    findings: Mapping[str, Finding],
+    proofs: Iterable[Check[Any]],
+) -> bool:
+    """Keep the verdicts on a partition, as `write_record` does."""
+    return write_record(memory(artifact, store), [artifact], store, version, findings, proofs)
+
+
+def write_record(
+    path: Path,
+    artifacts: Sequence[Artifact],
+    store: ArtifactStore,
+    version: str | None,
+    findings: Mapping[str, Finding],
+    proofs: Iterable[Check[Any]],
+    of: str = "",
+) -> bool:
+    """Keep the verdicts on what these artifacts contain, each with the version of its proof; none if one is not there.
+
+    `version` is theirs from before they were examined. False, and nothing is kept, if it is another one by now.
+    """
+    content = content_of(artifacts, store)
+    if version_of(artifacts, store) != version:
+        return False
+    if content is None:
+        return True
+    kept: dict[str, KeptFinding] = {
+        proof.name: {
+            "passed": (found := findings[proof.name]).passed,
+            "summary": found.summary,
+            "warning": found.warning,
+            "version": proof.version,
+            "blocking": proof.blocking,
+            "every_document": proof.every_document,
+            "limit": proof.limit,
+        }
+        for proof in proofs
+    }
+    record: Record = {
+        "artifacts": [(artifact.name, artifact.partition) for artifact in artifacts],
+        "version": version,
+        "content": content,
+        "of": of,
+        "at": time.time(),
+        "findings": kept,
+    }
+    before = read_record(path)
+    # another build of what failed fails again: that it was built again is told by the version of the first one
+    if before is not None and before["content"] == content and failing_in(before) and failing_in(record):
+        record["version"] = before["version"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # a verdict that a crash of the machine takes is only given once more, so none waits for the disk
+    write_atomically(path, canonical_json(record), durably=False)
+    return True
+
+
+def failing_in(record: Record) -> list[str]:
+    """The names of the blocking proofs in a record that failed as errors."""
+    found = record["findings"].items()
+    return [name for name, one in found if not one["passed"] and not one["warning"] and one.get("blocking", True)]
+
+
+def of_slots(
+    artifacts: Mapping[str, Artifact], store: ArtifactStore, proofs: Sequence[Check[Any]], *, some: bool = False
+) -> dict[str, Verdict]:
+    """The verdicts on partitions that hold for their present receipts; with `some`, of any of the proofs."""
+    if not artifacts:
+        return {}
+    # they are partitions of one artifact, with all of their records in one folder
+    folder = memory(next(iter(artifacts.values())), store).parent
+    versions = store.receipt_versions(list(artifacts.values()))
+    found = {
+        slot: verdict_in(f"{folder}/{artifact.partition}.json", [artifact], store, version, proofs, some=some)
+        for (slot, artifact), version in zip(artifacts.items(), versions, strict=True)
+        if version is not None
+    }
+    return {slot: verdict for slot, verdict in found.items() if verdict is not None}
+
+
+def verdict_in(
+    path: Path | str,
+    artifacts: Sequence[Artifact],
+    store: ArtifactStore,
+    version: str | None,
+    proofs: Iterable[Check[Any]],
+    *,
+    some: bool,
+    of: str = "",
+) -> Verdict | None:
+    """A kept verdict; None unless each of the proofs (with `some`: any that is kept), in its version, gave it on what
+    these artifacts, whose `version` is known, contain now."""
+    record = read_record(path)
+    if record is None or record["of"] != of:
+        return None
+    findings = {}
+    for proof in proofs:
+        kept = record["findings"].get(proof.name)
+        if kept is None and some:
+            continue
+        if kept is None or kept.get("version") != proof.version:
+            return None
+        if proof.every_document and not kept.get("every_document"):
+            return None  # a sample gave it
+        if proof.limit != kept.get("limit"):
+            return None
+        findings[proof.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
+    is_rebuilt = record["version"] != version
+    # The inputs of a whole artifact may have been damaged when it was built again, which its receipt does not tell.
+    if is_rebuilt and ((of and not failing_in(record)) or record["content"] != content_of(artifacts, store)):
+        return None
+    return Verdict(findings=findings, at=record["at"], rebuilt=is_rebuilt)
+
+
+def read_record(path: Path | str) -> Record | None:
+    """A kept record; None if there is none that can be read."""
+    try:
+        return _read(str(path))
+    except OSError:
+        return None
+
+
+@while_unchanged
+def _read(path: str) -> Record | None:
+    return read_state(path, Record)
+
+
+def memory(artifact: Artifact, store: ArtifactStore) -> Path:
+    return folder_of(artifact.dataset, artifact.name, store) / f"{artifact.partition}.json"
+
+
+def folder_of(dataset: str, name: str, store: ArtifactStore) -> Path:
+    # not `root`, which of a store over another one is a scratch folder
+    return store.home(Artifact(dataset=dataset, name=name)).parent / FOLDER / name
+
+
+def version_of(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
+    """A text that another build of one of these partitions of an artifact changes; no receipt is read."""
+    versions = store.receipt_versions(artifacts)
+    return versions[0] if len(versions) == 1 else digest_value(list(versions))
+
+
+def content_of(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
+    """Digest of everything that the receipts of these artifacts claim, except measurements; None without a receipt."""
+    try:
+        receipts = [store.require(artifact) for artifact in artifacts]
+    except DataprepError:
+        return None
+    return digest_value([_claims(receipt) for receipt in receipts])
+
+
+def _claims(receipt: Receipt) -> list[object]:
+    ledger = receipt.ledger.to_json() if receipt.ledger else None
+    return [receipt.key, receipt.content, dict(receipt.inputs), dict(receipt.facts), ledger]
+
+
+def forget_absent(dataset: str, store: ArtifactStore) -> None:
+    """Remove the remembered verdicts on partitions that are not there any more."""
+    for folder in (store.root / dataset / FOLDER).glob("*/"):
+        there = set(store.partitions(dataset, folder.name))
+        for path in folder.glob("*.json"):
+            if path.stem not in there:
+                path.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Locks of datasets, and how two of them differ."""

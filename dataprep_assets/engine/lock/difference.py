@@ -1,0 +1,217 @@
+"""How two locks differ: documents and tokens by split and source file, and artifacts with the reason. Reads no data.
+
+Source files are compared by their path in a split, whatever shard they are in: a corpus that was cut into other shards
+has the same documents.
+
+Entry points: `difference`, `LockDifference.lines`, `LockDifference.to_json`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dataprep_assets.engine.lock.lock import Lock, LockCounts, file_of
+from dataprep_assets.engine.privacy import OPEN, Privacy
+from dataprep_assets.planning.shard_plan import split_of
+
+_SHOWN = 20
+"""Most lines of one kind in the text output; the JSON has all."""
+
+_Files = Mapping[tuple[str, str], tuple[frozenset[str], LockCounts]]
+"""Split and path → digests and counts: several digests if parts of a file were read before and after it changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedSource:
+    """A source file that differs: its counts before and after, None on the side that lacks it."""
+
+    split: str
+    file: str
+    before: LockCounts | None
+    after: LockCounts | None
+
+    @property
+    def kind(self) -> str:
+        """`added`, `removed` or `changed`."""
+        return "added" if self.before is None else "removed" if self.after is None else "changed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockDifference:
+    """The differences between two locks.
+
+    Attributes:
+        names: Names of the two locks, for the output.
+        totals: Split → number of source files and sum of their counts, in both locks.
+        files: Source files that differ, ordered by split and path.
+        added: Artifacts that only the second lock has.
+        removed: Artifacts that only the first lock has.
+        changed: Artifacts whose content or recipe differs → how.
+        obsolete: Artifacts on one side that no run would build; they are no difference.
+    """
+
+    names: tuple[str, str]
+    totals: Mapping[str, Sequence[tuple[int, LockCounts]]]
+    files: Sequence[ChangedSource]
+    added: Sequence[str]
+    removed: Sequence[str]
+    changed: Mapping[str, str]
+    obsolete: Sequence[str]
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the two locks are the same."""
+        return not (self.files or self.added or self.removed or self.changed)
+
+    def to_json(self, privacy: Privacy = OPEN) -> dict[str, Any]:
+        """Plain builtins, with the counts that leave."""
+
+        def counts(found: LockCounts | None) -> dict[str, Any] | None:
+            return None if found is None else privacy.row(asdict(found))
+
+        return {
+            "a": self.names[0],
+            "b": self.names[1],
+            "same": self.is_none,
+            "splits": {
+                split: {
+                    side: privacy.row({"files": files, **asdict(total)})
+                    for side, (files, total) in zip("ab", sides, strict=True)
+                }
+                for split, sides in self.totals.items()
+            },
+            "files": [
+                {"split": o.split, "file": o.file, "kind": o.kind, "before": counts(o.before), "after": counts(o.after)}
+                for o in self.files
+            ],
+            "artifacts": {
+                "added": [*self.added],
+                "removed": [*self.removed],
+                "changed": {name: privacy.text(reason, "differs") for name, reason in self.changed.items()},
+                "obsolete": [*self.obsolete],
+            },
+        }
+
+    def lines(self, privacy: Privacy = OPEN) -> Iterator[str]:
+        """The differences as lines of text, with the counts that leave."""
+        yield from (f"{side}: {name}" for side, name in zip("ab", self.names, strict=True))
+        if self.is_none:
+            first = [side for side, _ in self.totals.values()]
+            files, total = sum(count for count, _ in first), sum((counts for _, counts in first), LockCounts())
+            counted = f"{files:,} source files, {total.documents:,} documents, {total.tokens:,} tokens"
+            yield "the same" if privacy.closed else f"the same: {counted}"
+        for split, sides in self.totals.items():
+            yield from self._lines_of_split(split, sides, privacy)
+        yield from _section("artifacts in b alone", self.added)
+        yield from _section("artifacts in a alone", self.removed)
+        yield from _section(
+            "artifacts that differ",
+            grouped({name: privacy.text(reason, "differs") for name, reason in self.changed.items()}),
+        )
+        yield from _section("obsolete, and not compared", self.obsolete)
+
+    def _lines_of_split(self, split: str, sides: Sequence[tuple[int, LockCounts]], privacy: Privacy) -> Iterator[str]:
+        own = [one for one in self.files if one.split == split]
+        if not own:
+            return
+        kinds = [one.kind for one in own]
+        changes = ", ".join(
+            f"{privacy.count(kinds.count(kind))} {kind}" for kind in ("added", "removed", "changed") if kind in kinds
+        )
+        yield f"{split or 'all'}: {changes}"
+        for what in ("documents", "tokens"):
+            was, now = (getattr(counts, what) for _, counts in sides)
+            gains = [
+                getattr(one.after or LockCounts(), what) - getattr(one.before or LockCounts(), what) for one in own
+            ]
+            plus, minus = (privacy.count(sum(max(0, sign * gain) for gain in gains)) for sign in (1, -1))
+            yield f"  {what:<10}{privacy.count(was):>16} → {privacy.count(now):>16}  (+{plus} −{minus})"
+        yield from _shorten_lines([f"  {_file_line(one, privacy)}" for one in own])
+
+
+def grouped(reasons: Mapping[str, str]) -> list[str]:
+    """One line for each reason, with the first of the artifacts that it applies to and how many more there are."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(name)
+    return [
+        f"{names[0]}{f' and {len(names) - 1:,} more' if len(names) > 1 else ''}: {reason}"
+        for reason, names in by_reason.items()
+    ]
+
+
+def _file_line(one: ChangedSource, privacy: Privacy) -> str:
+    before, after = one.before or LockCounts(), one.after or LockCounts()
+    gains = {what: getattr(after, what) - getattr(before, what) for what in ("documents", "tokens")}
+    if privacy.hides(abs(gains["documents"])):  # their tokens would tell how many documents they are
+        del gains["tokens"]
+    told = (f"{'-' if gain < 0 else '+'}{privacy.count(abs(gain))} {what}" for what, gain in gains.items())
+    return f"{one.kind:<8} {one.file}: {', '.join(told)}"
+
+
+def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield f"{title}: {len(lines):,}"
+        yield from _shorten_lines([f"  {line}" for line in lines])
+
+
+def _shorten_lines(lines: Sequence[str]) -> Sequence[str]:
+    more = len(lines) - _SHOWN
+    return [*lines[:_SHOWN], f"  … and {more:,} more (--json has all)"] if more > 0 else lines
+
+
+def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
+    """How the second lock differs from the first.
+
+    Args:
+        a: The first lock.
+        b: The second lock; its dataset may have another name.
+        names: Names of the two locks for the output.
+    """
+    # names can be compared only where both sides have digests of them
+    if a.is_hidden or b.is_hidden:
+        a, b = a.hidden(), b.hidden()
+    sides = before, after = _files_of(a), _files_of(b)
+    reasons = {name: a.reason(name, one) for name, one in b.artifacts.items() if name in a.artifacts}
+    added, removed = ([name for name in x.artifacts if name not in y.artifacts] for x, y in ((b, a), (a, b)))
+    return LockDifference(
+        names=names,
+        totals={split: [_total(side, split) for side in sides] for split, _ in {**before, **after}},
+        files=[
+            ChangedSource(
+                split=key[0],
+                file=key[1],
+                **{
+                    when: side[key][1] if key in side else None
+                    for when, side in zip(("before", "after"), sides, strict=True)
+                },
+            )
+            for key in sorted({*before, *after})
+            if before.get(key) != after.get(key)
+        ],
+        added=[name for name in added if name not in b.obsolete],
+        removed=[name for name in removed if name not in a.obsolete],
+        changed={name: reason for name, reason in reasons.items() if reason is not None},
+        obsolete=sorted({*added, *removed} & (a.obsolete | b.obsolete)),
+    )
+
+
+def _files_of(lock: Lock) -> _Files:
+    """The counted source files of the artifacts that a run would build; if it counts none, each kind's partitions."""
+    files: dict[tuple[str, str], tuple[frozenset[str], LockCounts]] = {}
+    for name, one in lock.artifacts.items():
+        split = split_of(name.partition("/")[2])
+        for file, line in one.files.items() if name not in lock.obsolete else ():
+            digests, counts = files.get((split, file_of(file)), (frozenset(), LockCounts()))
+            files[split, file_of(file)] = digests | {line.sha256}, counts + line.counts
+    if not files:
+        for name, one in lock.artifacts.items():
+            kind, _, partition = name.partition("/")
+            if one.counts is not None and partition and name not in lock.obsolete:
+                files[kind, partition] = frozenset({one.key or ""}), one.counts
+    return files
+
+
+def _total(files: _Files, split: str) -> tuple[int, LockCounts]:
+    own = [counts for (of, _), (_, counts) in files.items() if of == split]
+    return len(own), sum(own, LockCounts())

@@ -1,0 +1,430 @@
+"""The lock of a dataset: the key and the content of every artifact, sorted by name, and the recipes behind the keys.
+
+A lock is made of receipts only, so it can be read from a folder or a bucket as well as from its file, and two locks can
+be compared without the data. It has no local path, host or time in it: the same dataset built on two machines has the
+same lock, byte for byte, if the same libraries built it. The source files of a sensitive dataset are named by digests.
+
+An artifact in a folder is the one that its folder says, so a second copy under another name is an artifact of its own.
+
+Entry points: `lock_dataset`, `lock_of_receipts`, `read_lock`, `lock_bytes`, `Lock.reason`.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from typing_extensions import TypedDict  # pydantic takes no other below Python 3.12
+
+from dataprep_assets.bounds import json_of
+from dataprep_assets.engine.artifact.recipe import RecipeInputs
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.privacy import Privacy
+from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.yaml.declaration import SMALL_CELL
+from dataprep_assets.errors import ConfigError, FormatError, IntegrityError, MissingArtifactError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Content, Receipt
+from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.state_file import validated
+from dataprep_assets.stores.keys import why_not_a_name
+
+LOCK = "dataset.lock"
+SCHEMA = 2
+_FILE_NAME = re.compile(r"[./]")
+"""Matches names of files. A name with neither (`tokenizer`, `listing`) tells nothing, and stays readable."""
+_UNRELATED = ("dataprep-assets", "python")
+"""Versions in a receipt that do not affect bytes: within this project, only a step's version does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockCounts:
+    """Rows of a source, the documents made from them, and their tokens."""
+
+    rows: int = 0
+    documents: int = 0
+    tokens: int = 0
+
+    def __add__(self, other: "LockCounts") -> "LockCounts":
+        return LockCounts(
+            rows=self.rows + other.rows, documents=self.documents + other.documents, tokens=self.tokens + other.tokens
+        )
+
+    def rounded(self) -> "LockCounts":
+        """A copy that tells no small count: 1 to 10 become 1, larger numbers keep their first digit (11 to 19: 11)."""
+
+        def rounded(number: int) -> int:
+            unit = 10 ** (len(str(number)) - 1)
+            return min(number, 1) if number < SMALL_CELL else max(SMALL_CELL, number // unit * unit)
+
+        return LockCounts(**{name: rounded(number) for name, number in asdict(self).items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedFile:
+    """One source file of a shard, or the rows of it that its name has: `file[first:stop]`."""
+
+    sha256: str
+    counts: LockCounts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Locked(RecipeInputs):
+    """One artifact of a lock. Inputs of its own dataset are left out of its ingredients, because the lock has them.
+
+    Attributes:
+        key: Digest of its recipe; None if its bytes contain a place (`ArtifactSpec.names_places`): elsewhere they
+            differ, so only its ingredients are compared.
+        content: Digest of its files; None if `key` is.
+        bytes: Size of its files.
+        libraries: Versions of the libraries that made it; reported if bytes differ, but not compared.
+        counts: The counts of its ledger; None without a ledger.
+        files: Its source files by name, if its receipt counts them.
+    """
+
+    key: str | None
+    content: Content | None
+    bytes: int = 0
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    counts: LockCounts | None = None
+    files: Mapping[str, LockedFile] = field(default_factory=dict)
+
+    @classmethod
+    def from_receipt(cls, receipt: Receipt) -> "Locked":
+        """The entry of a finished artifact."""
+        ledger = receipt.ledger
+        made = cls(
+            key=receipt.key,
+            content=receipt.content,
+            bytes=receipt.total_bytes,
+            libraries={
+                name: version
+                for name, version in receipt.measured.get("versions", {}).items()
+                # a library that was not installed had no part in it
+                if name not in _UNRELATED and version != "not installed"
+            },
+            counts=None
+            if ledger is None
+            else LockCounts(rows=ledger.rows_in, documents=ledger.documents, tokens=ledger.tokens),
+            files=dict(_source_files(receipt)),
+        )
+        return made.made_of(RecipeInputs.of_receipt(receipt) or RecipeInputs())
+
+    def made_of(self, ingredients: RecipeInputs) -> "Locked":
+        """A copy with other ingredients."""
+        # `dataset:artifact` is an input of another dataset
+        upstream = {name: content for name, content in ingredients.upstream.items() if ":" in name}
+        return replace(self, **{**vars(ingredients.ingredients), "upstream": upstream})
+
+    def at_any_place(self, places: Container[str]) -> "Locked":
+        """A copy without what depends on its location: key, content, size, and the sources whose names are in `places`.
+
+        The size depends on it because the files contain paths.
+        """
+        sources = {name: digest for name, digest in self.sources.items() if name not in places}
+        return replace(self, key=None, content=None, bytes=0, sources=sources)
+
+    def hidden(self) -> "Locked":
+        """A copy with digests instead of the names of source files, and with rounded counts."""
+        return replace(
+            self,
+            sources={hidden_name(name): digest for name, digest in self.sources.items()},
+            counts=None if self.counts is None else self.counts.rounded(),
+            files={hidden_name(n): replace(file, counts=file.counts.rounded()) for n, file in self.files.items()},
+        )
+
+    def difference(self, now: "Locked") -> str | None:
+        """How another entry differs from this one, in one sentence; None if it does not."""
+        if self.content is None or now.content is None:  # sources that are places were left out
+            shared = {name: digest for name, digest in now.sources.items() if name in self.sources}
+            change = self.change(replace(now, sources=shared))
+            return change.reason if change is not None else None
+        if self.key != now.key:
+            change = self.change(now)
+            return change.reason if change is not None else "made from other inputs or settings than now"
+        if self.content == now.content:
+            return None
+        others = [
+            f"{name} was {self.libraries.get(name, 'not there')}, is {now.libraries.get(name, 'not there')}"
+            for name in sorted({*self.libraries, *now.libraries})
+            if self.libraries.get(name) != now.libraries.get(name)
+        ]
+        why = f"; it was made with other libraries: {', '.join(others)}" if others else ""
+        return f"its content is {now.content[:12]}…, the lock says {self.content[:12]}…{why}"
+
+
+def hidden_name(name: str) -> str:
+    """The digest that replaces the name of a source file in the lock of a sensitive dataset; other names are kept."""
+    return f"#{hashlib.sha256(name.encode()).hexdigest()[:16]}" if _FILE_NAME.search(name) else name
+
+
+def file_of(name: str) -> str:
+    """The name of a source file without its rows."""
+    return re.sub(r"\[\d+:(\d+|None)\]$", "", name)
+
+
+def _source_files(receipt: Receipt) -> Iterator[tuple[str, LockedFile]]:
+    """The source files of a shard. Some receipts list them in the fact `sources`, which may also be something else."""
+    found = receipt.sources or receipt.facts.get("sources", ())
+    for line in found:
+        if not isinstance(line, Mapping) or not {"file", "sha256", "rows_in"} <= line.keys():
+            return
+        rows = line.get("rows")
+        documents = line["documents"] if "documents" in line else line.get("conversations", 0)
+        counts = LockCounts(rows=line["rows_in"], documents=documents, tokens=line.get("tokens", 0))
+        name = line["file"] if rows is None else f"{line['file']}[{rows[0]}:{rows[1]}]"
+        yield name, LockedFile(sha256=line["sha256"], counts=counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lock:
+    """The lock of a dataset, see the module.
+
+    Attributes:
+        dataset: The dataset's name.
+        artifacts: `name[/partition]` → artifact, sorted by name.
+        is_hidden: Whether source files are named by digests and counts are rounded, as of a sensitive dataset.
+        obsolete: Names of artifacts that are there and are no longer planned or declared. No file of a lock has any.
+    """
+
+    dataset: str
+    artifacts: Mapping[str, Locked]
+    is_hidden: bool = False
+    obsolete: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_receipts(cls, dataset: str, receipts: Mapping[str, Receipt]) -> "Lock":
+        """The lock of a dataset from the receipts of its artifacts, by `name[/partition]`."""
+        artifacts = {name: Locked.from_receipt(receipts[name]) for name in sorted(receipts)}
+        return cls(dataset=dataset, artifacts=artifacts, obsolete=frozenset(_obsolete(receipts)))
+
+    @property
+    def privacy(self) -> Privacy:
+        """What leaves of what differs from it."""
+        return Privacy(closed=self.is_hidden, dataset=self.dataset)
+
+    @property
+    def files(self) -> int:
+        """Number of source files (or ranges of rows) whose documents are counted."""
+        return sum(len(one.files) for one in self.artifacts.values())
+
+    def hidden(self) -> "Lock":
+        """A copy with digests instead of the names of source files, and with rounded counts."""
+        if self.is_hidden:
+            return self
+        return replace(self, is_hidden=True, artifacts={name: one.hidden() for name, one in self.artifacts.items()})
+
+    def reason(self, name: str, now: Locked) -> str | None:
+        """How an artifact differs from the entry of this name, in one sentence; None if it does not."""
+        return self.artifacts[name].difference(now.hidden() if self.is_hidden else now)
+
+
+def name_of(artifact: str, partition: str | None) -> str:
+    """An artifact's name in its dataset's lock."""
+    return f"{artifact}/{partition}" if partition else artifact
+
+
+def lock_name(artifact: Artifact) -> str:
+    """An artifact's name in its dataset's lock."""
+    return name_of(artifact.name, artifact.partition)
+
+
+def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
+    """The lock of a finished dataset.
+
+    Args:
+        specs: The specs of the dataset.
+        store: Where its artifacts are; they are verified as thoroughly as by `dataprep status`.
+
+    Raises IntegrityError if an artifact is missing, damaged or out of date, or failed its own blocking check.
+    Raises MissingArtifactError if an artifact is removed meanwhile.
+    """
+    declaration = specs[0].declaration
+    if (late := next(stale(specs, store), None)) is not None:
+        raise IntegrityError(
+            f"{declaration.dataset}: cannot be locked: {late}. `dataprep run {declaration.dataset}` builds what is out "
+            "of date, then lock it"
+        )
+    entries: dict[str, Locked] = {}
+    for spec in specs:
+        artifacts = spec.artifacts(store)
+        for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
+            if receipt is None:
+                raise MissingArtifactError(f"{artifact}: gone while the dataset was locked. Build it, then lock it")
+            entry = Locked.from_receipt(receipt)
+            # before names are hidden: places are looked up by their names
+            entry = entry if spec.names_places is None else entry.at_any_place(spec.names_places)
+            entries[lock_name(artifact)] = entry
+    lock = Lock(dataset=declaration.dataset, artifacts={name: entries[name] for name in sorted(entries)})
+    return lock.hidden() if declaration.sensitive else lock
+
+
+def lock_of_receipts(receipts: Iterable[tuple[str, Receipt]], where: str, dataset: str | None = None) -> Lock:
+    """The lock of one dataset among receipts, declared or not.
+
+    Args:
+        receipts: All receipts at the place, with what their folders call them.
+        where: Name of the place for errors.
+        dataset: Name of the dataset; None if there is only one.
+
+    Raises MissingArtifactError if the dataset is not there, ConfigError if there are several and none is chosen, or if
+    an artifact is there twice.
+    """
+    by_dataset: dict[str, dict[str, Receipt]] = {}
+    for name, receipt in receipts:
+        found = by_dataset.setdefault(receipt.dataset, {})
+        if name in found:
+            raise ConfigError(f"{where}: has {receipt.dataset}/{name} twice: name the folder of one copy")
+        found[name] = receipt
+    if not by_dataset:
+        raise MissingArtifactError(f"{where}: no finished artifact is there")
+    if dataset is None and len(by_dataset) > 1:
+        raise ConfigError(f"{where}: has several datasets, {', '.join(sorted(by_dataset))}: name one with --dataset")
+    chosen = dataset or next(iter(by_dataset))
+    if chosen not in by_dataset:
+        names = ", ".join(sorted(by_dataset))
+        raise MissingArtifactError(f"{where}: no artifact of {chosen} is there; it has {names}")
+    return Lock.of_receipts(chosen, by_dataset[chosen])
+
+
+# --- what a dataset plans no longer, by its receipts
+
+
+def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
+    """The artifacts among those of a dataset that no run would build; none of them is a copy under another name.
+
+    Partitions are judged by their consumers: if a finished artifact is made of some partitions of a split, its others
+    are obsolete. A name is obsolete if the dataset's newer card does not have it. Of a blend its plan names
+    the run.
+    """
+    own = {name: one for name, one in found.items() if name_of(one.artifact, one.partition) == name}
+    card = next((receipt for receipt in own.values() if "planned" in receipt.facts), None)
+    planned = frozenset(card.facts["planned"] if card is not None else ())
+
+    def artifact_name(name: str) -> str:
+        """The artifact's name and split; months and tasks have no split, which the card tells."""
+        kind, _, partition = name.partition("/")
+        return kind if kind in planned else name_of(kind, split_of(partition))
+
+    def is_undeclared(name: str) -> bool:
+        created, made = (one.measured.get("created", "") for one in (own[name], card) if one is not None)
+        return created < made and planned.isdisjoint((name, artifact_name(name)))
+
+    obsolete = _of_earlier_plans(own) | (set() if card is None else set(filter(is_undeclared, own)))
+    used: set[str] = set()
+    for receipt in (receipt for name, receipt in own.items() if name not in obsolete):
+        upstream = {n: c for n, c in receipt.recipe.get("upstream", {}).items() if ":" not in n and "/" in n}
+        # one that is out of date itself says nothing about the plan
+        if all(name in own and own[name].content == content for name, content in upstream.items()):
+            used |= upstream.keys()
+    splits = {artifact_name(name) for name in used}
+    # everything made of such a partition is obsolete too
+    partitions = {
+        name.partition("/")[2] for name in own if "/" in name and artifact_name(name) in splits and name not in used
+    }
+    return obsolete | {name for name in own if name.partition("/")[2] in partitions}
+
+
+def _of_earlier_plans(own: Mapping[str, Receipt]) -> set[str]:
+    """The runs of a blend that its plan, which names its own, does not have."""
+    planned = {one.facts["run_hash"] for name, one in own.items() if "/" not in name and "run_hash" in one.facts}
+    runs = {name: receipt.recipe.get("settings", {}).get("run_hash") for name, receipt in own.items()}
+    return {name for name, run in runs.items() if planned and run is not None and run not in planned}
+
+
+# --- the file
+
+
+def lock_bytes(lock: Lock) -> bytes:
+    """The bytes of a lock's file; equal locks give equal bytes.
+
+    Settings and versions of libraries, which many artifacts share, are in it once.
+    """
+    shared: dict[str, Any] = {}
+
+    def entry(one: Locked) -> dict[str, Any]:
+        value = {**asdict(one), "sources": {**one.sources}}
+        for part in ("settings", "libraries"):
+            name = digest_value(value[part])[:12]
+            shared[name], value[part] = value[part], name
+        for name, file in one.files.items():
+            if value["sources"].get(name) == file.sha256:
+                del value["sources"][name]
+        return {name: inner for name, inner in value.items() if inner not in ({}, None) or name in ("key", "content")}
+
+    value = {
+        "dataprep_lock": SCHEMA,
+        "dataset": lock.dataset,
+        "hidden_names": lock.is_hidden,
+        "artifacts": {name: entry(one) for name, one in lock.artifacts.items()},
+        "shared": shared,
+    }
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+class _LockJson(TypedDict):
+    dataprep_lock: int
+    dataset: str
+    hidden_names: bool
+    artifacts: dict[str, dict[str, Any]]
+    shared: dict[str, dict[str, Any]]
+
+
+def read_lock(path: Path) -> Lock:
+    """Read a lock; raises FormatError, with a message of one line, if the file is not a lock."""
+    try:
+        return parse_lock(path.read_bytes(), str(path))
+    except OSError as error:
+        raise FormatError(f"{path}: no lock can be read there: {error.strerror or error}") from error
+
+
+def parse_lock(data: bytes, where: str) -> Lock:
+    """Parse the bytes of a lock file.
+
+    Raises FormatError, naming `where`, if they are not a lock, or one of another schema version.
+    """
+    try:
+        schema = json_of(data)["dataprep_lock"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"{where}: not a lock of a dataset ({type(error).__name__}: {str(error)[:80]}). `dataprep lock` writes one"
+        ) from None
+    if schema != SCHEMA:
+        raise FormatError(f"{where}: a lock of schema {schema!r}, this version reads {SCHEMA}. Lock the dataset again")
+    try:
+        value = validated(data, _LockJson)
+        for one in value["artifacts"].values():
+            one |= {part: value["shared"][one[part]] for part in ("settings", "libraries")}
+        found = validated(json.dumps(value["artifacts"]).encode(), dict[str, Locked])
+        artifacts = {_name(name): _with_file_sources(found[name]) for name in sorted(found)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"{where}: a damaged lock ({_fault(error)}). Restore it from version control, or lock the dataset again"
+        ) from None
+    return Lock(dataset=value["dataset"], artifacts=artifacts, is_hidden=value["hidden_names"])
+
+
+def _with_file_sources(one: Locked) -> Locked:
+    files = {_name(name): file.sha256 for name, file in one.files.items()}
+    return replace(one, sources={**files, **one.sources})
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong, in a line: of pydantic's error the place and the message of the first fault."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{type(error).__name__}: {str(error)[:80]}"
+
+
+def _name(value: str) -> str:
+    """A checked name of an artifact or a source file: both are printed, and looked up on disk."""
+    if why := why_not_a_name(value):
+        raise ValueError(f"{value!r} names no file: {why}")
+    return value

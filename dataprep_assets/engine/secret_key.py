@@ -1,0 +1,48 @@
+"""Secret keys for keyed digests of identifiers: always read from the environment, never written or shown."""
+
+import os
+
+from pydantic import Field
+
+from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.errors import ConfigError
+
+SHORTEST_KEY = 32
+"""Fewest characters of a key; `openssl rand -hex 32` prints 64."""
+
+
+class EnvironmentKey(Declared):
+    """A secret under which a sensitive dataset's ids and source files are hashed."""
+
+    env: str = Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="Environment variable that holds the key, at least 32 characters.",
+    )
+
+    def load(self, setting: str) -> bytes:
+        """Read the key for the YAML key `setting`.
+
+        Raises ConfigError, without showing it, if it is not set or too short.
+        """
+        return key_from_environment(setting, self.env)
+
+
+def key_from_environment(setting: str, variable: str) -> bytes:
+    """Read the key from an environment variable.
+
+    `setting` is the YAML key that names the `variable`. Raises ConfigError, without showing the key, if it is not set
+    or too short.
+    """
+    return checked_key(setting, variable, os.environ.get(variable))
+
+
+def checked_key(setting: str, where: str, key: str | None) -> bytes:
+    """Encode a key as bytes.
+
+    Raises ConfigError, naming the `setting` and `where` the key was read, if it is None, empty or too short.
+    """
+    if not key:
+        raise ConfigError(f"{setting}: the environment variable {where} is not set; `openssl rand -hex 32` makes one")
+    if len(key) < SHORTEST_KEY:
+        raise ConfigError(f"{setting}: {where} has {len(key)} characters, at least {SHORTEST_KEY} are needed")
+    return key.encode()

@@ -1,0 +1,48 @@
+"""The secret under which the digests of a sensitive dataset's source files are kept (`sources.digests`).
+
+Entry points: `KeyedSources`, `key_needed`.
+"""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from dataprep_assets.engine.secret_key import EnvironmentKey
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
+from dataprep_assets.sources.digests import SourceDigests
+
+
+class KeyedSources(DatasetDeclaration):
+    """A dataset whose source files are told apart by keyed digests where it is sensitive."""
+
+    source_key: EnvironmentKey | None = Field(
+        None,
+        description="With `sensitive: true`: key of the digests of local source files, without which their SHA-256 "
+        "would tell whoever has a copy of a file that it is among them; needed there.",
+    )
+
+    @model_validator(mode="after")
+    def _key_of_sensitive_data(self) -> Self:
+        if self.source_key is not None and not self.sensitive:
+            raise ValueError("`source_key` belongs to `sensitive: true`: add that, or leave the key out")
+        if self.sensitive and self.source_key is None and self.may_read_local_files:
+            raise ValueError(key_needed("source_key", "SOURCE_KEY"))
+        return self
+
+    @property
+    def may_read_local_files(self) -> bool:
+        """Whether files of this machine may be among the sources, as far as the declaration itself tells."""
+        return True
+
+    def source_digests(self) -> SourceDigests:
+        """What stands for local source files; raises ConfigError when the key is not in the environment."""
+        return SourceDigests(self.source_key.load("source_key") if self.source_key is not None else None)
+
+
+def key_needed(setting: str, variable: str) -> str:
+    """What is said of a sensitive dataset that reads files of this machine and lacks the key `setting` of its YAML."""
+    return (
+        f"`sensitive: true` and files of this machine: add `{setting}: {{env: {variable}}}`, the variable that holds a "
+        "key of at least 32 characters. The SHA-256 of a file would tell whoever has a copy that it is among the "
+        "sources; with the key digests tell nothing"
+    )

@@ -1,0 +1,1 @@
+"""What has to be done for each partition, why, and what it will cost."""

@@ -1,0 +1,247 @@
+"""Decides what must be done for a partition of an artifact, and why: `decide`, a pure function of `PartitionFacts`.
+
+`run`, `status`, `list`, locks, pages and the library ask it, and so does `ensure` before it builds. It reads no file,
+no database and no clock: `graph.status` gathers the facts.
+
+The cases, in order; the first one that applies is the decision. `test_decide.py` has a row for each.
+
+| facts                                                          | action | kind             | same content |
+|----------------------------------------------------------------|--------|------------------|--------------|
+| the plan of its partitions cannot be read                      | BUILD  | absent           |              |
+| its receipt cannot be read                                     | BUILD  | damaged          |              |
+| no receipt                                                     | BUILD  | absent           |              |
+| another key or ledger than its recipe's                        | BUILD  | of the change    |              |
+| its files are not as its receipt says                          | BUILD  | damaged          | with recipe  |
+| an input is stale, so it has no recipe yet, or has no files    | BUILD  | input changed    |              |
+| its recipe is refused: an input or its target cannot be asked  | BUILD  | input unreadable |              |
+| a blocking check failed                                        | BUILD  | check failed     | yes          |
+| Dagster has no event of it, or one older than its inputs'      | RECORD | not recorded     |              |
+| Dagster does not have all partitions that it plans             | RECORD | not recorded     |              |
+| a blocking check failed, and it was built again as it was      | CHECK  | check failed     | yes          |
+| a check has no result that holds                               | CHECK  | not checked      |              |
+| a result is older than `prove.again_every` allows              | CHECK  | not checked      |              |
+| Dagster has no result of a check, or a blocking failure        | CHECK  | not evaluated    |              |
+| Dagster has a warning under another `accept` than is declared  | CHECK  | not evaluated    |              |
+| none of these                                                  | KEEP   |                  |              |
+
+A failed blocking check is a reason to build once: whoever built it may have had damaged inputs or bad memory. A result
+names the build that it first judged and what that contained. If what is there now is another build of the same content,
+building does not help, and a person has to look.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.integrity.receipt import Receipt
+
+if TYPE_CHECKING:
+    from dataprep_assets.engine.artifact.spec import ArtifactSpec
+
+ABSENT, DAMAGED, INPUT_CHANGED = "absent", "damaged", "input changed"
+CHECK_FAILED = "check failed"
+"""The kind of an artifact that is as its recipe says, but failed its own blocking check."""
+UNREADABLE = "input unreadable"
+"""That of one about which nothing is known, because something that it is made of, or goes to, cannot be asked."""
+
+
+class Action(Enum):
+    """What a run does for a partition."""
+
+    BUILD = auto()
+    """Its files have to be built."""
+    RECORD = auto()
+    """Its files are as wanted, and Dagster has no event of them."""
+    CHECK = auto()
+    """Its files are as wanted, and a check has to judge or to report them."""
+    KEEP = auto()
+    """Nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFacts:
+    """What is known about the files of a partition.
+
+    Attributes:
+        receipt: Its receipt; None if it has none.
+        unreadable: Why its receipt cannot be read.
+        recipe: How it would be built now; None if that is not known.
+        refused: Why it has no recipe, though its inputs are there.
+        defects: How its files differ from the receipt; empty until they are read.
+    """
+
+    receipt: Receipt | None = None
+    unreadable: str = ""
+    recipe: Recipe | None = None
+    refused: str = ""
+    defects: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckFacts:
+    """A check's result that holds for what is there, and when it was given, in seconds since 1970.
+
+    A failure `blocks` if it is an error of a blocking check. One on another build of the same content is `rebuilt`.
+    """
+
+    passed: bool
+    blocks: bool = False
+    sentence: str = ""
+    at: float = 0.0
+    rebuilt: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The latest result of a check that Dagster has, with the reason for which a failure was accepted then, if any.
+
+    A failure `blocks` if it is an error of a blocking check.
+    """
+
+    passed: bool
+    blocks: bool
+    accepted: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventFacts:
+    """What Dagster has recorded.
+
+    Attributes:
+        materialized: Whether it has a materialization, which is not older than those of its inputs if it has no files.
+        registered: Whether it has the partitions that the artifact plans.
+        evaluations: Check → its latest result, or None.
+        accept: Check that only warns → the declared reason for which its failure is accepted.
+    """
+
+    materialized: bool = True
+    registered: bool = True
+    evaluations: Mapping[str, Evaluation | None] = field(default_factory=dict)
+    accept: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionFacts:
+    """What is known about a partition, or about all partitions of an artifact together.
+
+    Attributes:
+        not_planned: Why nobody can tell which partitions there are.
+        files: Its files; None if it has none of its own, or if they are not asked about.
+        stale_input: The name of an input that is stale.
+        gains_input: Whether a stale input is a partition that it was not made of, so that it will change for certain.
+        checks: Each check that judges it → its result that holds, or None.
+        since: Results from before this time no longer count, in seconds since 1970.
+        events: What Dagster has recorded; None if it was not asked.
+    """
+
+    not_planned: str = ""
+    files: FileFacts | None = None
+    stale_input: str = ""
+    gains_input: bool = False
+    checks: Mapping[str, CheckFacts | None] = field(default_factory=dict)
+    since: float = 0.0
+    events: EventFacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What must be done for a partition, and why.
+
+    Attributes:
+        action: What to do.
+        kind: A keyword for tables, as in the module's table; empty to keep it.
+        reason: The same in one sentence.
+        provisional: Stale only because of an input whose new content is not known yet: kept if the input comes out
+            unchanged.
+        same_content: Whether what is built in its place is expected to have the content that its receipt says.
+        checks: The blocking checks that failed.
+        name: The artifact, or the asset if its partitions are not planned yet.
+        spec: The spec of the artifact.
+        partition: Its partition; None if it is unpartitioned, not planned, or all partitions together.
+    """
+
+    action: Action
+    kind: str = ""
+    reason: str = ""
+    provisional: bool = False
+    same_content: bool = field(default=False, compare=False)
+    checks: tuple[str, ...] = field(default=(), compare=False)
+    name: str = ""
+    spec: "ArtifactSpec | None" = field(default=None, compare=False, repr=False)
+    partition: str | None = field(default=None, compare=False)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the artifact cannot stay as it is."""
+        return self.action is Action.BUILD or self.kind == CHECK_FAILED
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+def decide(facts: PartitionFacts) -> Decision:
+    """Return what must be done, by the first case of the module's table that applies."""
+    return next(_applying(facts), Decision(action=Action.KEEP))
+
+
+def _applying(facts: PartitionFacts) -> Iterator[Decision]:
+    """Yield the decision of each case that applies, in the order of the table."""
+    if facts.not_planned:
+        yield _build(ABSENT, f"not planned yet: {facts.not_planned}")
+    yield from _applying_to_files(facts)
+    failed = {name: one for name, one in facts.checks.items() if one is not None and one.blocks and not one.passed}
+    is_rebuilt = all(one.rebuilt for one in failed.values())
+    if failed and not is_rebuilt:
+        yield _failed(Action.BUILD, failed, "failed")
+    events = facts.events or EventFacts()
+    if not events.materialized or not events.registered:
+        what = "partitions" if events.materialized else "materialization"
+        yield Decision(action=Action.RECORD, kind="not recorded", reason=f"Dagster lacks its {what}")
+    if failed:
+        yield _failed(Action.CHECK, failed, "failed, and again after it was built again")
+    if left := [name for name, one in facts.checks.items() if one is None or one.at < facts.since]:
+        yield Decision(action=Action.CHECK, kind="not checked", reason=f"not checked: {', '.join(left)}")
+    if left := [name for name, one in events.evaluations.items() if _is_outdated(one, events.accept.get(name))]:
+        yield Decision(action=Action.CHECK, kind="not evaluated", reason=f"Dagster lacks results: {', '.join(left)}")
+
+
+def _applying_to_files(facts: PartitionFacts) -> Iterator[Decision]:
+    files, because = facts.files, f"its input {facts.stale_input} is stale"
+    if files is None:
+        if facts.stale_input:
+            yield _build(INPUT_CHANGED, because)
+        return
+    if files.unreadable:
+        yield _build(DAMAGED, f"damaged: {files.unreadable}")
+    elif files.receipt is None:
+        yield _build(ABSENT, "absent")
+    elif files.recipe is not None and (change := files.recipe.difference(files.receipt)) is not None:
+        yield _build(change.kind, change.reason)
+    if files.defects:
+        more = f" (and {len(files.defects) - 1} more)" if len(files.defects) > 1 else ""
+        yield _build(DAMAGED, f"damaged: {files.defects[0]}{more}", same_content=files.recipe is not None)
+    if files.recipe is None and facts.stale_input:
+        yield _build(INPUT_CHANGED, because, provisional=not facts.gains_input)
+    if files.refused:
+        yield _build(UNREADABLE, files.refused)
+
+
+def _build(kind: str, reason: str, *, provisional: bool = False, same_content: bool = False) -> Decision:
+    return Decision(action=Action.BUILD, kind=kind, reason=reason, provisional=provisional, same_content=same_content)
+
+
+def _failed(action: Action, failed: Mapping[str, CheckFacts], how: str) -> Decision:
+    names = f"blocking check {next(iter(failed))}" if len(failed) == 1 else f"checks {', '.join(failed)}"
+    reason = f"its {names} {how}: {next(iter(failed.values())).sentence}"
+    return Decision(action=action, kind=CHECK_FAILED, reason=reason, same_content=True, checks=tuple(failed))
+
+
+def _is_outdated(evaluation: Evaluation | None, accept: str | None) -> bool:
+    """Whether Dagster's result is none, a blocking failure, or of another acceptance than the declared one."""
+    if evaluation is None:
+        return True
+    if evaluation.passed:
+        return evaluation.accepted is not None and evaluation.accepted != accept
+    return evaluation.blocks or accept is not None

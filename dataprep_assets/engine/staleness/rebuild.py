@@ -1,0 +1,298 @@
+"""What a run would build, and why: for each artifact the source bytes to read, the expected tokens, and the time.
+
+Nothing is written. Entry point: `rebuild_of`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, ReadCost
+from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
+from dataprep_assets.engine.staleness.decide import CHECK_FAILED, UNREADABLE, Decision
+from dataprep_assets.engine.staleness.status import foreseeing, stale
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.planning.cost import Machine, Rates
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToBuild:
+    """One artifact to build. None means that an amount is not known, or does not apply.
+
+    Attributes:
+        stale: The artifact, and why it is stale.
+        reading: What building it reads of the source.
+        tokens: Expected number of tokens.
+        seconds: Time of fetching or tokenizing, with the whole machine.
+    """
+
+    stale: Decision
+    reading: ReadCost | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+
+    def to_json(self, privacy: Privacy) -> dict[str, Any]:
+        """The JSON object with the documented keys of `--json`, with the counts that leave."""
+        slot, read = self.stale, self.reading
+        return {
+            "artifact": "/".join(slot.spec.path[1:]) if slot.spec is not None else slot.name,
+            "name": slot.name,
+            "partition": slot.partition,
+            "kind": slot.kind,
+            "reason": privacy.text(slot.reason, slot.kind),
+            "provisional": slot.provisional,
+            **privacy.amounts(
+                {
+                    "source_bytes": read.source_bytes if read is not None else None,
+                    "fetch_bytes": read.fetch_bytes if read is not None else None,
+                    "tokens": self.tokens,
+                    "seconds": round(self.seconds, 1) if self.seconds is not None else None,
+                }
+            ),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A finished publication (`artifact`) that the next run replaces, and its `place`."""
+
+    artifact: str
+    place: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuild:
+    """Everything to build, in build order. `measured` counts the finished shards that the rates were measured on."""
+
+    works: tuple[ToBuild, ...]
+    published: tuple[Published, ...]
+    machine: Machine
+    rates: Rates
+    measured: int
+
+    @property
+    def tokenized(self) -> list[ToBuild]:
+        """The artifacts to tokenize. Source bytes and tokens are counted here only, not again downstream."""
+        return [work for work in self.works if work.reading is not None and work.reading.tokenized]
+
+    @property
+    def fetching(self) -> float:
+        """Seconds of fetching."""
+        return sum((w.seconds or 0.0 for w in self.works if w.reading is not None and not w.reading.tokenized), 0.0)
+
+    @property
+    def tokenizing(self) -> float:
+        """Seconds of tokenizing."""
+        return sum((work.seconds or 0.0 for work in self.tokenized), 0.0)
+
+    @property
+    def orchestration(self) -> float:
+        """Seconds of Dagster: a run, and a record of each partition."""
+        return self.rates.build_seconds * bool(self.works) + len(self.works) * self.rates.partition_seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
+        declared = [work.stale.spec.declaration for work in self.works if work.stale.spec is not None]
+        privacy = privacy_of(declared[0]) if declared else OPEN
+        return {
+            "up_to_date": not self.works,
+            "rebuild": [work.to_json(privacy) for work in self.works],
+            "totals": {
+                "artifacts": len(self.works),
+                "provisional": sum(work.stale.provisional for work in self.works),
+                **privacy.amounts(
+                    {
+                        "source_bytes": sum(w.reading.source_bytes for w in self.tokenized if w.reading is not None),
+                        "tokens": sum(work.tokens or 0 for work in self.tokenized),
+                        "fetching_seconds": round(self.fetching, 1),
+                        "tokenizing_seconds": round(self.tokenizing, 1),
+                        "orchestration_seconds": round(self.orchestration, 1),
+                        "rates_measured_on": self.measured,
+                    }
+                ),
+            },
+            "published": [{"artifact": p.artifact, "place": p.place} for p in self.published],
+        }
+
+
+def rebuild_of(
+    specs: Sequence[ArtifactSpec],
+    store: ArtifactStore,
+    machine: Machine,
+    *,
+    verification: Verification | None = None,
+) -> Rebuild:
+    """What a run would build now.
+
+    Args:
+        specs: Those of a dataset, inputs before what is made of them.
+        store: Where its artifacts are; nothing is written to it.
+        machine: Who would build it.
+        verification: How thoroughly every artifact is verified, overriding its spec.
+    """
+    # one overlay for all: sizes are read from a manifest that may only be foreseen
+    with foreseeing(store) as view:
+        stale_slots = list(stale(specs, view, verification=verification))
+        readings = _readings(stale_slots, view)
+        rates, measured = _rates(specs, store, _density([r for r in readings.values() if r.tokenized]))
+        expected = _Expected(stale_slots, readings, view, store, rates)
+        works = tuple(
+            ToBuild(
+                stale=one,
+                reading=(reading := readings.get((one.spec, one.partition))),
+                tokens=expected.tokens_of(one),
+                seconds=_seconds(reading, machine, rates),
+            )
+            for one in stale_slots
+        )
+        return Rebuild(
+            works=works,
+            published=tuple(_find_published(stale_slots, store)),
+            machine=machine,
+            rates=rates,
+            measured=measured,
+        )
+
+
+def _density(readings: Sequence[ReadCost]) -> float:
+    """Of all that is tokenized, by bytes."""
+    stored = sum(reading.source_bytes for reading in readings)
+    return sum(reading.source_bytes * reading.density for reading in readings) / stored if stored else 1.0
+
+
+def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density: float) -> tuple[Rates, int]:
+    """The rates of the present shards, planned or not, and the number of these shards."""
+    source_bytes = tokens = measured = 0
+    seconds = 0.0
+    # one spec of each name: the partitions that the store lists are those of all splits
+    for spec in {spec.name: spec for spec in specs if spec.reads is not None}.values():
+        for partition in store.partitions(spec.declaration.dataset, spec.name):
+            receipt = _receipt(store, spec, partition)
+            if receipt is not None and receipt.ledger is not None and "cpu_seconds" in receipt.measured:
+                source_bytes += receipt.ledger.source_bytes
+                tokens += receipt.ledger.tokens
+                seconds += receipt.measured["cpu_seconds"]
+                measured += 1
+    rates = Rates.of_receipts(source_bytes, tokens, seconds, bytes_per_token=Rates.bytes_per_token, density=density)
+    return rates, measured
+
+
+def _receipt(store: ArtifactStore, spec: ArtifactSpec, slot: str | None) -> Receipt | None:
+    """The receipt of a finished artifact; None if none can be read, or if no plan says where it is."""
+    try:
+        return store.receipt(spec.located(store, slot))
+    except DataprepError:
+        return None
+
+
+Slot = tuple[ArtifactSpec | None, str | None]
+
+
+def _readings(stale_slots: Iterable[Decision], view: ArtifactStore) -> dict[Slot, ReadCost]:
+    """What each stale partition reads of the source."""
+    by_spec: dict[ArtifactSpec, list[str]] = {}
+    for slot in stale_slots:
+        if slot.spec is not None and slot.spec.reads is not None and slot.partition is not None:
+            by_spec.setdefault(slot.spec, []).append(slot.partition)
+    readings: dict[Slot, ReadCost] = {}
+    for spec, partitions in by_spec.items():
+        assert spec.reads is not None
+        try:
+            for partition, reading in zip(partitions, spec.reads(view, partitions), strict=True):
+                readings[(spec, partition)] = reading
+        except DataprepError:
+            continue  # its plan cannot be read, which `stale_slots` already says
+    return readings
+
+
+def _seconds(reading: ReadCost | None, machine: Machine, rates: Rates) -> float | None:
+    if reading is None:
+        return None
+    if reading.tokenized:
+        return reading.source_bytes / rates.source_bytes_per_cpu_second / machine.cores
+    return reading.fetch_bytes / machine.bandwidth
+
+
+def _find_published(stale_slots: Iterable[Decision], store: ArtifactStore) -> Iterable[Published]:
+    for slot in stale_slots:
+        spec = slot.spec
+        # of a check that failed, or a place that cannot be asked, it does not follow that what is published will change
+        if (
+            spec is not None
+            and spec.published_to is not None
+            and spec.kept
+            and slot.kind not in (CHECK_FAILED, UNREADABLE)
+        ):
+            receipt = _receipt(store, spec, slot.partition)
+            if receipt is not None:
+                yield Published(artifact=slot.name, place=spec.published_to(receipt))
+
+
+class _Expected:
+    """Estimates the tokens of artifacts: from source bytes by the rate, or as the sum of their inputs."""
+
+    def __init__(
+        self,
+        stale_slots: Iterable[Decision],
+        readings: Mapping[Slot, ReadCost],
+        view: ArtifactStore,
+        store: ArtifactStore,
+        rates: Rates,
+    ) -> None:
+        self._readings, self._view, self._store, self._rates = readings, view, store, rates
+        # what only failed its check most often comes out as it is, with the tokens that its receipt has
+        self._stale = {(one.spec, one.partition) for one in stale_slots if one.kind != CHECK_FAILED}
+        # each slot that was reckoned, and its tokens: every view of a split asks for all of its shards
+        self._told: dict[Slot, int | None] = {}
+
+    def tokens_of(self, one: Decision) -> int | None:
+        """Expected tokens of a stale artifact; None if nothing is known."""
+        if one.spec is None or one.kind == CHECK_FAILED:
+            return None
+        return self._tokens(one.spec, one.partition)
+
+    def _tokens(self, spec: ArtifactSpec, slot: str | None) -> int | None:
+        if (spec, slot) not in self._told:
+            self._told[(spec, slot)] = self._reckoned(spec, slot)
+        return self._told[(spec, slot)]
+
+    def _reckoned(self, spec: ArtifactSpec, slot: str | None) -> int | None:
+        if not spec.kept:
+            return None
+        receipt = _receipt(self._store, spec, slot)
+        before = receipt.ledger if receipt is not None else None
+        if (spec, slot) not in self._stale:
+            return before.tokens if before is not None else None
+        if (reading := self._readings.get((spec, slot))) is not None:
+            if not reading.tokenized:
+                return None
+            if before is not None and before.source_bytes:
+                return round(before.tokens * reading.source_bytes / before.source_bytes)
+            return round(reading.source_bytes * self._rates.tokens_per_source_byte)
+        if spec.partitions is not None:
+            return before.tokens if before is not None else None
+        return self._of_inputs(spec)
+
+    def _of_inputs(self, spec: ArtifactSpec) -> int | None:
+        """The sum over all inputs of an unpartitioned artifact; None unless all are known.
+
+        Also None if the inputs are different artifacts, as those of a data card: they hold the same tokens repeatedly.
+        """
+        total: int | None = None
+        if len({source.name for source in spec.inputs}) != 1:
+            return None
+        for source in spec.inputs:
+            if not isinstance(source, ArtifactSpec):
+                return None
+            try:
+                slots = source.slots(self._view)
+            except DataprepError:
+                return None
+            for slot in slots:
+                tokens = self._tokens(source, slot)
+                if tokens is None:
+                    return None
+                total = tokens + (total or 0)
+        return total

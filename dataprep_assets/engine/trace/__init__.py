@@ -1,0 +1,1 @@
+"""Where documents are, and what their removal needs."""

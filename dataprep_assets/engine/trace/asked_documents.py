@@ -1,0 +1,146 @@
+"""What can be asked of a table of documents: what each rule drops, and the rows of which something is true.
+
+A wing implements `AskedDocuments` (`Dataset.documents`); `dataprep documents`, `run --dry-run`, `retract --where` ask.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dataprep_assets.engine.privacy import Privacy
+from dataprep_assets.plural import count_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleDrops:
+    """What a rule drops as it is declared now, what is retracted, or what went as a duplicate when last looked for.
+
+    Attributes:
+        rule: Its name, `duplicate` or `retracted`.
+        drops: What it drops, as an expression.
+        documents: How many documents.
+        bytes: Their bytes of text.
+        by_source: Source → how many of its documents, those with most first.
+        examples: Up to ten of them, `file:row`; none of a sensitive dataset.
+    """
+
+    rule: str
+    drops: str
+    documents: int
+    bytes: int
+    by_source: Mapping[str, int]
+    examples: Sequence[str] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drops:
+    """What is dropped of the shards that are tagged: `documents` and `bytes` are of all of these shards.
+
+    `over_budget` has a sentence for each rule and source that drops more than the declared budget.
+    """
+
+    documents: int
+    bytes: int
+    sources: Mapping[str, int]
+    rules: Sequence[RuleDrops]
+    untagged: int = 0
+    over_budget: Sequence[str] = ()
+
+    def lines(self, privacy: Privacy) -> Iterator[str]:
+        """A table of the rules, then what each drops of each source, with the counts that leave."""
+        head = ("rule", "documents", "", "bytes", "", "drops")
+        rows = [
+            (
+                one.rule,
+                privacy.count(one.documents),
+                privacy.share(one.documents, self.documents),
+                *(
+                    # the bytes of few documents would tell how many they are
+                    ("", "")
+                    if privacy.hides(one.documents)
+                    else (privacy.count(one.bytes), privacy.share(one.bytes, self.bytes))
+                ),
+                one.drops,
+            )
+            for one in self.rules
+        ]
+        widths = [max(len(row[at]) for row in (head, *rows)) for at in range(5)]
+        for row in (head, *rows):
+            padded = [
+                cell.ljust(w) if not at else cell.rjust(w)
+                for at, (cell, w) in enumerate(zip(row, widths, strict=False))
+            ]
+            yield "  ".join([*padded, row[5]]).rstrip()
+        for rule in self.rules:
+            shares, counts = [], privacy.counts(list(rule.by_source.values()))
+            for (source, number), count in list(zip(rule.by_source.items(), counts, strict=True))[:8]:
+                share = privacy.share(number, self.sources[source])
+                told = f"{count:,}" if isinstance(count, int) else count
+                shares.append(f"{source} {told}" + (f" ({share})" if share else ""))
+            if shares:
+                more = len(rule.by_source) - len(shares)
+                yield f"{rule.rule}: of {', '.join(shares)}" + (f" and {more} more sources" if more > 0 else "")
+            if rule.examples:
+                yield f"{rule.rule}: for example {', '.join(rule.examples)}"
+        for told in self.over_budget:
+            blocked = "over the budget, so `within_budget` will block"
+            yield privacy.text(f"{blocked}: {told}", blocked)
+        if self.untagged and not privacy.closed:
+            yield f"not counted, because `dataprep run` has to tag them: {count_of(self.untagged, 'shard')}"
+
+    def to_json(self, privacy: Privacy) -> dict[str, Any]:
+        """Plain builtins, with the counts that leave."""
+        rules = []
+        for rule in self.rules:
+            counts = privacy.row({"documents": rule.documents, "bytes": rule.bytes})
+            by_source = _format_counts(privacy, rule.by_source)
+            rules.append({**vars(rule), **counts, "by_source": by_source, "examples": list(rule.examples)})
+        whole = privacy.row({"documents": self.documents, "bytes": self.bytes})
+        return {
+            **whole,
+            "sources": _format_counts(privacy, self.sources),
+            "rules": rules,
+            "untagged": privacy.value(self.untagged),
+        } | {"over_budget": [privacy.text(told, "over the budget") for told in self.over_budget]}
+
+
+def _format_counts(privacy: Privacy, counts: Mapping[str, int]) -> dict[str, int | str]:
+    return dict(zip(counts, privacy.counts(list(counts.values())), strict=True))
+
+
+class AskedDocuments(ABC):
+    """The table of documents of a dataset."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> Sequence[str]:
+        """Its columns, in their order."""
+
+    @abstractmethod
+    def drops(self) -> Drops | None:
+        """What the rules, as they are declared now, drop of the shards that are tagged, and what goes as a duplicate;
+        None without rules and duplicates."""
+
+    def unprotected(self) -> Sequence[str]:
+        """A sentence for each benchmark of which some items are not looked for."""
+        return ()
+
+    @abstractmethod
+    def reasons(self) -> Mapping[str, int]:
+        """Why rows of the finished tables are not kept → how many, the most frequent first."""
+
+    @abstractmethod
+    def rows(
+        self, *, where: str | None = None, reason: str | None = None, kept: bool | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The rows of the finished tables, in the order of the source: column → value.
+
+        Args:
+            where: An expression over the columns, as in a rule.
+            reason: Only rows that were dropped for this reason.
+            kept: Only rows that were kept, or only those that were not.
+
+        Raises ConfigError for an expression that is none, and for a reason that no row has; MissingArtifactError if a
+        shard has no table yet.
+        """

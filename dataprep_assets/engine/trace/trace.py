@@ -1,0 +1,203 @@
+"""Traces a place in training data to its document and source row, and back to every place of that document.
+
+`trace(tracer, token=123, split="train")` answers a `Question` with a `Trace` for each matching document: one for a
+token, several for a training sample, all documents with the same hash for an id. A wing provides the `Tracer`
+(`DatasetComponent.tracer`); artifacts say where documents are in them (`ArtifactSpec.places`). Everything is read from
+finished artifacts, by memory maps or byte ranges, so a question needs neither the source nor a run.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
+from typing import Any
+
+from dataprep_assets.engine.trace.place import TokenRange
+from dataprep_assets.errors import ConfigError
+
+_WHERE = frozenset({"split", "shard", "file", "sample"})
+"""Fields of a question that say where to look; each other one is a way to ask."""
+_SHOWN = 400
+"""Most characters of a document's text in the output; JSON has the whole text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to look for: exactly one way to ask, within a split, shard or file if that is given.
+
+    Attributes:
+        split: The split (in a blend, the dataset) that numbers refer to.
+        shard: The partition of token bins that numbers refer to instead: `train-00003`.
+        token: Position in the stream, from 0.
+        document: Number of a document in the stream, from 0.
+        row: Row of the source file `file`, from 1; with `shard` instead, the number of a document in it, from 0.
+        file: A source file, as the manifest names it.
+        id: A document's id: the value of `document.id_field`.
+        text: A document's whole text.
+        megatron_index: Number of a sequence in the split's (or shard's) Megatron index, from 0.
+        view: A view of a corpus that has samples: `mds`.
+        npy_shard: An npy shard of a release: `train_000003`.
+        sample: Number of a sample of the split in `view`, or in `npy_shard`, from 0.
+        packed_row: Row of the packed file of `shard`, from 0, in a chat blend or a month of notes.
+        tfrecord_row: For notes: record in the directory of `split`, from 0, in the order of its files, or with `shard`
+            in that one file. The same for TFRecord and ArrayRecord.
+    """
+
+    split: str | None = None
+    shard: str | None = None
+    file: str | None = None
+    token: int | None = None
+    document: int | None = None
+    row: int | None = None
+    # Not in the `repr`, which tracebacks and logs show: an id or a text may be of a sensitive dataset.
+    id: str | int | None = field(default=None, repr=False)
+    text: str | None = field(default=None, repr=False)
+    megatron_index: int | None = None
+    view: str | None = None
+    npy_shard: str | None = None
+    sample: int | None = None
+    packed_row: int | None = None
+    tfrecord_row: int | None = None
+
+    def __post_init__(self) -> None:
+        ways = [f.name for f in fields(self) if f.name not in _WHERE]
+        if len(given := [name for name in ways if getattr(self, name) is not None]) != 1:
+            names = ["text (--text-file)" if way == "text" else way for way in ways]
+            raise ConfigError(
+                f"trace: give exactly one of {', '.join(names)}" + (f", not {' and '.join(given)}" if given else "")
+            )
+        if (self.row is None and self.file is not None) or (self.row is not None and self.file is self.shard is None):
+            raise ConfigError("trace: a source row is `file` and `row` together")
+        if (self.view is None and self.npy_shard is None) != (self.sample is None):
+            raise ConfigError("trace: a sample is `view` and `sample` together, or `npy_shard` and `sample`")
+        if self.npy_shard is not None and (self.split, self.shard) != (None, None):
+            raise ConfigError("trace: `npy_shard` names its split itself: leave `split` and `shard` out")
+
+    @property
+    def way(self) -> str:
+        """The name of the field by which the question asks."""
+        return next(f.name for f in fields(self) if f.name not in _WHERE and getattr(self, f.name) is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceBytes:
+    """The bytes `[start, stop)` of a row in its source file, without the line's end; or why there are none."""
+
+    start: int = 0
+    stop: int = 0
+    absent: str | None = None
+
+    def __str__(self) -> str:
+        return self.absent or f"bytes [{self.start}, {self.stop}) of the source file"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain builtins: `source_bytes`, with `no_source_bytes` where it is null."""
+        if self.absent is not None:
+            return {"source_bytes": None, "no_source_bytes": self.absent}
+        return {"source_bytes": [self.start, self.stop]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One document: where it came from, and every place that holds it.
+
+    Attributes:
+        dataset: The dataset.
+        split: Its split (in a blend, its dataset).
+        document: Its number in the split, from 0.
+        file: Its source file, as the manifest names it.
+        row: Its row there, from 1.
+        tokens: How many tokens it has.
+        places: Where these tokens are.
+        text: The decoded tokens; None for sensitive data, or if not asked for.
+        source_bytes: The bytes of the row in the source file; None if not asked for (`Tracer.source_bytes`).
+    """
+
+    dataset: str
+    split: str
+    document: int
+    file: str
+    row: int
+    tokens: int
+    places: tuple[TokenRange, ...]
+    text: str | None = field(default=None, repr=False)
+    source_bytes: SourceBytes | None = None
+
+    @property
+    def source(self) -> str:
+        """`file:row`, as `dataprep retract` takes it."""
+        return f"{self.file}:{self.row}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain builtins."""
+        value = asdict(self) | {"source": self.source, "places": [_place_json(place) for place in self.places]}
+        del value["source_bytes"]
+        if self.source_bytes is not None:
+            value |= self.source_bytes.to_json()
+        return value if self.text is not None else {k: v for k, v in value.items() if k != "text"}
+
+    def lines(self) -> Iterator[str]:
+        """The trace as lines of text, the source first."""
+        yield self.source
+        if self.source_bytes is not None:
+            yield f"  {self.source_bytes}"
+        yield f"  {self.dataset}/{self.split}: document {self.document}, {self.tokens} tokens"
+        for place in self.places:
+            details = [f"tokens [{place.start}, {place.stop})"]
+            if place.itemsize is not None:
+                details.append(f"bytes [{place.start * place.itemsize}, {place.stop * place.itemsize})")
+            details += [f"{name.replace('_', ' ')} {_number(value)}" for name, value in place.at.items()]
+            yield f"  {place.artifact}: {place.file}: {', '.join(details)}"
+        if self.text is not None:
+            cut = self.text[:_SHOWN]
+            yield f"  text: {cut!r}" + (f" and {len(self.text) - _SHOWN} characters more" if cut != self.text else "")
+
+
+def _place_json(place: TokenRange) -> dict[str, Any]:
+    value: dict[str, Any] = {"artifact": place.artifact, "file": place.file, "tokens": [place.start, place.stop]}
+    if place.itemsize is not None:
+        value["bytes"] = [place.start * place.itemsize, place.stop * place.itemsize]
+    return value | dict(place.at)
+
+
+def _number(value: int | list[int]) -> str:
+    if isinstance(value, int):
+        return str(value)
+    # no list from the first to the last is made: sample ids may be random 64-bit numbers
+    if len(value) > 1 and all(after - before == 1 for before, after in pairwise(value)):
+        return f"{value[0]} to {value[-1]}"
+    return ", ".join(map(str, value[:4])) + (f" and {len(value) - 4} more" if len(value) > 4 else "")
+
+
+class Tracer(ABC):
+    """Answers questions about one dataset. Opening it reads receipts; files are mapped when a question needs them.
+
+    `notes` says which artifacts hold documents but could not be opened, and why.
+    """
+
+    notes: Sequence[str] = ()
+
+    @abstractmethod
+    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
+        """The documents that match a question, in stream order, with their texts if `decode`.
+
+        Raises NotFoundError if there is none, ConfigError for a question that this dataset cannot answer.
+        """
+
+    def source_bytes(self, found: Trace) -> SourceBytes | None:
+        """The bytes of a trace's row in its source file; None if the pipeline cannot say.
+
+        Separate from `find`, because it reads the source up to the row, which nothing else needs.
+        """
+        return None
+
+
+def trace(tracer: Tracer, *, decode: bool = True, **question: Any) -> list[Trace]:
+    """Every document that matches a question: `trace(tracer, token=123, split="train")`.
+
+    Args:
+        tracer: The tracer of the dataset.
+        decode: Whether to decode the documents' texts; those of sensitive data are never decoded.
+        question: The fields of `Question`.
+    """
+    return tracer.find(Question(**question), decode=decode)

@@ -1,0 +1,1 @@
+"""What a declaration in YAML says, and what is wrong with one."""

@@ -1,0 +1,186 @@
+"""The YAML key `automation`: what a dataset does by itself. Each key that is present switches on what it names.
+
+Nothing here imports Dagster: `orchestration.automation` turns it into sensors, schedules and checks, and validates cron
+expressions with Dagster's own parser.
+"""
+
+import os
+import re
+from datetime import timedelta
+from typing import Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, field_validator, model_validator
+
+from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.errors import ConfigError
+
+SECRETS = frozenset({"webhook", "user", "password", "id_key", "source_key"})
+"""Keys whose values no error may show, even if they are malformed."""
+SHORTEST_INTERVAL = 5
+"""Seconds between two looks at a source: Dagster's daemon evaluates its sensors no more often."""
+SHORTEST_WINDOW = 60
+"""Shortest freshness window in seconds: Dagster's own lower limit."""
+
+_DURATION = re.compile(r"([1-9]\d{0,5})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+DURATIONS = "a number and `s`, `m`, `h` or `d`, such as 10m, 36h, 2d"
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
+
+
+def seconds_of(duration: str) -> int | None:
+    """Seconds of `10m`, `36h`, `2d`; None for anything else."""
+    found = _DURATION.fullmatch(duration)
+    return int(found[1]) * _SECONDS[found[2]] if found else None
+
+
+def _cron(text: str) -> str:
+    """Normalize white space.
+
+    Raises ValueError unless it looks like a cron expression: five fields, or a name such as @daily.
+    """
+    if text.startswith("@") or len(text.split()) == 5:
+        return " ".join(text.split())
+    raise ValueError('a cron expression has five fields, such as "0 3 * * 1" (minute, hour, day, month, weekday)')
+
+
+class EnvironmentVariable(Declared):
+    """A secret that stands in an environment variable."""
+
+    env: str = Field(pattern=_VARIABLE, description="Name of the environment variable that holds it.")
+
+    def read(self, setting: str) -> str:
+        """Read the variable; raises ConfigError, naming the `setting` of the YAML, when it is not set."""
+        if value := os.environ.get(self.env):
+            return value
+        raise ConfigError(f"{setting}: the environment variable {self.env} is not set where the sensors are evaluated")
+
+
+class Email(Declared):
+    """A mail over SMTP. User and password come from the environment alone."""
+
+    host: str = Field(min_length=1, description="Name of the SMTP server.")
+    port: int = Field(587, ge=1, le=65_535, description="Its port.")
+    tls: Literal["starttls", "tls", "none"] = Field(
+        "starttls", description="`starttls` (port 587), `tls` from the first byte (465), or `none`."
+    )
+    sender: str = Field(alias="from", description="Address that the mail is from.")
+    to: tuple[str, ...] = Field(min_length=1, description="Addresses that it goes to.")
+    user: EnvironmentVariable | None = Field(None, description="`{env: NAME}`; without one nobody logs in.")
+    password: EnvironmentVariable | None = Field(None, description="`{env: NAME}`.")
+
+    @field_validator("sender", "to")
+    @classmethod
+    def _addresses(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for address in (value,) if isinstance(value, str) else value:
+            if not _ADDRESS.fullmatch(address):
+                raise ValueError(f"{address!r} is not an e-mail address, such as data@example.org")
+        return value
+
+    @model_validator(mode="after")
+    def _login(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("`user` and `password` belong together")
+        if self.user is not None and self.tls == "none":
+            raise ValueError("a password is not sent in the clear: use `tls: starttls` or `tls: tls`")
+        return self
+
+
+class OnFailure(Declared):
+    """Who is told of a failed run, and of a blocking check that failed."""
+
+    webhook: str | EnvironmentVariable | None = Field(
+        None, description="URL that gets a POST of JSON; `{env: NAME}` where the URL is a secret."
+    )
+    email: Email | None = Field(None, description="A mail over SMTP.")
+
+    @field_validator("webhook")
+    @classmethod
+    def _is_http(cls, webhook: str | EnvironmentVariable | None) -> str | EnvironmentVariable | None:
+        if isinstance(webhook, str) and not re.match(r"https?://[^/\s]+", webhook):
+            raise ValueError("give a URL that begins with http:// or https://, or `{env: NAME}`")
+        return webhook
+
+    @model_validator(mode="after")
+    def _somebody(self) -> Self:
+        if self.webhook is None and self.email is None:
+            raise ValueError("give `webhook`, `email` or both")
+        return self
+
+
+class Automation(Declared):
+    """What a dataset does by itself; nothing by default."""
+
+    on_new_files: str | None = Field(
+        None,
+        description="Look at the source this often (`10m`), or when a cron expression says (`*/10 * * * *`), and build "
+        "what changed since the plan.",
+    )
+    schedule: str | None = Field(None, description='Build the dataset when this cron expression says: `"0 3 * * 1"`.')
+    timezone: str = Field("UTC", description="Time zone of the cron expressions, such as `Europe/Berlin`.")
+    freshness: str | None = Field(None, description="Longest time between two builds of the products: `36h`.")
+    on_failure: OnFailure | None = Field(None, description="Who is told about a failure: `webhook`, `email` or both.")
+
+    @field_validator("on_new_files")
+    @classmethod
+    def _interval(cls, value: str | None) -> str | None:
+        if value is None or (seconds := seconds_of(value)) is None:
+            return value if value is None else _interval_or_cron(value)
+        if seconds < SHORTEST_INTERVAL:
+            raise ValueError(f"at least {SHORTEST_INTERVAL}s: the daemon asks no more often")
+        return value
+
+    @field_validator("schedule")
+    @classmethod
+    def _schedule(cls, value: str | None) -> str | None:
+        return value if value is None else _cron(value)
+
+    @field_validator("timezone")
+    @classmethod
+    def _timezone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        # a name that leaves the database (`../x`) is a ValueError there, one of a folder in it (`Europe`) an OSError
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError("not a time zone; give a name from the IANA list, such as UTC or Europe/Berlin") from None
+        return value
+
+    @field_validator("freshness")
+    @classmethod
+    def _window(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if (seconds := seconds_of(value)) is None:
+            raise ValueError(f"give a duration: {DURATIONS}")
+        if seconds < SHORTEST_WINDOW:
+            raise ValueError(f"at least {SHORTEST_WINDOW}s")
+        return value
+
+    @property
+    def interval(self) -> int | None:
+        """Seconds between two looks at the source; None if a cron expression, or nothing, is declared."""
+        return None if self.on_new_files is None else seconds_of(self.on_new_files)
+
+    @property
+    def look_cron(self) -> str | None:
+        """The cron expression of the looks at the source; None if an interval, or nothing, is declared."""
+        return None if self.on_new_files is None or self.interval is not None else self.on_new_files
+
+    @property
+    def window(self) -> timedelta | None:
+        """How old the products may be; None if nothing is declared."""
+        return None if self.freshness is None else timedelta(seconds=seconds_of(self.freshness) or 0)
+
+    @property
+    def crons(self) -> dict[str, str]:
+        """Cron expressions by their YAML keys."""
+        found = {"on_new_files": self.look_cron, "schedule": self.schedule}
+        return {key: cron for key, cron in found.items() if cron is not None}
+
+
+def _interval_or_cron(text: str) -> str:
+    try:
+        return _cron(text)
+    except ValueError as error:
+        raise ValueError(f"neither a duration ({DURATIONS}) nor a cron expression: {error}") from None

@@ -1,0 +1,397 @@
+"""Describes mistakes in a `defs.yaml`, one sentence each: the line, the key, the value, and what is allowed.
+
+`read_documents` parses a file and refuses what YAML parsers accept or report badly (tabs, duplicate keys); `mistakes`
+turns each validation error of a component's model into one line.
+
+PyYAML parses a text step by step, and builds its tree by recursion in C, which has no bound of its own. A few lines can
+stand for billions of values, or end the process. So the steps are bounded before the tree is built.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml  # type: ignore[import-untyped]
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from dataprep_assets.engine.yaml.automation import SECRETS
+from dataprep_assets.engine.yaml.declared_keys import field_at, literals, meant_key, models_in, near_key, nearest
+from dataprep_assets.engine.yaml.remark import mistakes_error
+from dataprep_assets.errors import ConfigError
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MOST_DEPTH = 64
+"""Most blocks and lists inside of each other; a declaration has ten."""
+MOST_OF_ALIASES = 100_000
+"""Most values that the aliases (`*name`) of a text stand for."""
+
+
+def trees(path: Path, text: str) -> list[yaml.Node]:
+    """The tree of each document of a file that is not empty.
+
+    Raises yaml.MarkedYAMLError for what is no YAML; ConfigError, naming the line, for what exceeds a bound.
+    """
+    _require_bounded(path, text)
+    return [node for node in yaml.compose_all(text, Loader=_LOADER) if node is not None]
+
+
+def _require_bounded(path: Path, text: str) -> None:
+    sizes: dict[str, int] = {}
+    of_aliases = 0
+    open_: list[tuple[str | None, int]] = []  # of each open block or list, its anchor, and how many values it holds
+    for event in yaml.parse(text, Loader=_LOADER):
+        size = 1
+        if isinstance(event, yaml.DocumentStartEvent):
+            sizes = {}
+            continue
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_.append((event.anchor, 1))
+            if len(open_) > MOST_DEPTH:
+                raise _unbounded(path, event, f"more than {MOST_DEPTH} blocks or lists are inside of each other")
+            continue
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in open_):
+                raise _unbounded(path, event, f"`*{event.anchor}` stands for what it is in")
+            size = sizes.get(event.anchor, 1)
+            of_aliases += size
+            if of_aliases > MOST_OF_ALIASES:
+                raise _unbounded(path, event, f"aliases stand for more than {MOST_OF_ALIASES:,} values")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = open_.pop()
+            sizes |= {} if anchor is None else {anchor: size}
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes |= {} if event.anchor is None else {event.anchor: 1}
+        else:
+            continue
+        if open_:
+            anchor, before = open_[-1]
+            open_[-1] = anchor, before + size
+
+
+def _unbounded(path: Path, event: yaml.Event, what: str) -> ConfigError:
+    return ConfigError(f"{path}:{event.start_mark.line + 1}: {what}. Write the values out, or remove them")
+
+
+_MOST_FOR_LINES = 1 << 20
+M = TypeVar("M", bound=BaseModel)
+_KINDS = {
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be a block of keys",
+    "model_type": "must be a block of keys",
+    "model_attributes_type": "must be a block of keys",
+    "path_type": "must be a path",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One YAML document of a `defs.yaml`: a component and its attributes.
+
+    Attributes:
+        path: The file.
+        type: The component's name as it is written there.
+        attributes: The parsed attributes.
+        node: The YAML tree of `attributes`, which knows the lines.
+        line: The line where the document begins, from 1; 0 if it is not in a file.
+        keys: Its keys: `type`, `attributes`, and those that only Dagster reads.
+    """
+
+    path: Path
+    type: str
+    attributes: Any
+    node: yaml.Node | None
+    line: int
+    keys: frozenset[str] = frozenset()
+
+    def line_of(self, keys: Sequence[str | int]) -> int:
+        """The line of the deepest of these nested keys that is present."""
+        node, line = self.node, self.line if self.node is None else self.node.start_mark.line + 1
+        for key in keys:
+            child = None
+            if isinstance(node, yaml.MappingNode):
+                child = next(((k, v) for k, v in node.value if k.value == str(key)), None)
+            elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+                child = (node.value[key], node.value[key])
+            if child is None:  # a tag of a union, which pydantic includes in the keys, or an absent key
+                continue
+            line, node = child[0].start_mark.line + 1, child[1]
+        return int(line)
+
+
+def read_documents(path: Path) -> list[Document]:
+    """The documents of a `defs.yaml`.
+
+    Raises ConfigError, naming the line, for text that is not YAML or exceeds the bounds of the tree, for a duplicate
+    key, and for a document without a `type`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text: byte {error.start}") from error
+    try:
+        nodes = trees(path, text)
+        for node in nodes:
+            _refuse_malformed(path, node)
+        documents = [_document(path, node) for node in nodes]
+    except yaml.MarkedYAMLError as error:
+        line, what = _not_yaml(error, text)
+        raise ConfigError(f"{path}:{line}: not YAML: {what}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
+    if not documents:
+        raise ConfigError(f"{path}: empty; `dg scaffold defs` writes a commented example")
+    return documents
+
+
+def _not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
+    """The line where text stops being YAML, and why, in words about what is written there."""
+    mark, context, problem = error.problem_mark or error.context_mark, error.context or "", error.problem or str(error)
+    line = mark.line + 1 if mark is not None else 1
+    begun = error.context_mark.line + 1 if error.context_mark is not None else line
+    written = "".join(text.splitlines()[line - 1 : line])
+    if "\t" in written:
+        return line, "a tab; YAML is indented with spaces"
+    if "unknown escape" in problem:
+        return line, "a backslash that escapes nothing: put the value in single quotes"
+    if "end of stream" in problem and "quoted scalar" in context:
+        return begun, "a quote that is not closed"
+    if "expected" in problem and (unclosed := _unclosed(text, line)) is not None:
+        return unclosed, "a quote that is not closed"
+    if "flow sequence" in context or "flow mapping" in context:
+        return begun, f"a `{'[' if 'sequence' in context else '{'}` that is not closed"
+    if "alias" in context or "alias" in problem or "cannot start any token" in problem:
+        character = written[mark.column] if mark is not None and mark.column < len(written) else "*"
+        return line, f"a value that begins with `{'*' if 'alias' in context else character}`: put it in quotes"
+    if ":" in written and "mapping values" in problem:
+        return line, "a colon where no key can be; put the value in quotes"
+    if "expected key" in problem:
+        return line, "neither a key nor indented as the keys above it"
+    return line, problem
+
+
+def _unclosed(text: str, last: int) -> int | None:
+    """The first of the lines up to this one with a quote that is opened and not closed, from 1."""
+    for number, line in enumerate(text.splitlines()[:last], 1):
+        for quote in "\"'":
+            opens = re.search(rf"(?:^|[:\[{{,-])\s*{quote}", line)
+            if opens is not None and line.replace(f"\\{quote}", "").count(quote) % 2:
+                return number
+    return None
+
+
+def of_json(path: Path, text: str, value: Any) -> Document:
+    """A JSON file that a declaration names, as a document whose `attributes` are its parsed `value`.
+
+    Nearly all JSON is YAML, which gives the lines; of the rest (a tab, an escaped slash), and of a text of more than a
+    MiB, whose tree may take a thousand times its length, the mistakes have none.
+    """
+    node = None
+    if len(text) <= _MOST_FOR_LINES:
+        with suppress(yaml.YAMLError, ConfigError):
+            node = next(iter(trees(path, text)), None)
+    return Document(path=path, type="", attributes=value, node=node, line=0)
+
+
+def _refuse_malformed(path: Path, node: yaml.Node) -> None:
+    line = node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                character = "{" if isinstance(key, yaml.MappingNode) else "["
+                raise ConfigError(f"{path}:{line}: a value that begins with `{character}`: put it in quotes")
+            _refuse_malformed(path, key)
+            if key.value in seen:
+                raise ConfigError(f"{path}:{line}: `{key.value}` is given twice, first in line {seen[key.value]}")
+            seen[key.value] = line
+            _refuse_malformed(path, value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_malformed(path, value)
+    elif not node.tag.endswith(":str"):
+        try:
+            # made only to see whether it can be: `2024-02-30` has the form of a date, and is none
+            _value(node)
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise ConfigError(f"{path}:{line}: no date or number, but written as one: put it in quotes") from error
+
+
+def _near(name: str, keys: Iterable[str]) -> str:
+    """That there is another key which is nearly the missing one, in brackets."""
+    near = nearest(name, [key for key in keys if key != name])
+    return f" (there is `{near}`: write `{name}`)" if near else ""
+
+
+def _document(path: Path, node: yaml.Node) -> Document:
+    line = node.start_mark.line + 1
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"{path}:{line}: must be a block of keys: `type` and `attributes`")
+    keys = {str(key.value): value for key, value in node.value}
+    type_ = keys.get("type")
+    if type_ is None:
+        raise ConfigError(
+            f"{path}:{line}: `type` is missing: the component, for example "
+            "dataprep_assets.components.TokenizedCorpus" + _near("type", keys)
+        )
+    return Document(
+        path=path,
+        type=str(type_.value),
+        attributes=_value(keys["attributes"]) if "attributes" in keys else None,
+        node=keys.get("attributes"),
+        line=line,
+        keys=frozenset(keys),
+    )
+
+
+def _value(node: yaml.Node) -> Any:
+    # a loader of no text: the tree is parsed already, only its values are made
+    return yaml.SafeLoader("").construct_document(node)
+
+
+def validated(model: type[M], document: Document) -> M:
+    """Validate the attributes of a document; raises ConfigError with a line for each mistake."""
+    if document.attributes is None:
+        near = _near("attributes", document.keys)
+        raise ConfigError(
+            f"{document.path}:{document.line}: `attributes` is missing" + (near or ": `dg scaffold defs` writes them")
+        )
+    try:
+        return model.model_validate(document.attributes)
+    except ValidationError as error:
+        raise mistakes_error(mistakes(error, model, document)) from error
+
+
+def mistakes(error: ValidationError, model: type[BaseModel], document: Document) -> list[str]:
+    """One sentence for each mistake: `file:line: key: what is wrong`, in the order of the file."""
+    hides_all = bool(model.model_config.get("hide_input_in_errors", False))
+    lines = []
+    every = error.errors(include_url=False)
+    # a misspelt key should not also be reported as missing
+    meant = {
+        (d["loc"][:-1], near) for d in every if d["type"] == "extra_forbidden" and (near := near_key(model, d["loc"]))
+    }
+    for details in every:
+        if details["type"] == "missing" and (details["loc"][:-1], details["loc"][-1]) in meant:
+            continue
+        if details["type"] in _KINDS and _is_other_form(details, every, document.attributes):
+            continue
+        keys = list(details["loc"])
+        if details["type"] == "union_tag_invalid":
+            keys.append(str(details["ctx"]["discriminator"]).strip("'"))
+        line = document.line_of([*keys, *_named_first(details)])
+        written = map(str, _written_keys(keys, document.attributes, details["type"]))
+        shown = ".".join(key if key.isprintable() else repr(key) for key in written)
+        # a secret may have been written in the wrong place
+        sentence = _unset(document, line, details) or _sentence(
+            details, model, hidden=hides_all or not SECRETS.isdisjoint(keys)
+        )
+        where = f"{document.path}:{line}" if line else str(document.path)
+        lines.append((line, f"{where}: {f'{shown}: ' if shown else ''}{sentence}"))
+    # a mistake in one member of a union is reported for each of its members
+    return list(dict.fromkeys(text for _, text in sorted(lines, key=lambda one: one[0])))
+
+
+def _is_other_form(details: ErrorDetails, every: Sequence[ErrorDetails], attributes: Any) -> bool:
+    """Whether a block is refused by the short form of a union, and has a mistake inside of the long one, too."""
+    if not details["loc"]:  # the whole
+        return False
+    *before, member = details["loc"]
+    value = attributes
+    for key in before:
+        _, value = _led_to(value, key)
+    if not isinstance(value, dict) or value is not details["input"]:  # its own value: `member` is a key, not a form
+        return False
+    inside = (one["loc"] for one in every if len(one["loc"]) > len(before) + 1)
+    return any(list(loc[: len(before)]) == before and loc[len(before)] != member for loc in inside)
+
+
+def _unset(document: Document, line: int, details: ErrorDetails) -> str | None:
+    """What is said of a key whose value is that of a variable of the environment which is not set."""
+    if details["input"] is not None or not line or not document.path.is_file():
+        return None
+    written = document.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1 : line]
+    found = re.search(r"\{\{\s*env(?:\.|\(['\"])(\w+)", "".join(written))
+    return None if found is None else f"the variable {found[1]} is not set"
+
+
+def _named_first(details: ErrorDetails) -> list[str]:
+    """The key that a block's own validator names first in its sentence (`template.header: …`): its line is meant."""
+    found = re.match(r"Value error, `?([a-z_]+(?:\.[a-z_]+)*)", details["msg"])
+    return found[1].split(".") if found else []
+
+
+def _written_keys(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[str | int]:
+    """The keys as written in the file, without the tags of unions."""
+    value = attributes
+    for i, key in enumerate(keys):
+        is_written, value = _led_to(value, key)
+        if is_written or (kind == "missing" and i == len(keys) - 1):
+            yield key
+
+
+def _led_to(value: Any, key: str | int) -> tuple[bool, Any]:
+    """Whether a value has the key, and what that leads to; the value itself if it has not: a tag of a union."""
+    listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
+    has = listed or (isinstance(value, dict) and key in value)
+    return has, value[key] if has else value
+
+
+def _sentence(details: ErrorDetails, model: type[BaseModel], *, hidden: bool) -> str:
+    kind, context = details["type"], details.get("ctx") or {}
+    _, field = field_at(model, details["loc"])
+    got = "" if hidden else f"{details['input']!r:.80}"
+    if kind == "extra_forbidden":
+        return "unknown key; " + meant_key(model, details["loc"])
+    if kind == "missing":
+        return "missing" + _described(field)
+    if kind == "union_tag_not_found":
+        name = str(context["discriminator"]).strip("'")
+        models = models_in(field.annotation) if field is not None else []
+        tags = [tag for m in models for tag in literals(m.model_fields[name].annotation)]
+        return f"`{name}` is missing: one of {', '.join(map(str, tags))}"
+    if kind in ("literal_error", "union_tag_invalid", "enum"):
+        return _choice(details, context, got)
+    if kind in _KINDS and details["input"] is None:
+        return f"has no value; {_KINDS[kind]}{_described(field)}"
+    if kind in _KINDS:
+        return _KINDS[kind] + (f", not {got}" if got else "")
+    if kind == "string_pattern_mismatch":
+        described = "" if details["loc"][-1] == "[key]" else _described(field)
+        return f"{got} is not allowed{described or ': must match ' + str(context.get('pattern'))}".strip()
+    if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
+        bound = f"{next(iter(context.values())):g}"
+        words = {"greater_than_equal": "at least", "greater_than": "more than", "less_than_equal": "at most"}
+        return f"must be {words.get(kind, 'less than')} {bound}" + (f", not {got}" if got else "")
+    if kind in ("too_short", "string_too_short"):
+        return "must not be empty" + _described(field)
+    message = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    scalar = isinstance(details["input"], str | int | float)
+    return f"{message} (got {got})" if got and got not in message and (scalar or kind != "value_error") else message
+
+
+def _choice(details: ErrorDetails, context: dict[str, Any], got: str) -> str:
+    allowed = str(context.get("expected_tags") or context.get("expected", "")).replace("'", "").replace(" or ", ", ")
+    names = [name.strip() for name in allowed.split(",")]
+    value = context.get("tag", details["input"])
+    near = nearest(str(value), names) if got else None
+    shown = f"{value!r:.80} is not allowed; " if got else ""
+    return f"{shown}one of {', '.join(names)}" + (f". Did you mean `{near}`?" if near else "")
+
+
+def _described(field: FieldInfo | None) -> str:
+    return f": {field.description.rstrip('.')}" if field is not None and field.description else ""

@@ -1,0 +1,1 @@
+"""What TensorFlow Datasets and Grain read."""

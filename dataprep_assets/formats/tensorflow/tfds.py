@@ -1,0 +1,292 @@
+"""A TFDS dataset directory: names of shards, ``dataset_info.json``, ``features.json``, without TensorFlow.
+
+A directory ``<root>/<name>/<x.y.z>/`` of shards and two JSON files is a dataset that ``tfds.builder`` finds and
+``tfds.builder_from_directory`` reads (tensorflow-datasets, ``core/naming.py``, ``core/dataset_info.py``,
+``core/features/features_dict.py``). The JSON files are, byte for byte, those of ``tfds.folder_dataset.write_metadata``
+for the same facts.
+
+TFDS trusts the metadata: it ignores stray shards, accepts wrong lengths of single shards if the sum is right (slices
+then return wrong rows), drops undeclared columns, and wraps ids in a narrow dtype. So the proofs on a directory count
+every shard and compare every column.
+
+Entry points: `DatasetInfo`, `Split`, `shard_name`; `write_metadata`, `read_metadata`.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.bounds import json_of
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats import flat_bins
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
+
+DATASET_INFO = "dataset_info.json"
+FEATURES = "features.json"
+FILE_FORMATS = ("tfrecord", "array_record")
+"""``tfrecord`` is for ``as_dataset``, ``array_record`` for ``as_data_source``; each reader has only the one."""
+
+_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+# TFDS pads both numbers of a shard's name to five digits (tensorflow-datasets, `core/naming.py`).
+_DIGITS = 5
+# TFDS turns CamelCase into snake_case before it looks a name up, so only snake_case is found again.
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_NUMBER = r"(0|[1-9][0-9]*)"
+_VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}")
+_DECIMAL = re.compile(r"-?[0-9]+")
+_FEATURES_DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
+_TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
+_SPLIT_FIELDS = frozenset({"filepathTemplate", "name", "numBytes", "shardLengths", "statistics"})
+_OUR_FIELDS = frozenset({"description", "fileFormat", "name", "splits", "version"})
+# The other fields of TFDS's DatasetInfo message, which say nothing about the files.
+_OTHER_FIELDS = frozenset(
+    {"alternativeFileFormats", "citation", "configDescription", "configName", "configTags", "dataSourceAccesses"}
+    | {"disableShuffling", "downloadChecksums", "downloadSize", "isBlocked", "location", "moduleName"}
+    | {"nondeterministicOrder", "redistributionInfo", "releaseNotes", "sizeInBytes", "supervisedKeys"}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """One split: rows of each shard, in shard order, and the bytes of all payloads without framing.
+
+    Raises FormatError for a name that TFDS does not take, no shards, or a negative number.
+    """
+
+    name: str
+    shard_lengths: tuple[int, ...]
+    num_bytes: int
+
+    def __post_init__(self) -> None:
+        _check_name("split", self.name)
+        if not self.shard_lengths or min(self.shard_lengths) < 0 or self.num_bytes < 0:
+            raise FormatError(
+                f"split {self.name!r}: {len(self.shard_lengths)} shards with {self.num_bytes} bytes; a "
+                "split has at"
+                " least one shard, and no negative number"
+            )
+
+    @property
+    def rows(self) -> int:
+        """Rows of all shards."""
+        return sum(self.shard_lengths)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetInfo:
+    """The metadata of a directory. ``columns`` are the same for every split, sorted by name.
+
+    Raises FormatError for anything that TFDS would not read, or read wrongly: a name that is not snake_case, a version
+    that is not ``x.y.z`` without leading zeros, another file format, no splits or columns, or duplicate names.
+    """
+
+    name: str
+    version: str
+    splits: tuple[Split, ...]
+    columns: tuple[FeatureColumn, ...]
+    file_format: str = "tfrecord"
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        _check_name("dataset", self.name)
+        if not _VERSION.fullmatch(self.version):
+            raise FormatError(f"version {self.version!r}: TFDS needs x.y.z without leading zeros, as 1.0.0")
+        if self.file_format not in FILE_FORMATS:
+            raise FormatError(f"unknown file format {self.file_format!r}: use {' or '.join(FILE_FORMATS)}")
+        for kind, names in (("splits", [s.name for s in self.splits]), ("columns", [c.name for c in self.columns])):
+            if not names or len(set(names)) != len(names):
+                raise FormatError(
+                    f"dataset {self.name!r} has {kind} {names}; it needs at least one, and each name once"
+                )
+        object.__setattr__(self, "columns", tuple(sorted(self.columns, key=lambda c: c.name)))
+
+    def shard_names(self, split: Split) -> list[str]:
+        """The file names of a split, in shard order."""
+        total = len(split.shard_lengths)
+        return [shard_name(self.name, split.name, at, total, self.file_format) for at in range(total)]
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise FormatError(f"{kind} {name!r}: TFDS needs a name of lower-case letters, digits and _, a letter first")
+
+
+def shard_name(dataset: str, split: str, index: int, total: int, file_format: str = "tfrecord") -> str:
+    """The name of a shard's file, as TFDS makes it: ``<dataset>-<split>.<file_format>-<index>-of-<total>``.
+
+    ``dataset`` and ``split`` are their names, ``index`` counts from 0; both numbers have five digits, or as many as
+    ``total`` has. ``file_format`` is one of `FILE_FORMATS`. Raises FormatError for an index below 0 or not below
+    ``total``. (tensorflow-datasets, ``core/naming.py``.)
+    """
+    if not 0 <= index < total:
+        raise FormatError(f"{dataset}-{split}: invalid shard index {index} of {total} shards; the first is 0")
+    digits = max(_DIGITS, len(str(total)))
+    return f"{dataset}-{split}.{file_format}-{index:0{digits}d}-of-{total:0{digits}d}"
+
+
+def write_metadata(where: Path, info: DatasetInfo) -> None:
+    """Write the two JSON files as new files into the directory ``where``. Raises FileExistsError when one exists."""
+    described = {"description": info.description} if info.description else {}
+    splits = [
+        {
+            "filepathTemplate": _TEMPLATE,
+            "name": split.name,
+            "numBytes": str(split.num_bytes),
+            "shardLengths": [str(length) for length in split.shard_lengths],
+        }
+        for split in info.splits
+    ]
+    dataset_info = described | {
+        "fileFormat": info.file_format,
+        "name": info.name,
+        "splits": splits,
+        "version": info.version,
+    }
+    with flat_bins.create(where / FEATURES) as handle:
+        handle.write(features_bytes(info.columns))
+    with flat_bins.create(where / DATASET_INFO) as handle:
+        handle.write(_bytes(dataset_info, 2))
+
+
+def features_bytes(columns: Iterable[FeatureColumn]) -> bytes:
+    """The bytes of `features.json` for these columns."""
+    features = {column.name: _feature(column) for column in columns}
+    # TFDS itself indents this file by 4, and dataset_info.json by 2
+    return _bytes({"featuresDict": {"features": features}, "pythonClassName": _FEATURES_DICT}, 4)
+
+
+def _feature(column: FeatureColumn) -> dict[str, Any]:
+    # TFDS writes an unknown dimension as -1.
+    shape = {"dimensions": [str(-1 if column.length is None else column.length)]}
+    return {"pythonClassName": _TENSOR, "tensor": {"dtype": column.dtype, "encoding": "none", "shape": shape}}
+
+
+def _bytes(value: Mapping[str, Any], indent: int) -> bytes:
+    return json.dumps(value, indent=indent, sort_keys=True).encode()
+
+
+def read_metadata(where: Path) -> DatasetInfo:
+    """Read the two JSON files of a directory; no shard is looked at.
+
+    Raises FormatError, naming the file and the field, for a file that is missing or not JSON, for an unknown field
+    (TFDS refuses it too), for a type or value that TFDS or this module does not accept, for another template of file
+    names, and for a column that is not a tensor of one dimension of int32 or int64.
+    """
+    columns = _read_features(where / FEATURES)
+    path = where / DATASET_INFO
+    with _naming(path):
+        fields = _load(path)
+        if unknown := sorted(fields.keys() - _OUR_FIELDS - _OTHER_FIELDS):
+            raise FormatError(f"fields {unknown} are not of TFDS's DatasetInfo message")
+        return DatasetInfo(
+            name=_text(fields, "name"),
+            version=_text(fields, "version"),
+            file_format=_text(fields, "fileFormat", "tfrecord"),
+            description=_text(fields, "description", ""),
+            splits=tuple(_read_split(split) for split in _list(fields, "splits")),
+            columns=columns,
+        )
+
+
+def _read_split(value: object) -> Split:
+    fields = _object(value, "a split")
+    name = _text(fields, "name")
+    with _naming(f"split {name!r}"):
+        if unknown := sorted(fields.keys() - _SPLIT_FIELDS):
+            raise FormatError(f"fields {unknown} are not of TFDS's SplitInfo message")
+        if _text(fields, "filepathTemplate", _TEMPLATE) != _TEMPLATE:
+            raise FormatError(f"filepathTemplate must be {_TEMPLATE}")
+        return Split(
+            name=name,
+            shard_lengths=tuple(_integer(length, "a shard length") for length in _list(fields, "shardLengths")),
+            # A number of 0 is left out, as proto3 leaves it out.
+            num_bytes=_integer(fields.get("numBytes", 0), "numBytes"),
+        )
+
+
+def _read_features(path: Path) -> tuple[FeatureColumn, ...]:
+    with _naming(path):
+        fields = _load(path)
+        if fields.get("pythonClassName") != _FEATURES_DICT:
+            raise FormatError(f"pythonClassName must be {_FEATURES_DICT}")
+        features = _object(fields.get("featuresDict"), "featuresDict")
+        columns = _object(features.get("features"), "featuresDict.features")
+        return tuple(_read_column(name, value) for name, value in columns.items())
+
+
+def _read_column(name: str, value: object) -> FeatureColumn:
+    with _naming(f"column {name!r}"):
+        fields = _object(value, "it")
+        if fields.get("pythonClassName") != _TENSOR:
+            raise FormatError(f"pythonClassName must be {_TENSOR}")
+        tensor = _object(fields.get("tensor"), "tensor")
+        if _text(tensor, "encoding", "none") != "none":
+            raise FormatError("encoding must be none")
+        dimensions = _list(_object(tensor.get("shape"), "shape"), "dimensions")
+        if len(dimensions) != 1:
+            raise FormatError(f"{len(dimensions)} dimensions, expected one, the row length")
+        length = _integer(dimensions[0], "a dimension")
+        return FeatureColumn(name=name, length=None if length == -1 else length, dtype=_text(tensor, "dtype"))
+
+
+@contextmanager
+def _naming(what: Path | str) -> Iterator[None]:
+    """Prefix errors raised inside with the place."""
+    try:
+        yield
+    except FormatError as error:
+        raise FormatError(f"{what}: {error}") from error
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return _object(json_of(path.read_bytes(), object_pairs_hook=_unique), "the file")
+    except FileNotFoundError:
+        raise FormatError("missing; write_metadata writes it after the last shard") from None
+    except ValueError as error:
+        raise FormatError(f"not JSON ({error})") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # of equal names Python takes the last, where the parser of protobuf, which TFDS uses, refuses the file
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise FormatError(f"a field occurs twice among {sorted(fields)}")
+    return fields
+
+
+def _object(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FormatError(f"{what} is {_kind(value)}, expected an object")
+    return value
+
+
+def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
+    value = fields.get(name)
+    if not isinstance(value, list):
+        raise FormatError(f"{name} is {_kind(value)}, expected a list")
+    return value
+
+
+def _text(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = fields.get(name, default)
+    if not isinstance(value, str):
+        raise FormatError(f"{name} is {_kind(value)}, expected a string")
+    return value
+
+
+def _integer(value: object, what: str) -> int:
+    """An int64 of protobuf's JSON: a number, or, as TFDS writes it, a decimal string."""
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise FormatError(f"{what} is {_kind(value)}, expected a whole number")
+
+
+def _kind(value: object) -> str:
+    return "missing" if value is None else f"{type(value).__name__} {value!r:.60}"

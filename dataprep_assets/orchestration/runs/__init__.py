@@ -1,0 +1,1 @@
+"""Dagster's runs of a dataset: planned, started, recorded."""

@@ -1,0 +1,378 @@
+"""Makes an artifact inside a step of Dagster and reports it: what the steps of assets and of a dataset's job share.
+
+Each partition is reported when it is finished, with its own metadata and data version, so that the finished ones are
+known even if a worker dies or somebody stops the run. If some failed, they are named with their errors, and the step
+fails without a retry: "re-execute from failure" then makes exactly those.
+
+A re-execution repairs: "Re-execute from failure" runs only the failed steps. If a source file was repaired in the
+meantime, the snapshot of the previous run, which was green, still has the digest of the damaged file, and everything
+made of it would be refused. So a step whose records (`ArtifactSpec.records_source`) were made by another run makes them
+again when it fails on its source. Within one run it does not: a file that changes between its snapshot and its reading
+is refused as damaged.
+
+Dagster gets few events, however often the step reports: a line in the run's log every `LOG_SECONDS`, and observations
+of the asset that become rarer as the step goes on. Terminals and pipes are served by the module `terminal`.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import dagster as dg
+
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
+from dataprep_assets.engine.checks.results import failed_checks
+from dataprep_assets.engine.privacy import privacy_of
+from dataprep_assets.engine.staleness.status import check_decisions
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, SourceError, raise_alone
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.progress import Progress, Sink
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.disk_room import refusal_error
+from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
+from dataprep_assets.orchestration.keys import (
+    FAILED_CHECKS,
+    MISCONFIGURED,
+    TOGETHER,
+    Context,
+    asset_key,
+    job_name,
+    step_name,
+)
+from dataprep_assets.orchestration.metadata import metadata_of, rendered_entries
+from dataprep_assets.orchestration.partitions import register_in_order
+from dataprep_assets.orchestration.runs.plans import made_of
+from dataprep_assets.orchestration.runs.terminal import watching
+from dataprep_assets.orchestration.versions import version_tags
+from dataprep_assets.plural import count_of
+
+LOG_SECONDS = 15.0
+OBSERVE_SECONDS = 60.0
+"""Time before the first observation: a shorter step is over before anybody opens the asset's page."""
+OBSERVE_SHARE = 0.1
+"""Time until the next observation, as a share of the time so far: about 60 observations in a day."""
+
+
+class LogSink:
+    """Writes a line to the run's log every `LOG_SECONDS`, and always the last one."""
+
+    def __init__(self, context: Context, what: str) -> None:
+        self._log, self._what = context.log.info, what
+        self._logged = time.monotonic()
+
+    def show(self, progress: Progress) -> None:
+        if time.monotonic() - self._logged >= LOG_SECONDS:
+            self._logged = time.monotonic()
+            self._log(f"{self._what}: {progress.line()}")
+
+    def close(self, progress: Progress) -> None:
+        if progress.has_counts:
+            self._log(f"{self._what}: {progress.line()}")
+
+
+class ObservationSink:
+    """Reports observations of the asset while its step is at work.
+
+    Their metadata are texts: the numbers of an unfinished step would become points of the asset's plots.
+    """
+
+    def __init__(self, context: Context, spec: ArtifactSpec) -> None:
+        self._context, self._key = context, asset_key(spec)
+        self._started = time.monotonic()
+        self._next = self._started + OBSERVE_SECONDS
+
+    def show(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + max(OBSERVE_SECONDS, OBSERVE_SHARE * (now - self._started))
+        self._context.log_event(
+            dg.AssetObservation(
+                asset_key=self._key,
+                description=f"At work: {progress.line().strip()}",
+                metadata={
+                    "progress": f"{progress.fraction:.1%}",
+                    "done": progress.amount,
+                    "rate": progress.rate,
+                    "time_left": progress.time_left,
+                },
+            )
+        )
+
+    def close(self, progress: Progress) -> None:
+        """Report nothing: the materialization, or the failure, says how the step ended."""
+
+
+def sinks_of(context: Context, spec: ArtifactSpec) -> list[Sink]:
+    """The sinks that show the progress of a step that makes an artifact."""
+    what = "/".join(spec.path)
+    return [LogSink(context, what), ObservationSink(context, spec), *watching(what)]
+
+
+def build_partitions(
+    context: Context, spec: ArtifactSpec, request: BuildRequest, report: Callable[[ArtifactSpec, Outcome], None]
+) -> Iterator[Outcome]:
+    """Yield the outcomes of building partitions; those that fail on their source get a second try if their records are
+    of another run and may be out of date. `report` is called with each record that was made again."""
+    records = [source for source in _records(spec) if not _made_by_this_run(context, source)]
+    failed: dict[str, Outcome] = {}
+    for outcome in spec.build(request):
+        if records and isinstance(outcome.error, SourceError):
+            failed[outcome.partition] = outcome
+        else:
+            yield outcome
+    renewed = (
+        [partition for partition in failed if _renewed(context, records, request, partition, report)] if failed else []
+    )
+    yield from (outcome for partition, outcome in failed.items() if partition not in renewed)
+    if renewed:
+        yield from spec.build(replace(request, partitions=renewed))
+
+
+def _records(spec: ArtifactSpec) -> list[ArtifactSpec]:
+    """The artifacts from which a step knows its source, inputs first: the manifest and the snapshot of its files."""
+    direct = [source for source in spec.inputs if isinstance(source, ArtifactSpec) and source.records_source]
+    return [record for source in direct for record in (*_records(source), source)]
+
+
+def _made_by_this_run(context: Context, record: ArtifactSpec) -> bool:
+    selection, steps = context.run.asset_selection, context.run.step_keys_to_execute
+    if steps is not None:  # executed again from a failure: a run of the job, or of assets
+        made = {name for step in steps for name in step.split(TOGETHER)}
+        return not made.isdisjoint({step_name(record), "__".join(record.path)})
+    return selection is None or asset_key(record) in selection
+
+
+def _renewed(
+    context: Context,
+    records: Sequence[ArtifactSpec],
+    request: BuildRequest,
+    partition: str,
+    report: Callable[[ArtifactSpec, Outcome], None],
+) -> bool:
+    """Make the records of a partition again; False if that fails too."""
+    for record in records:
+        partitions = () if record.partitions is None else (partition,)
+        try:
+            (outcome,) = record.build(replace(request, partitions=partitions))
+        except DataprepError as error:
+            outcome = Outcome(partition=partition, error=error)
+        if outcome.error is not None:
+            warning = privacy_of(record.declaration, request.store).error(outcome.error, "/".join(record.path))
+            context.log.warning(f"{'/'.join(record.path)}: {partition}: {warning}")
+            return False
+        if not outcome.reused:
+            context.log.warning(f"{'/'.join(record.path)}: {partition}: its source has changed since; made again")
+            report(record, outcome)
+    return True
+
+
+_FAILURES_SHOWN = 20
+
+
+class StepBuild:
+    """The making of one artifact in a step."""
+
+    def __init__(
+        self, context: Context, spec: ArtifactSpec, store: ArtifactStore, tell: Callable[[str], None] | None = None
+    ) -> None:
+        """`tell` is called with each warning, too."""
+        self._context, self._spec, self._store, self._tell = context, spec, store, tell
+
+    def build(
+        self,
+        slots: Sequence[str | None],
+        *,
+        rebuild: Set[str | None] = frozenset(),
+        told: Set[str | None] = frozenset(),
+    ) -> Iterator[dg.AssetMaterialization]:
+        """Make these partitions (one None if it has none), or reuse what is current; yields the report of each.
+
+        Raises dg.Failure if a blocking check of an input failed, and at the end if a partition did; the error itself of
+        an artifact without partitions.
+
+        Args:
+            slots: The partitions.
+            rebuild: Those of them that are not reused as they are now, whatever their keys.
+            told: Those of them that were reported as they are, which are not reported again if they are reused.
+        """
+        spec, context = self._spec, self._context
+        _refuse_failed_inputs(spec, self._store, slots)
+        tags, failed, reused = version_tags(spec, context.instance), dict[str, Exception](), list[bool]()
+        partitions = [slot for slot in slots if slot is not None]
+        workers, privacy = worker_count(spec.declaration.workers), privacy_of(spec.declaration, self._store)
+
+        def warn(sentence: str) -> None:
+            told = privacy.text(sentence, f"{'/'.join(spec.path)}: a warning")
+            context.log.warning(told)
+            if self._tell is not None:
+                self._tell(told)
+
+        progress = Progress(workers=workers, sinks=sinks_of(context, spec), amounts=not privacy.closed)
+        replaced = [spec.located(self._store, slot) for slot in slots if slot in rebuild]
+        request = BuildRequest(
+            store=self._store.rebuilding(replaced) if replaced else self._store,
+            partitions=partitions,
+            workers=workers,
+            progress=progress,
+            warn=warn,
+        )
+        try:
+            for outcome in build_partitions(context, spec, request, self._report_record):
+                # there is nothing else to finish, and `refusals` makes the failure of the step of it
+                if outcome.error is not None and spec.partitions is None:
+                    raise outcome.error
+                if outcome.error is not None:
+                    failed[outcome.partition] = outcome.error
+                    why = _error_text(spec, self._store, outcome.error, outcome.partition)
+                    context.log.error(f"{outcome.partition}: {why}")
+                    continue
+                reused.append(outcome.reused)
+                slot = None if spec.partitions is None else outcome.partition
+                if not (outcome.reused and slot in told):
+                    yield self._report(outcome, tags)
+        finally:
+            progress.close()
+        if failed:
+            raise _failure(spec, self._store, failed, len(reused))
+        self.register_plans()
+        if spec.partitions is not None:
+            new = sum(not there for there in reused)
+            made = count_of(len(reused), spec.noun)
+            line = f"{made}: {new:,} built, {len(reused) - new:,} reused"
+            context.log.info(privacy.text(line, f"{'/'.join(spec.path)}: built"))
+
+    def prove(self, slots: Sequence[str | None]) -> list[dg.AssetCheckEvaluation]:
+        """The evaluations of its checks."""
+        spec = self._spec
+        if not spec.checks:
+            return []
+        found = findings(spec, self._store, slots)
+        return [check_evaluation(spec, self._store, name, finding) for name, finding in found.items()]
+
+    def register_plans(self) -> None:
+        """Register the dynamic partitions that the artifact plans."""
+        for partitions in self._spec.plans:
+            register_in_order(self._context.instance, partitions.dynamic or "", partitions.keys(self._store))
+
+    def _report(self, outcome: Outcome, tags: Mapping[str, str]) -> dg.AssetMaterialization:
+        spec, receipt = self._spec, outcome.receipt
+        metadata = rendered_entries(spec, {**outcome.metadata, **made_of(spec)})
+        content = outcome.content
+        if receipt is not None:
+            metadata = {**metadata_of(spec, self._store, receipt, outcome.reused), **metadata}
+            content = receipt.content
+        return dg.AssetMaterialization(
+            asset_key=asset_key(spec),
+            partition=outcome.partition if spec.partitions is not None else None,
+            metadata=metadata,
+            tags={**tags, "dagster/data_version": content[:32]},
+        )
+
+    def _report_record(self, record: ArtifactSpec, outcome: Outcome) -> None:
+        """Report a record of the source that was made again, with its checks."""
+        tags = version_tags(record, self._context.instance)
+        making = StepBuild(self._context, record, self._store)
+        self._context.log_event(making._report(outcome, tags))
+        for evaluation in making.prove([None if record.partitions is None else outcome.partition]):
+            log_evaluation(self._context, evaluation)
+
+
+def refuse_failed(evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
+    """Raise dg.Failure if a blocking check of an artifact failed."""
+    failed = [
+        one for one in evaluations if one.blocking and not one.passed and one.severity == dg.AssetCheckSeverity.ERROR
+    ]
+    if failed:
+        names = ", ".join(one.check_name for one in failed)
+        raise dg.Failure(
+            f"{failed[0].asset_key.to_user_string()}: blocking checks failed: {names}",
+            metadata={FAILED_CHECKS: len(failed)},
+            allow_retries=False,
+        )
+
+
+def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> None:
+    """Raise dg.Failure if a blocking check of what these slots are made of failed as it is now.
+
+    The job of a dataset comes here only after the checks of its own inputs; a person may launch one artifact alone.
+    """
+    for source in spec.inputs:
+        failed = set[str]()
+        if isinstance(source, ArtifactSpec):
+            with suppress(DataprepError):  # not planned yet, as building says
+                # partitioned alike, a slot is made of the same partition only: another that failed does not hold it up
+                alike = source.partitions is not None and source.partitions is spec.partitions
+                found = check_decisions(source, store, slots if alike else source.slots(store))
+                failed = {check for one in found.values() for check in one.checks}
+        elif isinstance(source, DatasetInput):
+            failed = failed_checks(source, store)
+        if failed:
+            names, dataset = ", ".join(sorted(failed)), source.path[0]
+            raise dg.Failure(
+                f"nothing is made of {'/'.join(source.path)}: its blocking {'check' if len(failed) == 1 else 'checks'} "
+                f"{names} failed. `dataprep status {dataset}` says what was found; `dataprep run {dataset}` makes and "
+                "checks it again",
+                allow_retries=False,
+            )
+
+
+@contextmanager
+def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
+    """Turn errors of a step into its dg.Failure: a refusal says what to do, so there is no stack, and no retry, which
+    would meet the same. Of a sensitive dataset a bug becomes one as well: what it raises may quote the data."""
+    try:
+        yield
+    except DataprepError as error:
+        message = _error_text(spec, store, error, "/".join(spec.path))
+        raise dg.Failure(message, metadata=_misconfigured([error]), allow_retries=False) from None
+    except OSError as error:
+        message = _error_text(spec, store, refusal_error(error, store.root), "/".join(spec.path))
+        raise dg.Failure(message, allow_retries=False) from None
+    except dg.Failure:
+        raise
+    except Exception as error:
+        if not spec.declaration.sensitive:
+            raise
+        message = _error_text(spec, store, error, "/".join(spec.path))
+        raise_alone(dg.Failure(message, allow_retries=False))
+
+
+def _error_text(spec: ArtifactSpec, store: ArtifactStore, error: Exception, where: str) -> str:
+    """The text of an error for the UI: for a missing artifact also what makes it."""
+    more = ""
+    if isinstance(error, MissingArtifactError):
+        others = [source.dataset for source in spec.inputs if isinstance(source, DatasetInput)]
+        jobs = " and ".join(map(job_name, dict.fromkeys(others))) or job_name(spec.declaration.dataset)
+        made = "make" if " and " in jobs else "makes"
+        more = f". The job{'s' if made == 'make' else ''} {jobs} {made} all that is missing, in order"
+    return privacy_of(spec.declaration, store).error(error, where, more)
+
+
+def _misconfigured(errors: Iterable[Exception]) -> dict[str, bool]:
+    """The metadata of a failure that only another declaration, or environment, ends."""
+    return {MISCONFIGURED: True} if all(isinstance(error, ConfigError) for error in errors) else {}
+
+
+def _failure(spec: ArtifactSpec, store: ArtifactStore, failed: Mapping[str, Exception], done: int) -> dg.Failure:
+    noun, first = spec.noun, sorted(failed.items())[:_FAILURES_SHOWN]
+    shown = {partition: _error_text(spec, store, error, partition) for partition, error in first}
+    counted = f"{len(failed):,} of {count_of(len(failed) + done, noun)} failed; "
+    if spec.declaration.sensitive:
+        counted = "failed; "
+    elif len(failed) > _FAILURES_SHOWN:
+        shown[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
+    return dg.Failure(
+        description=counted
+        + ("the others are finished and kept. " if done else "")
+        + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
+        metadata={
+            f"failed_{noun}s": dg.MetadataValue.table(
+                [dg.TableRecord({noun: partition, "error": error}) for partition, error in shown.items()]
+            ),
+            **_misconfigured(failed.values()),
+        },
+        allow_retries=False,
+    )

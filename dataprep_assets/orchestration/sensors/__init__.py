@@ -1,0 +1,1 @@
+"""What Dagster does by itself: sensors, schedules, freshness."""

@@ -1,0 +1,179 @@
+"""`automation.freshness`: how often, at least, the products of a dataset are to be made.
+
+Dagster's own policy is shown on the asset, and evaluated by the daemon. The check `fresh` says the same among the other
+checks, as a warning: a sensor evaluates it, without a run, when its result would change, and after the product was made
+(the UI hides a check result that is older than the materialization). A run that reuses everything also counts as a
+materialization: it proved that the product is what it should be.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.yaml.automation import Automation
+from dataprep_assets.orchestration.checks import check_evaluation, check_result
+from dataprep_assets.orchestration.keys import asset_key
+
+FRESH = "fresh"
+"""The name of the check."""
+_LONGEST_INTERVAL_SECONDS = 600
+_SHORTEST_INTERVAL_SECONDS = 30
+# so that a product is found stale within a twentieth of its window, where the bounds above allow it
+_LOOKS_A_WINDOW = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Evaluation:
+    """The last evaluation of a check.
+
+    Attributes:
+        passed: Whether the check passed.
+        at: When the evaluation began, in seconds since 1970.
+        run: Id of the run that evaluated it; "" for a sensor.
+    """
+
+    passed: bool
+    at: float
+    run: str
+
+    def is_of(self, made: dg.EventLogRecord) -> bool:
+        """Whether the UI shows this evaluation as a result of the materialization `made`."""
+        return (bool(self.run) and self.run == made.run_id) or self.at > made.timestamp
+
+
+def policy_of(automation: Automation | None) -> dg.FreshnessPolicy | None:
+    """Dagster's freshness policy for the declared one; None if none is declared."""
+    if automation is None or automation.window is None:
+        return None
+    return dg.FreshnessPolicy.time_window(fail_window=automation.window)
+
+
+def kept_fresh(made: float | None, now: float, window: timedelta) -> Finding:
+    """Judge whether an asset is fresh: a passed finding, or a warning.
+
+    Args:
+        made: When it was last materialized, in seconds since 1970; None for never.
+        now: The present time, in seconds since 1970.
+        window: How old the asset may be.
+    """
+    if made is None:
+        return Finding(passed=False, warning=True, summary=f"Never made; it should be made every {_words(window)}.")
+    when = f"{datetime.fromtimestamp(made, UTC):%Y-%m-%d %H:%M} UTC"
+    passed = now - made < window.total_seconds()
+    sentence = (
+        f"Last made at {when}; stale after {_words(window)}."
+        if passed
+        else f"Last made at {when}, more than {_words(window)} ago: launch its job, or look why nothing did."
+    )
+    return Finding(passed=passed, warning=True, summary=sentence)
+
+
+def fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefinition:
+    """The check `fresh` of a product."""
+    key = asset_key(spec)
+
+    @dg.asset_check(
+        name=FRESH, asset=key, description=f"It was made in the last {_words(window)}, or found to be current then."
+    )
+    def fresh(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        finding = kept_fresh(_when(_last_made(context.instance, [key]).get(key)), time.time(), window)
+        return check_result(spec, None, FRESH, finding)
+
+    return fresh
+
+
+def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timedelta) -> dg.SensorDefinition:
+    """The sensor that evaluates the checks of a dataset's products: when one is made, and when it becomes stale.
+
+    Args:
+        dataset: The dataset's name.
+        specs: The dataset's products.
+        window: How old the products may be.
+    """
+    by_key = {asset_key(spec): spec for spec in specs}
+    keys = list(by_key)
+    interval = min(
+        max(int(window.total_seconds() / _LOOKS_A_WINDOW), _SHORTEST_INTERVAL_SECONDS), _LONGEST_INTERVAL_SECONDS
+    )
+
+    @dg.sensor(
+        name=f"{dataset}_freshness",
+        minimum_interval_seconds=interval,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Warns when a product of {dataset} is older than {_words(window)}, in its check `{FRESH}`.",
+    )
+    def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        made, evaluations = _last_made(context.instance, keys), _last_evaluations(context.instance, keys)
+        findings = {key: kept_fresh(_when(made.get(key)), time.time(), window) for key in keys}
+        anew = [
+            key
+            for key in keys
+            if not _stands(evaluations.get(key), made.get(key), findings[key].passed)
+            and not just_made(_when(made.get(key)), time.time())
+        ]
+        events = [check_evaluation(by_key[key], None, FRESH, findings[key]) for key in anew]
+        stale = [key.to_user_string() for key in keys if not findings[key].passed]
+        sentence = f"{len(keys) - len(stale)} of {len(keys)} products are fresh" + "".join(
+            f"; {s} is not" for s in stale
+        )
+        return dg.SensorResult(asset_events=events, skip_reason=sentence)
+
+    return freshness
+
+
+def _last_made(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, dg.EventLogRecord]:
+    """The last materialization of each asset that has one."""
+    entries = [record.asset_entry for record in instance.get_asset_records(keys)]
+    found = {entry.asset_key: entry.last_materialization_record for entry in entries}
+    return {key: record for key, record in found.items() if record is not None}
+
+
+def _last_evaluations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, _Evaluation]:
+    """The last evaluation of each asset's check; checks that were never evaluated are left out."""
+    checks = [dg.AssetCheckKey(key, FRESH) for key in keys]
+    evaluations: dict[dg.AssetKey, _Evaluation] = {}
+    for check, summary in instance.event_log_storage.get_asset_check_summary_records(checks).items():
+        record = summary.last_completed_check_execution_record
+        if record is None or (evaluation := record.evaluation) is None:
+            continue
+        evaluations[check.asset_key] = _Evaluation(
+            passed=evaluation.passed,
+            at=record.create_timestamp,
+            run=record.run_id,
+        )
+    return evaluations
+
+
+def _when(made: dg.EventLogRecord | None) -> float | None:
+    """The time of a materialization, in seconds since 1970; None for None."""
+    return None if made is None else made.timestamp
+
+
+def just_made(made: float | None, now: float) -> bool:
+    """Whether an evaluation now would count as one from before: SQLite keeps its time in whole seconds.
+
+    Args:
+        made: When the asset was last materialized, in seconds since 1970; None for never.
+        now: The present time, in seconds since 1970.
+    """
+    return made is not None and int(now) <= made
+
+
+def _stands(said: _Evaluation | None, made: dg.EventLogRecord | None, passes: bool) -> bool:
+    """Whether the last evaluation still holds: of the latest materialization, and with the same result now."""
+    return said is not None and said.passed == passes and (made is None or said.is_of(made))
+
+
+def _words(window: timedelta) -> str:
+    """A window for reading: `36 h`, `2 days`."""
+    seconds = int(window.total_seconds())
+    for unit, size in (("day", 86_400), ("h", 3600), ("min", 60)):
+        # one day is `24 h`, so days are always several
+        if seconds % size == 0 and (unit != "day" or seconds >= 2 * size):
+            return f"{seconds // size} {unit}" + ("s" if unit == "day" else "")
+    return f"{seconds} s"

@@ -1,0 +1,1 @@
+"""What a trainer is given: its entry, the realised blend, the layout of runs."""

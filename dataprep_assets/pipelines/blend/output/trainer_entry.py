@@ -1,0 +1,114 @@
+"""What a trainer reads first in a blend run: `blend.json` and `data_args.txt`, split folders, or a manifest of files.
+
+    blend.json                               pretrain, sft: weights and prefixes of every split
+    data_args.txt                            pretrain: the same for a blend of one split
+    splits/<split>/<pos>__<name>__shard_<i>.parquet    sft: files in proportion to the weights, which the trainer reads
+    manifest.json                            rl: the file of each split, in Nemotron's form (`rl_manifest.py`)
+    splits/<split>.jsonl                     rl: the shards of a split in one file, as often as the weights ask
+    shards.json                              rl: which shards these are
+
+Entry points: `write_entry`, `trainer_lines`, `manifest_key`.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from dataprep_assets.formats import blend_json
+from dataprep_assets.integrity.digest import canonical_json
+from dataprep_assets.pipelines.blend.declaration import Stage
+from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, suffixes
+from dataprep_assets.pipelines.blend.output.realised_shares import repeated, weighted
+from dataprep_assets.pipelines.blend.output.run_layout import RunLayout
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
+
+BLEND = "blend.json"
+DATA_ARGS = "data_args.txt"
+MANIFEST = "manifest.json"
+SHARDS = "shards.json"
+RL_MANIFEST = "rl_manifest"
+"""The artifact that has the manifest of the latest run, so that its path stays."""
+Used = Mapping[str, Sequence[FinishedShard]]
+"""The shards of each split."""
+
+
+def manifest_key(split: str) -> str:
+    """The key of a split in `manifest.json`: NeMo RL says `val` where a blend says `valid`."""
+    return "val" if split == "valid" else split
+
+
+def split_file(key: str, suffix: str) -> str:
+    """The file of a split in a run, for its key in the manifest."""
+    return f"splits/{key}{suffix}"
+
+
+def trainer_lines(stage: Stage, root: str, used: Collection[str], files: Collection[str]) -> list[str]:
+    """The lines for the trainer: command line arguments, settings, or the path of the manifest.
+
+    `root` is where the trainer finds the run, `used` are the splits of the run, `files` the paths of its files.
+    """
+    if stage == "pretrain":
+        lines = [f"--per-split-data-args-path {root}/{BLEND}"]
+        return [*lines, f"--data-args-path {root}/{DATA_ARGS}"] if DATA_ARGS in files else lines
+    if stage == "sft":
+        keys = {"train": "packed_train_data_path", "valid": "packed_val_data_path"}
+        return [f"{keys.get(split, split)}={root}/splits/{split}/" for split in used]
+    return [f"{root.rsplit('/', 2)[0]}/{RL_MANIFEST}/{MANIFEST}"]  # beside the folder of the runs
+
+
+def write_entry(run: RunLayout, plan: BlendPlan, used: Used) -> None:
+    """Write into `run` what the trainer of its stage reads first: the shards that each split of `plan` uses."""
+    _WRITERS[run.blend.stage](run, plan, used)
+
+
+def _write_blend(run: RunLayout, used: Used) -> dict[str, list[blend_json.Entry]]:
+    splits = {
+        split: [blend_json.Entry(weight, f"{run.root}/{shard.stem}") for weight, shard in weighted(members)]
+        for split, members in used.items()
+    }
+    blend_json.write_blend(run.target / BLEND, splits)
+    return splits
+
+
+def _write_pretrain(run: RunLayout, _: BlendPlan, used: Used) -> None:
+    splits = _write_blend(run, used)
+    # `--data-args-path` knows no splits, and is cut at white space: a root that holds some cannot be named in it
+    if len(splits) == 1 and not any(character.isspace() for character in run.root):
+        (run.target / DATA_ARGS).write_text(blend_json.data_args(next(iter(splits.values()))))
+
+
+def _write_sft(run: RunLayout, _: BlendPlan, used: Used) -> None:
+    """The split folders, and the `blend.json` that Nemotron's `stage1_sft/data_prep.py` makes them from."""
+    _write_blend(run, used)
+    for split, members in used.items():
+        for position, shard in enumerate(members):
+            name = f"splits/{split}/{position:06d}__{shard.unit.name}__shard_{shard.index:06d}.parquet"
+            run.link(shard, ".parquet", name)
+
+
+def _write_rl(run: RunLayout, plan: BlendPlan, used: Used) -> None:
+    """The file of each split, the manifest that names them, and the list of what is in them.
+
+    Nemotron's recipes read a split from one file, which its manifest has as text, empty where a split has none
+    (`_manifest_resolver` of `nemo_runspec/config/resolvers.py`, `setup_single_nemo_gym_dataset` of its RL trainers).
+    """
+    (suffix,) = suffixes(run.blend)
+    files = {"train": "", "val": "", "test": ""}
+    listed: dict[str, list[str]] = {key: [] for key in files}
+    records: dict[str, int] = {}
+    for split, members in used.items():
+        key, shards = manifest_key(split), repeated(members)
+        run.join(shards, suffix, split_file(key, suffix))
+        files[key] = f"{run.root}/{split_file(key, suffix)}"
+        listed[key] = [f"{run.root}/{shard.stem}{suffix}" for shard in shards]
+        records[key] = sum(shard.rows for shard in shards)
+    splits = sorted({unit.home for unit in plan.units})
+    manifest = {**files, "mode": "resolve", "source_splits": splits, "run_hash": plan.run_hash}
+    (run.target / MANIFEST).write_bytes(canonical_json(manifest) + b"\n")
+    value = {**listed, "run_hash": plan.run_hash, "source_splits": splits, "records": records}
+    (run.target / SHARDS).write_bytes(canonical_json(value) + b"\n")
+
+
+_WRITERS: Mapping[Stage, Callable[[RunLayout, BlendPlan, Used], None]] = {
+    "pretrain": _write_pretrain,
+    "sft": _write_sft,
+    "rl": _write_rl,
+}

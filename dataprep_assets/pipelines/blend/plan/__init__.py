@@ -1,0 +1,1 @@
+"""What a blend reads of each dataset: weights, files, shards."""

@@ -1,0 +1,314 @@
+"""The artifact `<dataset>/blend_plan`: which files, or rows of files, make each shard; registers the partitions.
+
+A blend is `<dataset>/blend_plan → blend_preview → blend_snapshot, engine_certificate → indexed_bins | packed_sft |
+rl_jsonl → blend`, in one group named after the dataset. `plan.py` has the plan itself, `planner.py` makes it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown, Table
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding, verdict
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset, noted
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan.discovery import upstream_of
+from dataprep_assets.pipelines.blend.plan.plan import (
+    BLEND_PLAN,
+    PLAN,
+    VERSION,
+    BlendPlan,
+    PlannedUnit,
+    has_blend_plan,
+    load_blend_plan,
+    plan_key,
+)
+from dataprep_assets.pipelines.blend.plan.planner import plan_blend, source_digest, stage_identity
+from dataprep_assets.pipelines.blend.source_watch import blend_watch
+
+_REPLAN = "Materialize `blend_plan` again"
+
+
+def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding:
+    """Each file of each dataset is in one shard, whole, or in consecutive rows that begin at 1 and have no end.
+
+    With `max_rows` files and rows may be left out, but none may occur twice.
+    """
+    cut = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
+    return verdict(
+        (defect for unit in plan.units for defect in _uncovered(unit, max_rows)),
+        f"{sum(len(u.entries) for u in plan.units)} files are in {sum(len(u.shards) for u in plan.units)} "
+        "shards, each row once.",
+        _REPLAN,
+        facts={"datasets": len(plan.units), "shards": sum(len(u.shards) for u in plan.units), "row_ranges": cut},
+    )
+
+
+def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
+    if [shard.index for shard in unit.shards] != list(range(len(unit.shards))):
+        yield f"{unit.name}: its shards are numbered {[s.index for s in unit.shards]}, not 0 to {len(unit.shards) - 1}"
+    if not set(unit.chosen) <= set(range(len(unit.shards))) or len(set(unit.chosen)) != len(unit.chosen):
+        yield f"{unit.name}: the chosen shards {list(unit.chosen)} are not different ones of {len(unit.shards)}"
+    taken: dict[str, list[tuple[int, int | None]]] = {}
+    for shard in unit.shards:
+        for part in shard.parts:
+            rows = (part.rows.first, part.rows.stop) if part.rows else (1, None)
+            taken.setdefault(part.entry.relpath, []).append(rows)
+    for entry in unit.entries:
+        # None, the end of the file, cannot be compared with a number: the flag puts it behind all of them
+        ranges = sorted(taken.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
+        if not ranges and max_rows is None:
+            yield f"{unit.name}: {entry.relpath} is in no shard"
+        # the first row that no range has taken yet; None behind a range without an end
+        reached: int | None = 1
+        for first, stop in ranges:
+            if reached is None or first < reached:
+                yield f"{unit.name}: rows of {entry.relpath} from {first} on are in two shards"
+            elif first > reached and max_rows is None:
+                yield f"{unit.name}: rows {reached} to {first - 1} of {entry.relpath} are in no shard"
+            reached = stop
+        if ranges and reached is not None and max_rows is None:
+            yield f"{unit.name}: rows of {entry.relpath} from {reached} on are in no shard"
+    for path in taken:
+        yield f"{unit.name}: {path} is in a shard and not in the dataset"
+
+
+def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Iterable[str] = ()) -> Finding:
+    """A plan made now, from the present sources, tokenizer bytes, template text and options, equals the frozen one.
+
+    `blend` is the declaration, `store` holds the plan, `others` are defects found elsewhere.
+    """
+    frozen = load_blend_plan(blend, store)
+    fresh = plan_blend(blend, frozen)
+    old, new = ({unit.name: unit.plan_hash for unit in plan.units} for plan in (frozen, fresh))
+    defects = [
+        f"{n}: plan hash {old.get(n)}, now {new.get(n)}" for n in sorted({*old, *new}) if old.get(n) != new.get(n)
+    ]
+    if not defects and plan_key(fresh) != plan_key(frozen):
+        defects.append(f"{blend.dataset}: run hash {frozen.run_hash}, now {fresh.run_hash}")
+    # under another plan hash the other claims differ, too, and would hide the cause
+    if not defects:
+        defects += others
+    return verdict(
+        defects,
+        f"The plan {frozen.run_hash} of {len(frozen.units)} datasets is what it would be now.",
+        f"Sources or settings changed. {_REPLAN} if that was meant",
+        facts={"run_hash": frozen.run_hash, "datasets": len(frozen.units)},
+    )
+
+
+CONFIG = "config.json"
+
+
+class PlannedDatasetFacts(Facts):
+    """One dataset of the plan: bytes of its source files, shards planned and chosen, its declared weight."""
+
+    plan_hash: str
+    commit: str | None
+    files: int
+    source_bytes: int
+    shards: int
+    chosen: int
+    weight: float
+
+
+class BlendPlanFacts(Facts):
+    """The datasets of the plan by name."""
+
+    run_hash: str
+    stage: str
+    datasets: dict[str, PlannedDatasetFacts]
+
+
+def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSpec:
+    """The plan.
+
+    Args:
+        blend: The dataset.
+        plans: Its shards, which this artifact plans.
+    """
+    return ArtifactSpec(
+        declaration=blend,
+        name=BLEND_PLAN,
+        version=VERSION,
+        description="Every source file by its content, and the shards of each dataset.",
+        kinds={"json"},
+        inputs=upstream_of(blend),
+        plans=(plans,),
+        watch=blend_watch(blend),
+        pool="network",
+        verification="full",
+        names_places=frozenset(),  # `plan.json` holds the paths of the datasets
+        recipes=partial(_recipes, blend),
+        build=lambda request: [Outcome.from_receipt(*build_blend_plan(blend, request.store))],
+        metadata=partial(_metadata, blend),
+        check_groups=(WholeChecks(checks=_CHECKS, open=lambda store, _: (blend, store)),),
+    )
+
+
+def _recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
+    settings = stage_identity(blend)
+    sources = {
+        "tokenizer": settings.pop("tokenizer", None),
+        "chat_template": settings.pop("template", None),
+        **{unit.name: source_digest(unit) for unit in plan.units},
+    }
+    settings |= {
+        "held_out": blend.held_out.model_dump() if blend.held_out else None,
+        "sample": blend.sample.model_dump() if blend.sample else None,
+        "num_shards": blend.num_shards,
+        "blend": {unit.name: unit.dataset.model_dump(exclude={"name", "path", *SAID}) for unit in plan.units},
+    }
+    return Recipe(
+        artifact=blend.artifact(BLEND_PLAN),
+        key=plan_key(plan),
+        version=VERSION,
+        settings=json.loads(json.dumps(settings)),  # as in a receipt: lists instead of tuples
+        sources={name: digest for name, digest in sources.items() if digest is not None},
+    )
+
+
+def _recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
+    """The recipe for the present sources; mirrored ones are assumed to be at the commit that the plan froze."""
+    if has_blend_plan(blend, store):
+        yield _recipe(blend, plan_blend(blend, load_blend_plan(blend, store)))
+        return
+    # the plan is absent or damaged: listing every source and counting rows would add nothing
+    receipt = store.receipt(blend.artifact(BLEND_PLAN))
+    yield Recipe(artifact=blend.artifact(BLEND_PLAN), key=receipt.key if receipt else "", version=VERSION)
+
+
+def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
+    """List every source, plan, and commit `plan.json` and `config.json`.
+
+    Returns the receipt, and whether it was reused because the plan is unchanged.
+    """
+    # so that rows of unchanged files are not counted again
+    before = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
+    fresh = plan_blend(blend, before, relist=True)
+    value = fresh.to_json()
+
+    def write(staged: Path) -> WrittenFiles:
+        (staged / PLAN).write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+        (staged / CONFIG).write_text(_config(blend, fresh), encoding="utf-8")
+        return WrittenFiles(inputs={unit.name: source_digest(unit) for unit in fresh.units}, facts=_facts(blend, fresh))
+
+    return ensure(_recipe(blend, fresh), store, write)
+
+
+def _config(blend: BlendDeclaration, plan: BlendPlan) -> str:
+    """The text of `config.json`."""
+    config = {"run_hash": plan.run_hash, **stage_identity(blend)}
+    return json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _facts(blend: BlendDeclaration, plan: BlendPlan) -> BlendPlanFacts:
+    return BlendPlanFacts(
+        run_hash=plan.run_hash,
+        stage=blend.stage,
+        datasets={
+            unit.name: PlannedDatasetFacts(
+                plan_hash=unit.plan_hash,
+                commit=unit.commit,
+                files=len(unit.entries),
+                source_bytes=unit.size_bytes,
+                shards=len(unit.shards),
+                chosen=len(unit.chosen),
+                weight=unit.dataset.weight,
+            )
+            for unit in plan.units
+        },
+    )
+
+
+def _other_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterator[str]:
+    """Claims of `config.json` and the receipt that the plan contradicts."""
+    plan, artifact = load_blend_plan(blend, store), blend.artifact(BLEND_PLAN)
+    receipt, config = store.require(artifact), store.local(artifact) / CONFIG
+    if config.read_bytes() != _config(blend, plan).encode():
+        yield f"{config}: is not what the run hash {plan.run_hash} stands for"
+    if receipt.key != plan_key(plan):
+        yield f"{artifact}: its receipt is that of another plan"
+    if BlendPlanFacts.of(receipt) != _facts(blend, plan):
+        yield f"{artifact}: the counts in its receipt differ from the plan"
+
+
+def _metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapping[str, Shown]:
+    plan, notes = load_blend_plan(blend, store), blend.data_blend().notes
+    return {
+        "run_hash": plan.run_hash,
+        "datasets": len(plan.units),
+        "shards": len(plan.partitions),
+        "source_bytes": sum(unit.size_bytes for unit in plan.units),
+        "plan_table": Table(plan_rows(blend, plan)),
+        **({"notes": Markdown("\n".join(f"- {line}" for line in noted(notes)))} if notes else {}),
+    }
+
+
+def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | int | float]]:
+    """The `plan_table`: a row for each dataset, with the columns that Nemotron's W&B table of a stage has.
+
+    If the blend has categories and notes for its datasets, these are columns too.
+    """
+    declared = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
+    said = [_describe_dataset(declared.get(unit.dataset.name)) for unit in plan.units]
+    columns = [name for name in ("category", "notes") if any(name in one for one in said)]
+    return [
+        _plan_row(blend, unit) | {name: one.get(name, "") for name in columns}
+        for unit, one in zip(plan.units, said, strict=True)
+    ]
+
+
+def _describe_dataset(dataset: BlendDataset | None) -> dict[str, str]:
+    if dataset is None:  # no longer declared
+        return {}
+    category = {} if dataset.category is None else {"category": dataset.category}
+    return category | ({"notes": "; ".join(noted(dataset.notes))} if dataset.notes else {})
+
+
+def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:
+    dataset, sample = unit.dataset, blend.sample
+    row: dict[str, Any] = {
+        "dataset_name": unit.name,
+        "path": dataset.path,
+        "size": unit.size_bytes,
+        "weight": dataset.weight,
+        "split": dataset.split or unit.split,
+        "subset": dataset.subset,
+        "num_shards": len(unit.shards),
+    }
+    if blend.stage == "pretrain":
+        pretrain = blend.pretrain_options
+        row |= {"dtype": pretrain.dtype, "min_doc_chars": pretrain.min_doc_chars}
+        row |= {"max_doc_tokens": pretrain.max_doc_tokens}
+    elif blend.stage == "sft":
+        sft = blend.sft_options
+        row |= {"pack_size": sft.pack_size, "algorithm": sft.algorithm, "max_doc_tokens": sft.max_doc_tokens}
+    row |= {"max_rows": blend.max_rows, "sample": len(unit.chosen) if sample else None}
+    row |= {"files": len(unit.entries), "commit": unit.commit, "plan_hash": unit.plan_hash, "status": "planned"}
+    return {name: "" if value is None else value for name, value in row.items()}
+
+
+_CHECKS: tuple[Check[tuple[BlendDeclaration, ArtifactStore]], ...] = (
+    Check(
+        "plan_covers_sources",
+        "Every file is in one shard, or in consecutive rows from the first to the last.",
+        lambda opened: plan_covers_sources(load_blend_plan(*opened), opened[0].max_rows),
+    ),
+    Check(
+        "plan_is_current",
+        "Sources, tokenizer bytes, template text and options are those that the plan froze, and its receipt says so.",
+        lambda opened: plan_is_current(*opened, _other_claims(*opened)),
+    ),
+)

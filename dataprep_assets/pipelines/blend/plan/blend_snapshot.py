@@ -1,0 +1,262 @@
+"""The artifact `<dataset>/blend_snapshot`, one partition per shard: its source files, present and digested.
+
+It holds no copy of them, only `files.jsonl`. Local files were read completely for the plan and are not read again here:
+the code that encodes them compares the digest.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
+from dataprep_assets.engine.checks.check import Check, OpenedArtifact
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.groups import PartitionChecks
+from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.execution.jobs import Outcome, run_fetches
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan.discovery import open_place
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
+from dataprep_assets.planning.cost import density_of
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.access import source_digest
+from dataprep_assets.sources.digests import PLAIN
+from dataprep_assets.stream.snapshot_files import FILES, digests_match, files_bytes, read_files
+from dataprep_assets.stream.token_stream import Fetch, SourcePart
+
+VERSION = 2
+BLEND_SNAPSHOT = "blend_snapshot"
+_PLAN_HASH = re.compile(r"[0-9a-f]{16}")
+"""A dataset's `plan_hash`."""
+
+
+class BlendSnapshotFacts(Facts):
+    """The source files of a shard, and their bytes in the source."""
+
+    files: int
+    source_bytes: int
+
+
+def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, preview: ArtifactSpec) -> ArtifactSpec:
+    """The snapshots of a blend's shards.
+
+    Args:
+        blend: The dataset.
+        partitions: The shards.
+        preview: Made first, because its proof may stop the run before anything is fetched.
+    """
+    return ArtifactSpec(
+        declaration=blend,
+        name=BLEND_SNAPSHOT,
+        version=VERSION,
+        description="Source files of each shard, fetched where they are remote, with their SHA-256.",
+        kinds={"file"},
+        inputs=(preview,),
+        partitions=partitions,
+        pool="network",
+        verification="full",
+        records_source=True,
+        recipes=partial(_recipes, blend),
+        build=partial(_build, blend),
+        reads=partial(readings, blend),
+        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_planned, blend)),),
+    )
+
+
+def readings(
+    blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
+) -> Iterator[ReadCost]:
+    """What building the snapshots of these shards reads, or (`tokenized`) the shards, which fetch nothing."""
+    plan = load_blend_plan(blend, store)
+    mirrored = {unit.name: open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units}
+    for partition in partitions:
+        unit, shard = plan.find(partition)
+        fetched = mirrored[unit.name] and not tokenized
+        yield ReadCost(
+            source_bytes=shard.total_bytes,
+            density=density_of(part.entry for part in shard.parts),
+            fetch_bytes=shard.total_bytes if fetched else 0,
+            tokenized=tokenized,
+        )
+
+
+def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    plan = load_blend_plan(blend, request.store)
+    size = sum(plan.find(partition)[1].total_bytes for partition in request.partitions)
+
+    def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
+        return build_blend_snapshot(blend, request.store, plan, partition, fetched)
+
+    yield from run_fetches(request.partitions, fetch, size, request.progress)
+
+
+def build_blend_snapshot(
+    blend: BlendDeclaration,
+    store: ArtifactStore,
+    plan: BlendPlan,
+    partition: str,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Receipt, bool]:
+    """Fetch or verify the source files of one shard and commit their digests.
+
+    `blend` is the declaration, `store` gets the snapshot, `partition` names a shard of `plan`; `progress` is called
+    with the bytes of each piece that was fetched. Returns the receipt and whether it was reused. Raises SourceError,
+    TransferError or CorruptSourceError, naming the file.
+    """
+    unit, shard = plan.find(partition)
+    access = open_place(unit.dataset, blend.sources).access
+    access.fetch([part.entry for part in shard.parts], progress)
+    # a git blob id or an ETag is no SHA-256 of the content: such a file is hashed once it is here
+    lines = [_line(part.entry, part.entry.sha256 or source_digest(access, part.entry)) for part in shard.parts]
+
+    def write(staged: Path) -> WrittenFiles:
+        (staged / FILES).write_bytes(files_bytes(lines))
+        return WrittenFiles(
+            inputs={"plan": unit.plan_hash},
+            facts=BlendSnapshotFacts(files=len(lines), source_bytes=sum(line["size_bytes"] for line in lines)),
+        )
+
+    return ensure(_recipe(blend, partition, lines), store, write)
+
+
+def _line(entry: ManifestEntry, digest: str) -> dict[str, Any]:
+    """The line of a file with this SHA-256."""
+    return {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "etag": entry.etag, "sha256": digest}
+
+
+def _recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mapping[str, Any]]) -> Recipe:
+    """The recipe of a snapshot with these lines."""
+    return Recipe(
+        artifact=blend.artifact(BLEND_SNAPSHOT, partition),
+        # of the files alone: another tokenizer, template or weight fetches nothing again
+        key=digest_value(["blend_snapshot", VERSION, lines]),
+        version=VERSION,
+        sources={line["relpath"]: digest_value(line) for line in lines},
+    )
+
+
+def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    """The recipes for the files that the plan names. Nothing is fetched: mirrored files are assumed to be unchanged."""
+    plan = load_blend_plan(blend, store)
+    for partition in partitions:
+        assert partition is not None
+        is_kept = store.intact(blend.artifact(BLEND_SNAPSHOT, partition)) is not None
+        known = {line["relpath"]: line for line in _read_lines(blend, store, partition)} if is_kept else {}
+        entries = [part.entry for part in plan.find(partition)[1].parts]
+        yield _recipe(blend, partition, [_expected_line(entry, known.get(entry.relpath)) for entry in entries])
+
+
+def _expected_line(entry: ManifestEntry, known: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The expected line of a file; if only fetching reveals its digest, the known digest is kept."""
+    if entry.sha256 is not None or known is None:
+        return _line(entry, entry.sha256 or "")
+    return _line(entry, known["sha256"])
+
+
+def _read_lines(blend: BlendDeclaration, store: ArtifactStore, partition: str) -> list[dict[str, Any]]:
+    return read_files(store.local(blend.artifact(BLEND_SNAPSHOT, partition)))
+
+
+def shard_parts(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str
+) -> tuple[SourcePart, ...]:
+    """The source files of the shard `partition` of `plan`, with digests and rows, ready to be encoded.
+
+    `blend` is the declaration, `store` holds the snapshots. Raises MissingArtifactError without a snapshot, and
+    CorruptSourceError if it lists other files than the plan.
+    """
+    unit, shard = plan.find(partition)
+    access = open_place(unit.dataset, blend.sources).access
+    known = {line["relpath"]: line["sha256"] for line in _read_lines(blend, store, partition)}
+    if set(known) != {part.entry.relpath for part in shard.parts}:
+        raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan; materialize it again")
+    limit = blend.bad_records.max_record_bytes
+    # fetched files have the digest that their hub or bucket lists
+    digests = PLAIN if access.mirrored else blend.source_digests()
+    return tuple(
+        SourcePart.from_entry(
+            part.entry,
+            access.path(part.entry),
+            known[part.entry.relpath],
+            part.rows,
+            digests=digests,
+            max_record_bytes=limit,
+            reading=unit.dataset.reading,
+        )
+        for part in shard.parts
+    )
+
+
+def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence[str]) -> dict[str, Fetch]:
+    """What fetches the sources of each shard on a machine whose mirror does not have them.
+
+    Args:
+        blend: The dataset.
+        plan: Which files each shard has.
+        partitions: The shards.
+    """
+    found = dict[str, Fetch]()
+    for partition in partitions:
+        unit, shard = plan.find(partition)
+        access = open_place(unit.dataset, blend.sources).access
+        found[partition] = partial(access.fetch, [part.entry for part in shard.parts])
+    return found
+
+
+@dataclass(frozen=True)
+class _OpenedSnapshot(OpenedArtifact):
+    """The snapshot of a shard to check."""
+
+    blend: BlendDeclaration
+    plan: BlendPlan
+
+
+def _planned(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedSnapshot]:
+    plan = load_blend_plan(blend, store)
+    return [_OpenedSnapshot(blend.artifact(BLEND_SNAPSHOT, one), store, blend, plan) for one in partitions]
+
+
+def _digests_match(snapshot: _OpenedSnapshot) -> Finding:
+    place = snapshot.blend, snapshot.store, snapshot.plan, snapshot.artifact.partition or ""
+    parts, others = shard_parts(*place), list(_other_claims(*place))
+    # a shard may have no file: they are dealt out by size, and empty ones all go to one shard
+    digests = parts[0].digests if parts else PLAIN
+    return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, others, digests)
+
+
+_CHECKS = (
+    Check(
+        "digests_match",
+        "Files on disk have the snapshot's SHA-256; it lists each file of the plan once, as its receipt says.",
+        _digests_match,
+    ),
+)
+
+
+def _other_claims(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Iterator[str]:
+    """Claims of a snapshot and its receipt that its lines or the plan contradict."""
+    artifact = blend.artifact(BLEND_SNAPSHOT, partition)
+    wanted = [part.entry for part in plan.find(partition)[1].parts]
+    lines, receipt = _read_lines(blend, store, partition), store.receipt(artifact)
+    if (store.local(artifact) / FILES).read_bytes() != files_bytes(lines):
+        yield f"{partition}: {FILES} of its snapshot is not written as its lines say"
+    if [line["relpath"] for line in lines] != [entry.relpath for entry in wanted]:
+        yield f"{partition}: its snapshot does not list each file once, in the plan's order"
+    elif lines != [_expected_line(entry, line) for entry, line in zip(wanted, lines, strict=True)]:
+        yield f"{partition}: a line of its snapshot has another size, digest or etag than the plan, or other keys"
+    told = BlendSnapshotFacts(files=len(wanted), source_bytes=sum(entry.size_bytes for entry in wanted))
+    if receipt is not None and BlendSnapshotFacts.of(receipt) != told:
+        yield f"{partition}: the receipt of its snapshot counts other files or bytes than the plan"
+    # a form alone: the key is of the files, and a snapshot stays where other settings make another plan of them
+    inputs = receipt.inputs if receipt is not None else None
+    if inputs is not None and not (inputs.keys() == {"plan"} and _PLAN_HASH.fullmatch(str(inputs["plan"]))):
+        yield f"{partition}: the receipt of its snapshot names no plan"

@@ -1,0 +1,342 @@
+"""Finds the files of each dataset of a blend: on a hub, in a bucket, or here.
+
+A plan depends on content: on the SHA-256 of local files (which are read completely), and on the digests that a hub or
+bucket lists (LFS digest, git blob id, ETag), never on times. A hub's revision is pinned to its commit.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from dataprep_assets.engine.artifact.spec import AssetInput
+from dataprep_assets.errors import ConfigError, DataprepError, SourceError
+from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
+from dataprep_assets.planning.globs import taken_by
+from dataprep_assets.planning.inputs import INPUTS
+from dataprep_assets.planning.manifest import (
+    COMPRESSION,
+    ManifestEntry,
+    SourceFile,
+    file_format,
+    included,
+    natural_key,
+)
+from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
+from dataprep_assets.sources.digests import PLAIN, SourceDigests
+from dataprep_assets.sources.hub import HubRepo
+from dataprep_assets.sources.object_store import BUCKETS, ObjectStorePrefix
+from dataprep_assets.sources.upstream import open_asset
+from dataprep_assets.stores.retry import RetryPolicy
+from dataprep_assets.stream.token_stream import SourcePart
+
+_PACKED = "|".join(map(re.escape, COMPRESSION))
+_DATA = re.compile(rf"\.(parquet|(jsonl|json|ndjson)({_PACKED})?)$", re.IGNORECASE)
+_ENDING = re.compile(rf"\.([a-z0-9_]+)(?:{_PACKED})?$", re.IGNORECASE)
+_OF_JSON = re.compile(rf"\.json(?:{_PACKED})?$", re.IGNORECASE)
+_NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"})
+"""JSON files that tools leave beside the data; they count as data only if the path names them."""
+_WILDCARD = re.compile(r"[*?\[]")
+_HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
+_BUCKETS = (*BUCKETS, "gcs://")
+ASSET = "asset://"
+_EVERY = ("**",)
+_SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
+RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}
+"""Split of an RL dataset in the output → the names that its files may use for it."""
+
+
+@dataclass(frozen=True)
+class SourcePlace:
+    """Where a dataset's files are: the access to them, and the `globs` of those that belong to it.
+
+    `ending` is how the pattern ends, if it names a format that counts as data only if it is named: a text or a table
+    beside the data may be about them.
+    """
+
+    access: SourceAccess
+    globs: tuple[str, ...] = _EVERY
+    single: str | None = None
+    ending: str | None = None
+
+    @cached_property
+    def is_taken(self) -> Callable[[str], bool]:
+        """Whether a path is one of them."""
+        return taken_by(self.globs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discovered:
+    """A dataset of a blend with its files in natural order, pinned to `commit` if there is one."""
+
+    unit: Unit
+    entries: tuple[ManifestEntry, ...]
+    commit: str | None
+
+    @property
+    def identities(self) -> list[list[str | int | None]]:
+        """The identity of each file: path, size, and digest of the content (or the source's own version)."""
+        return [[e.relpath, e.size_bytes, e.sha256 or e.etag] for e in self.entries]
+
+
+def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patient: bool = True) -> SourcePlace:
+    """The access to a dataset's path; unless `patient`, an unreachable hub fails after a second.
+
+    Raises ConfigError for an invalid path.
+    """
+    path = dataset.path
+    if path.startswith("hf://"):
+        found = _HUB.fullmatch(path)
+        if found is None:
+            raise ConfigError(f"{dataset.name}.path: {path!r} is not hf://organization/name or hf://…/name@revision")
+        repo = HubRepo(
+            repo_id=found[1],
+            revision=found[2] or "main",
+            endpoint=sources.hub_endpoint,
+            cache_dir=sources.hub_cache,
+            allow_http=sources.allow_http,
+            retry=RetryPolicy() if patient else RetryPolicy(attempts=2),
+        )
+        return SourcePlace(HubMirror(repo))
+    if path.startswith(_BUCKETS):
+        return _bucket_place(dataset, sources)
+    if path.startswith(ASSET):
+        key = path.removeprefix(ASSET).split("/")
+        return SourcePlace(open_asset(key, cache_dir=sources.object_cache, follow_links=sources.follow_links))
+    if "://" in path:
+        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, s3://, gs://, asset:// and local paths")
+    return _local_place(path, sources.follow_links)
+
+
+def upstream_of(blend: BlendDeclaration) -> tuple[AssetInput, ...]:
+    """The Dagster assets whose files its datasets are; none of a blend that cannot be read, which says so by itself."""
+    try:
+        paths = dict.fromkeys(unit.dataset.path for unit in blend.data_blend().units())
+    except DataprepError:
+        return ()
+    return tuple(AssetInput(key=tuple(p.removeprefix(ASSET).split("/"))) for p in paths if p.startswith(ASSET))
+
+
+def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> SourcePlace:
+    if sources.object_cache is None:
+        raise ConfigError(f"sources.object_cache: {dataset.name} is in {dataset.path}; name the folder to fetch it to")
+    scheme, _, rest = dataset.path.partition("://")
+    folder, globs, single = _cut_path(rest)
+    is_s3 = scheme == "s3"
+    access = ObjectStorePrefix(
+        url=f"{'s3' if is_s3 else 'gs'}://{folder}",
+        cache_dir=sources.object_cache,
+        endpoint_url=sources.s3_endpoint if is_s3 else None,
+        region=sources.s3_region if is_s3 else "auto",
+        allow_http=sources.allow_http,
+        access=sources.object_access,
+    )
+    return SourcePlace(access, globs, single, _named_format(dataset.path))
+
+
+def _local_place(path: str, follow_links: bool) -> SourcePlace:
+    if Path(path).is_dir():
+        return SourcePlace(LocalTree(Path(path), follow_links))
+    # a file or folder that is there means itself, whatever its name: `[` may be in that of a home
+    there = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
+    folder, globs, single = _cut_path(path, len(next(there, "")))
+    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), globs, single, _named_format(path))
+
+
+def _named_format(path: str) -> str | None:
+    """The ending of a path that names one of the formats of source files, in lower case."""
+    found = _ENDING.search(path)
+    return found[0].lower() if found is not None and found[1].lower() in INPUTS else None
+
+
+def _cut_path(path: str, literal: int = 0) -> tuple[str, tuple[str, ...], str | None]:
+    """`(folder, globs below it, single file in it)` of a path that may name a file, or hold wildcards after its first
+    `literal` characters."""
+    if wild := _WILDCARD.search(path, literal):
+        folder = path[: path.rfind("/", 0, wild.start()) + 1]
+        return folder.rstrip("/"), (path[len(folder) :],), None
+    if _DATA.search(path) or _named_format(path):
+        return str(PurePosixPath(path).parent), _EVERY, PurePosixPath(path).name
+    return path.rstrip("/"), _EVERY, None
+
+
+def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN) -> Discovered:
+    """List a dataset's files, narrow them to its split and subset, digest local ones.
+
+    Raises SourceError if none is left.
+
+    `digests` makes the digests of local files.
+    """
+    place = open_place(unit.dataset, sources)
+    listing, files = list_meant(place, unit.dataset)
+    return discovered(unit, place, listing, files, digests)
+
+
+def discover_splits(
+    unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN
+) -> dict[str, Discovered]:
+    """The splits of an RL dataset by its paths (`train`, `val`, `test`), or all of it as `train`.
+
+    Raises SourceError if a file belongs to two splits, or to none although others do.
+    """
+    place = open_place(unit.dataset, sources)
+    listing, files = list_meant(place, unit.dataset)
+    found = {
+        split: chosen
+        for split, names in RL_SPLITS.items()
+        if (chosen := [f for f in files if any(has_component(f.relpath, name) for name in names)])
+    }
+    if claimed := [f.relpath for f in files if sum(f in chosen for chosen in found.values()) > 1]:
+        raise SourceError(f"{unit.name}: {claimed[0]} names two splits; give each split a list of its own in the blend")
+    if left := [f.relpath for f in files if not any(f in chosen for chosen in found.values())]:
+        if found:
+            raise SourceError(
+                f"{unit.name}: {left[0]} belongs to none of the splits {list(found)} that other files name; set "
+                "`split`, or give each split a list of its own in the blend"
+            )
+        # no path names a split: all of it is to train on
+        found = {"train": files}
+    return {
+        split: discovered(
+            Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), place, listing, chosen, digests
+        )
+        for split, chosen in found.items()
+    }
+
+
+def list_meant(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list[SourceFile]]:
+    """The listing of a dataset's place, and the files in it that belong to the dataset; none of them is read.
+
+    Raises SourceError when none is left.
+    """
+    listing = _list(place, dataset)
+    return listing, _narrowed([f for f in listing.files if _is_meant(f.relpath, place)], dataset, place)
+
+
+def left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[str]]:
+    """Why data files of a dataset are left out → their paths: by the convention on names, or as caches."""
+    if place.single is not None:
+        return {}
+    listing = _list(place, dataset)
+    others = [file.relpath for file in listing.files if not place.is_taken(file.relpath)]
+    found = {
+        "names begin with `_` or `.`. Name them in `path` if they are data": others,
+        "caches of `datasets` beside data": listing.left_out,
+    }
+    return {
+        why: kept
+        for why, paths in found.items()
+        if (kept := [path for path in included(paths, place.globs) if _is_data(path, place)])
+    }
+
+
+def _list(place: SourcePlace, dataset: BlendDataset) -> Listing:
+    if place.single is not None and isinstance(place.access, LocalTree):
+        # a file that is named needs no walk over all that lies beside and below it
+        path = place.access.root / place.single
+        try:
+            return Listing(files=(SourceFile(relpath=place.single, size_bytes=size_of(path)),))
+        except OSError as error:
+            raise SourceError(f"{dataset.name}: {dataset.path}: {error.strerror or error}") from error
+    return place.access.list()
+
+
+def _is_meant(relpath: str, place: SourcePlace) -> bool:
+    if place.single is not None:
+        return relpath == place.single
+    return place.is_taken(relpath) and _is_data(relpath, place)
+
+
+def _is_data(relpath: str, place: SourcePlace) -> bool:
+    if _DATA.search(relpath) is None:
+        return place.ending is not None and relpath.lower().endswith(place.ending)
+    return PurePosixPath(relpath).name not in _NOT_DATA
+
+
+def has_component(relpath: str, name: str) -> bool:
+    """Whether a path has `name` as the whole beginning of a part: followed by `-`, `/`, `.` or the end."""
+    return re.search(rf"(?:^|/){re.escape(name)}(?:[-/.]|$)", relpath) is not None
+
+
+def has_part(relpath: str, name: str) -> bool:
+    """Whether `name` is a whole part of a path: a folder, or a file but for its format and the number of its shard.
+
+    So `train` is a part of `train/a.parquet`, `train.jsonl.zst` and `train-00000-of-00010.parquet`.
+    """
+    *folders, file = relpath.split("/")
+    stem = _DATA.sub("", file)
+    return name in folders or name in (stem, _SHARD_NUMBER.sub("", stem))
+
+
+def matching(relpaths: Sequence[str], name: str) -> list[str]:
+    """The paths that a `split` or `subset` means, in their order.
+
+    Paths in which it is a whole part (`has_part`); if there are none, those in which a part begins with it
+    (`has_component`). So `High-Quality` does not match `High-Quality-Synthetic` if there is a folder or files of
+    exactly that name, and `code` matches `code-python/` if nothing is called just `code`.
+    """
+    exact = [relpath for relpath in relpaths if has_part(relpath, name)]
+    return exact or [relpath for relpath in relpaths if has_component(relpath, name)]
+
+
+def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourcePlace) -> list[SourceFile]:
+    found = list(files)
+    # a named file has already been chosen
+    for key, wanted in (("subset", dataset.subset), ("split", dataset.split)) if place.single is None else ():
+        if wanted is None:
+            continue
+        meant = {*matching([file.relpath for file in found], wanted)}
+        kept = [file for file in found if file.relpath in meant]
+        if found and not kept:
+            shown = ", ".join(file.relpath for file in found[:5])
+            raise SourceError(
+                f"{dataset.name}.{key}: no file of {dataset.path} has the path part {wanted!r}: {shown} …"
+            )
+        found = kept
+    if not found:
+        raise SourceError(
+            f"{dataset.name}.path: {dataset.path} holds no data file (.parquet, .jsonl, .json; the last two also with "
+            f"{', '.join(COMPRESSION)}; others only where the path ends with theirs, as *.csv does)"
+        )
+    return found
+
+
+def present_part(blend: BlendDeclaration, dataset: BlendDataset, entry: ManifestEntry, path: Path) -> SourcePart:
+    """A file of a dataset as it is now, to look at its rows, without a digest."""
+    limit = blend.bad_records.max_record_bytes
+    return SourcePart.from_entry(entry, path, "", max_record_bytes=limit, reading=dataset.reading)
+
+
+def discovered(
+    unit: Unit,
+    place: SourcePlace,
+    listing: Listing,
+    files: Iterable[SourceFile],
+    digests: SourceDigests = PLAIN,
+) -> Discovered:
+    """Entries of the files in natural order; local ones are read for their digests."""
+    entries = []
+    # sorted, because folders list their files in any order, and the same files have to give the same plan
+    for index, file in enumerate(sorted(files, key=lambda f: natural_key(f.relpath))):
+        kind, compression = file_format(file.relpath)
+        entry = ManifestEntry(
+            ordinal=index,
+            split=unit.home,
+            chunk=PurePosixPath(file.relpath).parent.name,
+            file_index=index,
+            path=listing.url_prefix + file.relpath,
+            relpath=file.relpath,
+            size_bytes=file.size_bytes,
+            compression=compression,
+            format="json" if _OF_JSON.search(file.relpath) else kind,  # lines, or one array
+            sha256=file.sha256,
+            etag=file.etag,
+            commit=listing.commit,
+        )
+        # a folder lists no digests, as hubs and buckets do: only reading the file tells its content
+        if not place.access.mirrored:
+            entry = entry._replace(sha256=digests.digest_of(source_digest(place.access, entry)))
+        entries.append(entry)
+    return Discovered(unit=unit, entries=tuple(entries), commit=listing.commit)

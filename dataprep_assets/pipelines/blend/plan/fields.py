@@ -1,0 +1,169 @@
+"""Finds datasets of a blend with nothing to train on: they are empty, or no row has the field to read, or one of use.
+
+Reported before the plan if the source is on this machine (`remarks.py`), and by the preview in any case.
+
+Entry points: `asked_field`, `conversation_fields`, `read_fields`, `fault_of_files`, `all_refused`.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.pipelines.blend.data_blend import BlendDataset
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.losses import by_file
+from dataprep_assets.pipelines.blend.sft.options import SftOptions
+from dataprep_assets.planning.manifest import file_format
+from dataprep_assets.sources.readers.first_rows import ROWS, first_rows, other_delimiter
+from dataprep_assets.sources.readers.input_format import ReadOptions
+from dataprep_assets.sources.readers.rows import read_rows
+from dataprep_assets.sources.readers.unreadable import shape_of
+from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, ConversationFields, Refusal, read_conversation
+
+_SHOWN = 8
+"""Most fields that a message names."""
+_BLANK = "blank"
+
+
+def asked_field(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, str] | None:
+    """The option that names the field to read from a dataset, and the field; None for RL, where transforms decide."""
+    if blend.stage == "pretrain":
+        return "text_field", dataset.text_field
+    if blend.stage == "sft":
+        return "messages_field", dataset.messages_field or blend.sft_options.messages_field
+    return None
+
+
+def conversation_fields(options: SftOptions, dataset: BlendDataset) -> ConversationFields:
+    """Where the messages and tools of a dataset's rows are: its own fields, or those of `options`."""
+    return ConversationFields(
+        messages=dataset.messages_field or options.messages_field,
+        tools=dataset.tools_field or options.tools_field,
+        used_in=options.used_in_field,
+        used_in_filter=options.used_in_filter,
+    )
+
+
+def read_fields(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, ...] | None:
+    """The fields that the shards of a dataset read of its rows; None for RL, which reads whole rows."""
+    if blend.stage == "pretrain":
+        return (dataset.text_field,)
+    return conversation_fields(blend.sft_options, dataset).names if blend.stage == "sft" else None
+
+
+def fault_of_files(
+    blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path], *, whole: bool = True
+) -> str | None:
+    """What is wrong with a dataset, in a sentence, from the first rows of its files; None if nothing is found.
+
+    Unreadable files are left to others.
+
+    Args:
+        blend: The declaration.
+        dataset: One of its datasets.
+        paths: Files of it, in order.
+        whole: Whether these are all its files, so that it is empty if they are.
+    """
+    files = list(paths)
+    try:
+        return _fault_of_rows(blend, dataset, files, whole=whole)
+    except (CorruptSourceError, OSError):
+        return None
+
+
+def all_refused(
+    blend: BlendDeclaration,
+    dataset: BlendDataset,
+    paths: Iterable[Path],
+    refusal: Callable[[dict[str, Any]], str | None],
+) -> str | None:
+    """A sentence that counts by file why no row can be trained, and names the first one; None if a row can.
+
+    Args:
+        blend: The declaration.
+        dataset: One of its datasets.
+        paths: Files of it, of each of which the first rows are read.
+        refusal: Returns why nothing of a row can be trained; None if something can.
+
+    Raises CorruptSourceError or OSError for a file that cannot be read.
+    """
+    files: dict[str, Counter[str]] = {}
+    first = ""
+    for path in paths:
+        for number, reason in _refusals(path, dataset.reading, refusal):
+            if reason is None:
+                return None
+            where = "a file" if blend.sensitive else path.name
+            first = first or f"{where}, row {number}: {reason}"
+            # a reason may name the message at fault, which differs from row to row
+            files.setdefault(reason.partition(" (")[0], Counter())[path.name] += 1
+    if not files:
+        return None
+    counted = ", ".join(files) if blend.sensitive else by_file(files)
+    return f"dataset {dataset.name}: no row that was read can be used: {counted}. The first is {first}"
+
+
+def _refusals(
+    path: Path, reading: ReadOptions, refusal: Callable[[dict[str, Any]], str | None]
+) -> Iterator[tuple[int, str | None]]:
+    """The number of each of the first rows of a file, and why it cannot be trained."""
+    kind, compression = file_format(path.name)
+    seen = 0
+    for block in read_rows(path, format=kind, compression=compression, label=path.name, reading=reading):
+        # lines that cannot be parsed are in a list of their own
+        found: list[tuple[int, str | None]] = [(bad.row, bad.reason) for bad in block.bad]
+        found += [(number, refusal(row)) for row, number in zip(block.rows, block.numbers, strict=True)]
+        yield from sorted(found, key=lambda pair: pair[0])
+        seen += len(found)
+        if seen >= ROWS:
+            return
+
+
+def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, whole: bool) -> str | None:
+    """As `fault_of_files`; raises CorruptSourceError or OSError for a file that cannot be read."""
+    asked = asked_field(blend, dataset)
+    seen: dict[str, None] = {}
+    reasons: dict[str, Counter[str]] = {}
+    count = having = 0
+    rows = ((path, row) for path in paths for row in first_rows([path], dataset.reading))
+    for file, row in itertools.islice(rows, ROWS):
+        if asked is None or (reason := of_no_use(blend, dataset, row)) is None:
+            return None
+        reasons.setdefault(reason, Counter())[file.name] += 1
+        count += 1
+        having += asked[1] in row
+        seen.update(dict.fromkeys(row))
+    if not count and whole:
+        return f"dataset {dataset.name} is empty: there is no row in {dataset.path}"
+    if asked is None or not seen:
+        return None
+    shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
+    # any text can be a field's name, so those of a sensitive dataset are not shown
+    told = ("" if blend.sensitive else f"; they have {shown}") + other_delimiter(seen)
+    begun = f"`{asked[0]}: {asked[1]}`: none of the first {count:,} rows of dataset {dataset.name}"
+    begun += "" if blend.sensitive else f", from {paths[0].name} on,"
+    if not having:
+        # one row may be a file that is no lines
+        kind = shape_of(paths[0], *file_format(paths[0].name)) if count == 1 else None
+        return f"{begun} has it{told}" + ("" if kind is None else f"; {kind}")
+    if count == ROWS and (blend.bad_records.policy == "drop" or {*reasons} == {_BLANK}):
+        return None  # later rows may be of use
+    first = max(reasons, key=lambda reason: reasons[reason].total())
+    advice = f" ({ADVICE[first]})" if first in ADVICE else ""
+    counted = ", ".join(reasons) if blend.sensitive else by_file(reasons)
+    return f"{begun} can be used: {counted}{advice}{told}"
+
+
+def of_no_use(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
+    """Why nothing of a row can be trained, in a word or two; None if something can."""
+    if blend.stage == "sft":
+        fields = conversation_fields(blend.sft_options, dataset)
+        found = read_conversation(row, fields, blend.sft_options.choices)
+        return found.reason if isinstance(found, Refusal) and found.reason not in FILTERED else None
+    text = row.get(dataset.text_field)
+    if not isinstance(text, str):
+        return "not a text"
+    return None if text.strip() else _BLANK

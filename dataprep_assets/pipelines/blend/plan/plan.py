@@ -1,0 +1,183 @@
+"""The plan of a blend: each dataset with its files, its shards and the chosen shards; and its JSON.
+
+`planner.py` makes it, `blend_plan.py` commits it. Two hashes identify it, both of content only: `plan_hash` of a
+dataset (the digests of its sources, the bytes of the tokenizer, the text of the template, the options that decide a
+byte) and `run_hash` of the whole blend (every plan hash, weights, sample, held-out shards). They do not depend on
+times, local paths, the number of workers or versions of libraries.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dataprep_assets.bounds import json_of
+from dataprep_assets.errors import FormatError, IntegrityError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.readers.row_files import RowRange
+
+VERSION = 2
+BLEND_PLAN = "blend_plan"
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedPart:
+    """A file of a shard, or some of its rows."""
+
+    entry: ManifestEntry
+    rows: RowRange | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedBlendShard:
+    """A shard of a dataset. `total_bytes` is its part of the source: a share of the file's size if the file is cut."""
+
+    index: int
+    parts: tuple[PlannedPart, ...]
+    total_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedUnit:
+    """A dataset of the blend with its shards; `chosen` are those that the sample keeps, or all."""
+
+    name: str
+    dataset: BlendDataset
+    split: str | None
+    plan_hash: str
+    commit: str | None
+    entries: tuple[ManifestEntry, ...]
+    shards: tuple[PlannedBlendShard, ...]
+    chosen: tuple[int, ...]
+
+    @property
+    def home(self) -> str:
+        """The split that its shards belong to, unless shards are held out."""
+        return self.split or "train"
+
+    @property
+    def partitions(self) -> list[str]:
+        """Partition keys of the chosen shards, in order."""
+        return [partition_key(self.name, index) for index in self.chosen]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the source."""
+        return sum(entry.size_bytes for entry in self.entries)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlendPlan:
+    """The frozen plan of a blend."""
+
+    run_hash: str
+    units: tuple[PlannedUnit, ...]
+
+    @property
+    def partitions(self) -> list[str]:
+        """Partition keys of all chosen shards, dataset by dataset."""
+        return [partition for unit in self.units for partition in unit.partitions]
+
+    def find(self, partition: str) -> tuple[PlannedUnit, PlannedBlendShard]:
+        """The dataset and the shard of a partition key; raises KeyError for an unknown one."""
+        # a dataset's name may hold hyphens
+        name, _, number = partition.rpartition("-")
+        for unit in self.units:
+            if unit.name == name and number.isdecimal() and int(number) in unit.chosen:
+                return unit, unit.shards[int(number)]
+        raise KeyError(partition)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain builtins: files once each, shards as `[ordinal]` or `[ordinal, first row, row after the last]`."""
+        return {"version": VERSION, "run_hash": self.run_hash, "datasets": [_unit_json(unit) for unit in self.units]}
+
+
+def partition_key(unit: str, index: int) -> str:
+    """The partition key of a shard: `code-00017`."""
+    return f"{unit}-{index:05d}"
+
+
+def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
+    return {
+        "name": unit.name,
+        "dataset": unit.dataset.model_dump(exclude=set(SAID)),
+        "split": unit.split,
+        "plan_hash": unit.plan_hash,
+        "commit": unit.commit,
+        "files": [entry._asdict() for entry in unit.entries],
+        "shards": [
+            {
+                "parts": [[p.entry.ordinal, *([p.rows.first, p.rows.stop] if p.rows else [])] for p in shard.parts],
+                "bytes": shard.total_bytes,
+            }
+            for shard in unit.shards
+        ],
+        "chosen": list(unit.chosen),
+    }
+
+
+def plan_from_json(value: dict[str, Any], where: str) -> BlendPlan:
+    """The inverse of `BlendPlan.to_json`; raises FormatError for anything else."""
+    try:
+        if value["version"] != VERSION:
+            raise FormatError(
+                f"{where}: version {value['version']}, expected {VERSION}. Materialize `blend_plan` again"
+            )
+        return BlendPlan(run_hash=value["run_hash"], units=tuple(_unit_from_json(unit) for unit in value["datasets"]))
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise FormatError(f"{where}: not a blend's plan: {type(error).__name__}: {error}") from error
+
+
+def _unit_from_json(value: dict[str, Any]) -> PlannedUnit:
+    entries = tuple(ManifestEntry(**entry) for entry in value["files"])
+    shards = tuple(
+        PlannedBlendShard(
+            index=index,
+            total_bytes=shard["bytes"],
+            parts=tuple(
+                PlannedPart(entry=entries[ordinal], rows=RowRange(*rows) if rows else None)
+                for ordinal, *rows in shard["parts"]
+            ),
+        )
+        for index, shard in enumerate(value["shards"])
+    )
+    return PlannedUnit(
+        name=value["name"],
+        dataset=BlendDataset.model_validate(value["dataset"]),
+        split=value["split"],
+        plan_hash=value["plan_hash"],
+        commit=value["commit"],
+        entries=entries,
+        shards=shards,
+        chosen=tuple(value["chosen"]),
+    )
+
+
+def plan_key(plan: BlendPlan) -> str:
+    """The key of a plan's artifact."""
+    return digest_value(["blend_plan", VERSION, plan.to_json()])
+
+
+def from_file_on(blend: BlendDeclaration, unit: PlannedUnit) -> str:
+    """How a sentence about a dataset goes on with its first file; a file of a sensitive blend is not named."""
+    return "" if blend.sensitive or not unit.entries else f", from {unit.entries[0].relpath} on"
+
+
+def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
+    """The committed plan; raises MissingArtifactError when there is none.
+
+    Raises IntegrityError if it is not JSON.
+    """
+    path = store.local(blend.artifact(BLEND_PLAN)) / PLAN
+    try:
+        return plan_from_json(json_of(path.read_bytes()), str(path))
+    except ValueError as error:
+        raise IntegrityError(f"{path}: not JSON: {error}. Materialize `blend_plan` again") from error
+
+
+def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:
+    """Whether an intact plan is committed; a damaged one must be built again."""
+    return store.intact(blend.artifact(BLEND_PLAN)) is not None

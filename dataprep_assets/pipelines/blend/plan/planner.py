@@ -1,0 +1,272 @@
+"""Plans a blend: which files, or rows of files, make each shard of each dataset.
+
+Files stay whole if there are at least as many as shards. Fewer files are cut into ranges of rows, for which the rows
+are counted once (in a Parquet file by its footer); such files must be present, so mirrored ones are fetched here.
+
+Entry points: `plan_blend`, `stage_identity`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.pipelines.blend.data_blend import DataBlend, Unit
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, HeldOut
+from dataprep_assets.pipelines.blend.plan.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
+from dataprep_assets.pipelines.blend.plan.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
+from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
+from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
+from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
+from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.plural import count_of
+from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.sources.readers.input_format import ReadOptions
+from dataprep_assets.sources.readers.row_files import RowRange
+from dataprep_assets.sources.readers.rows import count_rows, split_rows
+from dataprep_assets.stream.tokenizer import load_bundle
+
+_Rows = Callable[[ManifestEntry], int]
+"""Counts the rows of a file."""
+TARGET_BYTES = 256 << 20
+MAX_SHARDS = 4000
+"""Most shards of one dataset: with more partitions an asset is slow to show."""
+
+
+def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
+    """What decides the bytes of shards, besides the source: options, tokenizer bytes, template text, transforms."""
+    identity: dict[str, Any] = {
+        "stage": blend.stage,
+        "bad_records": blend.bad_records.model_dump(),
+        "max_rows": blend.max_rows,
+        "force": blend.force,
+    }
+    if blend.stage == "pretrain":
+        # one says how much is encoded again, the other how the preview rounds: no byte depends on them
+        identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
+    elif blend.stage == "sft":
+        options = blend.sft_options
+        template = declared_template(options, blend.required_tokenizer)
+        identity["options"] = {
+            **options.identity(),
+            "template_kwargs": dict(options.template_kwargs),
+            "choices": options.choices.changes,
+        }
+        identity["template"] = template.digest
+    else:
+        identity["options"] = blend.rl_options.identity
+        identity["transforms"] = fingerprint(blend.rl_options.transforms, blend.sources, blend.source_digests())
+    if blend.tokenizer is not None:
+        identity["tokenizer"] = load_bundle(blend.tokenizer).digest
+    return identity
+
+
+def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, relist: bool = False) -> BlendPlan:
+    """List every source of `blend` and plan its shards; only files whose rows must be counted are fetched.
+
+    With a `frozen` plan, files that have not changed are not counted again. Without `relist`, mirrored datasets whose
+    declaration has not changed are not listed again either: they stay at the revision that was frozen.
+
+    Raises ConfigError if two datasets would have one name, or shards are to be held out of one that has too few, or
+    whose files name other splits, and SourceError if a source cannot be listed.
+    """
+    if blend.stage == "pretrain":  # refuse it now, not when the engine is certified
+        bundle = load_bundle(blend.required_tokenizer)
+        blend_separator(blend, bundle)
+        blend_bos(blend, bundle)
+    identity = stage_identity(blend)
+    before = {unit.name: unit for unit in frozen.units} if frozen else {}
+    units = [
+        _plan_unit(found, blend, identity, before.get(found.unit.name))
+        for found in _discovered(blend, {} if relist else before)
+    ]
+    # a split is appended to some names, so a dataset `web` in `train` meets one that is called `web__train`
+    names = [unit.name for unit in units]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"blend: two datasets would be called {twice[0]}; rename one")
+    if blend.held_out is not None:
+        _refuse_held_out(blend.held_out, units)
+    return BlendPlan(run_hash=_run_hash(blend, units), units=tuple(units))
+
+
+def _refuse_held_out(held: HeldOut, units: Sequence[PlannedUnit]) -> None:
+    """Raise ConfigError if a dataset has a split of its own, or too few shards to hold so many out."""
+    for unit in units:
+        if unit.home != "train":
+            raise ConfigError(
+                f"held_out: {unit.dataset.name} has files of its own for `{unit.home}`, which stay what they are; "
+                "leave `held_out` out, or let `path` name the files to train on alone"
+            )
+        if held.valid + held.test >= len(unit.chosen):
+            raise ConfigError(
+                f"held_out: {unit.name} has {count_of(len(unit.chosen), 'shard')}; {held.valid} for valid "
+                f"and {held.test} for test leave none to train on. Raise `num_shards`, or hold out fewer"
+            )
+
+
+def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
+    """A planned dataset with its present files, digested if they are local; None if it has none now.
+
+    A mirrored dataset that is pinned to a commit cannot change, and is not listed again. Nothing is fetched. Raises
+    SourceError if the source cannot be listed.
+
+    Args:
+        blend: The declaration.
+        unit: One of the datasets of its plan.
+    """
+    if unit.commit is not None and unit.dataset.path.rstrip("/").endswith(f"@{unit.commit}"):
+        return refound(unit)
+    declared = next(
+        (u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None
+    )
+    if declared is None:  # no longer declared so, which the plan's own proofs report
+        return refound(unit)
+    if blend.stage == "rl" and declared.split is None and unit.dataset.split is None:
+        return discover_splits(declared, blend.sources, blend.source_digests()).get(unit.name.rpartition("__")[2])
+    again = Unit(name=unit.name, dataset=unit.dataset, split=unit.split)
+    return discover(again, blend.sources, blend.source_digests())
+
+
+def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list[Discovered]:
+    found: list[Discovered] = []
+    data: DataBlend = blend.data_blend()
+    digests = blend.source_digests()
+    for unit in data.units():
+        by_rl_split = blend.stage == "rl" and unit.split is None
+        kept = [
+            b
+            for b in before.values()
+            if b.dataset.unattributed == unit.dataset.unattributed
+            and (b.split in RL_SPLITS if by_rl_split else b.name == unit.name)
+        ]
+        if kept and open_place(unit.dataset, blend.sources).access.mirrored:
+            found += [refound(b) for b in kept]
+        elif by_rl_split and unit.dataset.split is None:
+            found += discover_splits(unit, blend.sources, digests).values()
+        elif by_rl_split:
+            # any other `split` only chooses files, as Skywork's `math`
+            split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
+            of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
+            found.append(discover(of_split, blend.sources, digests))
+        else:
+            found.append(discover(unit, blend.sources, digests))
+    return found
+
+
+def refound(unit: PlannedUnit) -> Discovered:
+    """A planned dataset with the files that the plan froze."""
+    return Discovered(
+        unit=Unit(name=unit.name, dataset=unit.dataset, split=unit.split), entries=unit.entries, commit=unit.commit
+    )
+
+
+def _plan_unit(
+    found: Discovered, blend: BlendDeclaration, identity: dict[str, Any], before: PlannedUnit | None
+) -> PlannedUnit:
+    total = sum(entry.size_bytes for entry in found.entries)
+    count = blend.num_shards or max(1, min(MAX_SHARDS, -(-total // TARGET_BYTES)))
+    dataset = found.unit.dataset
+    fields: dict[str, str | None] = {
+        "text_field": dataset.text_field,
+        "messages": dataset.messages_field,
+        "tools": dataset.tools_field,
+    }
+    # empty by default, so that older plans stay the same
+    for entry in found.entries:
+        fields |= dataset.reading.settings(entry.format)
+    plan_hash = digest_value(
+        ["blend_plan", VERSION, found.unit.name, count, found.identities, fields, identity],
+    )[:16]
+    # The shards as they were, so that no rows are counted again. The entries hold places, too, which the hash leaves
+    # out: a source that was moved is cut anew, into the same shards.
+    if before is not None and before.plan_hash == plan_hash and before.entries == found.entries:
+        shards = before.shards
+    else:
+        rows = partial(_rows, open_place(dataset, blend.sources).access, dataset.reading)
+        shards = _limited(_cut_shards(found.entries, count, rows), blend.max_rows, rows)
+    sample = blend.sample
+    chosen = sampled_shards(
+        count,
+        dataset=found.unit.name,
+        count=sample.count if sample else None,
+        percent=sample.percent if sample else None,
+        seed=sample.seed if sample else 42,
+    )
+    return PlannedUnit(
+        name=found.unit.name,
+        dataset=dataset,
+        split=found.unit.split,
+        plan_hash=plan_hash,
+        commit=found.commit,
+        entries=found.entries,
+        shards=shards,
+        chosen=tuple(chosen),
+    )
+
+
+def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) -> tuple[PlannedBlendShard, ...]:
+    sizes = [(entry.relpath, entry.size_bytes) for entry in entries]
+    if count <= len(entries):
+        groups = [[PlannedPart(entry=entries[i]) for i in group] for group in assign_by_size(sizes, count)]
+        weights = [sum(p.entry.size_bytes for p in group) for group in groups]
+    else:
+        groups, weights = [], []
+        for entry, shares in zip(entries, shares_by_size(sizes, count), strict=True):
+            ranges = [None] if shares == 1 else split_rows(rows_of(entry), shares)
+            groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
+            # even shares to the byte that sum to the size of the file
+            weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
+    return tuple(
+        PlannedBlendShard(index=index, parts=tuple(group), total_bytes=size)
+        for index, (group, size) in enumerate(zip(groups, weights, strict=True))
+    )
+
+
+def _limited(
+    shards: tuple[PlannedBlendShard, ...], max_rows: int | None, rows_of: _Rows
+) -> tuple[PlannedBlendShard, ...]:
+    return shards if max_rows is None else tuple(_first_rows(shard, max_rows, rows_of) for shard in shards)
+
+
+def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> PlannedBlendShard:
+    """The shard with at most `limit` rows. Its size stays that of the source that is read for them."""
+    kept: list[PlannedPart] = []
+    for part in shard.parts:
+        if limit <= 0:
+            break
+        first = part.rows.first if part.rows else 1
+        stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
+        kept.append(part if stop - first <= limit else replace(part, rows=RowRange(first, first + limit)))
+        # what is left for the files behind it; below 0 once a file is cut
+        limit -= stop - first
+    return replace(shard, parts=tuple(kept))
+
+
+def _rows(access: SourceAccess, reading: ReadOptions, entry: ManifestEntry) -> int:
+    access.fetch([entry])
+    return count_rows(
+        access.path(entry),
+        format=entry.format,
+        compression=entry.compression,
+        label=entry.relpath,
+        reading=reading,
+    )
+
+
+def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
+    return digest_value(
+        [
+            "blend_run",
+            VERSION,
+            [[u.name, u.split, u.dataset.weight, u.plan_hash, list(u.chosen)] for u in units],
+            blend.held_out.model_dump() if blend.held_out else None,
+        ]
+    )[:16]
+
+
+def source_digest(unit: PlannedUnit) -> str:
+    """Digest of the files of a dataset: paths, sizes, and digests of contents or the source's own versions."""
+    return digest_value(refound(unit).identities)

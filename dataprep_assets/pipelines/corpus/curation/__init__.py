@@ -1,0 +1,1 @@
+"""Tags, rules, and the table of documents."""

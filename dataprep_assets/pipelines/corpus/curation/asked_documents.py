@@ -1,0 +1,198 @@
+"""Answers questions about the table of documents of a corpus, from its finished tags and tables."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.curation.rules import matching, parse
+from dataprep_assets.curation.selection import DUPLICATE, RESERVED, bad_in_words, in_words
+from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.engine.trace.asked_documents import AskedDocuments, Drops, RuleDrops
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
+from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE
+from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, DocumentsFacts, table_columns
+from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows, ruled_rows
+from dataprep_assets.pipelines.corpus.curation.selection_budget import over_budget
+from dataprep_assets.pipelines.corpus.curation.selection_counts import SelectionCounts, folded
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, NONE_REMOVED, removed_rows
+from dataprep_assets.pipelines.corpus.source.listed_rows import listed_ids
+from dataprep_assets.pipelines.corpus.source.manifest import has_manifest, load_manifest
+from dataprep_assets.planning import shard_plan
+
+_EXAMPLES = 10
+
+
+class CorpusDocuments(AskedDocuments):
+    """The table of documents of a corpus."""
+
+    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
+        """Take a corpus; raises ConfigError if it declares no table, MissingArtifactError before it is planned."""
+        if not corpus.has_table:
+            raise ConfigError(
+                f"{corpus.dataset} has no table of documents. Declare `tag`, `keep` or `drop`, or `keep_fields: {{}}` "
+                "in `document` for the table alone, and run it"
+            )
+        if not has_manifest(corpus, store):
+            raise MissingArtifactError(
+                f"{corpus.dataset} has no table of documents yet. Run `dataprep run {corpus.dataset}`"
+            )
+        self._corpus, self._store = corpus, store
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return list(table_columns(self._corpus))
+
+    def drops(self) -> Drops | None:
+        rules, declared = self._corpus.rules, self._corpus.duplicates
+        if not rules and declared is None:
+            return None
+        told = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
+        # before they were looked for nobody knows what goes as a duplicate
+        if declared is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
+            least = declared.similarity
+            told[DUPLICATE] = (
+                "equal to one that is kept" if least == 1 else f"alike to one that is kept, by {least:g} or more"
+            )
+        if len(listed_ids(self._corpus)):
+            told[RETRACTED] = "on the retraction list"
+        by_split = {split: SelectionCounts() for split in self._corpus.splits}
+        untagged = 0
+        examples: dict[str, list[str]] = {name: [] for name in told}
+        for partition in self._partitions:
+            try:
+                tags = self._store.local(self._corpus.artifact(TAGS, partition))
+                removed = removed_rows(self._corpus, self._store, partition) if DUPLICATE in told else NONE_REMOVED
+                for piece in ruled_rows(self._corpus, tags, ("file", "row", "source", "bytes"), removed):
+                    by_split[shard_plan.split_of(partition)].add(piece)
+                    if not self._corpus.sensitive:
+                        _add_examples(examples, piece)
+            except DataprepError:  # not there, or made by other taggers
+                untagged += 1
+        counted = SelectionCounts.total(by_split.values())
+        every = folded(counted.sources.values())
+        over = (over_budget(self._corpus, split, one.sources, one.by_rule) for split, one in by_split.items())
+        return Drops(
+            documents=every[0],
+            bytes=every[1],
+            sources={source: documents for source, (documents, _) in counted.sources.items()},
+            rules=[_drops_of(name, drops, counted, examples[name]) for name, drops in told.items()],
+            untagged=untagged,
+            over_budget=[f"{told}" for of_split in over for _, told in of_split],
+        )
+
+    def rows(
+        self, *, where: str | None = None, reason: str | None = None, kept: bool | None = None
+    ) -> Iterator[dict[str, Any]]:
+        columns = table_columns(self._corpus)
+        asked = {} if where is None else {"where": parse(where, columns, "--where")}
+        if reason is not None:
+            declared = [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
+            if reason not in (reasons := {*declared, *RESERVED, *self.reasons()}):
+                known = ", ".join([*declared, *sorted(reasons - set(declared))])
+                raise ConfigError(f"--reason: there is no reason {reason!r}. Reasons: {known}")
+            asked["reason"] = parse(f"reason == {reason!r}", columns, "--reason")
+        if kept is not None:
+            asked["kept"] = parse("kept" if kept else "not kept", columns, "kept")
+        for partition in self._partitions:
+            for piece in side_by_side([self._table(partition)]):
+                if asked:
+                    found = np.logical_and.reduce(list(matching(piece, asked).values()))
+                    piece = piece.filter(found)
+                yield from piece.to_pylist()
+
+    def why_not_id(self, hashed: int) -> str | None:
+        """As `why_not`, of the first dropped row with this id, and where the row is."""
+        import pyarrow.compute as pc
+
+        for partition in self._partitions:
+            for piece in side_by_side([self._table(partition)]):
+                if "id" not in piece.column_names:
+                    return None
+                here = piece.filter(pc.and_(pc.equal(piece["id"], f"{hashed:016x}"), pc.invert(piece["kept"])))
+                if here.num_rows:
+                    row = here.to_pylist()[0]
+                    return f"row {row['row']} of {row['file']} {self._describe_reason(row)}"
+        return None
+
+    def why_not(self, file: str, row: int) -> str | None:
+        """Why a row of a file is no document, in words, with what its rule looked at; None if it is not known."""
+        import pyarrow.compute as pc
+
+        manifest = load_manifest(self._corpus, self._store)
+        for partition in self._partitions:
+            if file not in {entry.relpath for entry in manifest.shard(partition)}:
+                continue
+            for piece in side_by_side([self._table(partition)]):
+                here = piece.filter(pc.and_(pc.equal(piece["file"], file), pc.equal(piece["row"], row)))
+                if here.num_rows:
+                    return self._describe_reason(here.to_pylist()[0])
+        return None
+
+    def _describe_reason(self, row: Mapping[str, Any]) -> str | None:
+        reason = row["reason"]
+        if reason is None:
+            return None
+        # only a refused record has no length
+        if row["bytes"] is None:
+            return bad_in_words(reason)
+        told, rule = in_words(reason), self._corpus.rules.get(reason)
+        if reason == DUPLICATE and row["representative"] is not None:
+            return f"{told} of {row['representative']}, {row['similarity']:.1%} alike"
+        if rule is None:
+            return told
+        names = sorted(rule[1].columns)
+        values = "" if self._corpus.sensitive else "; " + ", ".join(f"{name} is {row[name]!r}" for name in names)
+        return f"{told}: {f'not ({rule[1].text})' if rule[0] else rule[1].text}{values}"
+
+    @cached_property
+    def _partitions(self) -> Sequence[str]:
+        manifest = load_manifest(self._corpus, self._store)
+        return [partition for split in self._corpus.splits for partition in manifest.partitions(split)]
+
+    def unprotected(self) -> Sequence[str]:
+        return list(coverage_lines(self._corpus, self._store))
+
+    def reasons(self) -> Mapping[str, int]:
+        found = Counter[str]()
+        for one in self._store.receipts([self._corpus.artifact(DOCUMENTS, one) for one in self._partitions]):
+            found.update({} if one is None else DocumentsFacts.of(one).reasons)
+        return dict(found.most_common())
+
+    def _table(self, partition: str) -> Path:
+        artifact = self._corpus.artifact(DOCUMENTS, partition)
+        if self._store.receipt(artifact) is None:
+            raise MissingArtifactError(
+                f"{artifact}: not there. Run the dataset first; if a check of `selection` holds that back, such as a "
+                f"budget, `dataprep documents {self._corpus.dataset}` alone says what each rule drops, with examples"
+            )
+        return self._store.local(artifact) / FILE
+
+
+def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:
+    """Put in the first documents that each rule drops."""
+    for place, reason in enumerate(rows.reasons):
+        if reason is not None and len(examples[reason]) < _EXAMPLES:
+            examples[reason].append(f"{rows.table['file'][place]}:{rows.table['row'][place]}")
+
+
+def _drops_of(name: str, drops: str, counted: SelectionCounts, examples: Sequence[str]) -> RuleDrops:
+    of_source = {source: by_rule[name] for source, by_rule in counted.by_rule.items() if name in by_rule}
+    documents, size = folded(of_source.values())
+    by_source = Counter({source: documents for source, (documents, _) in of_source.items()})
+    return RuleDrops(
+        rule=name,
+        drops=drops,
+        documents=documents,
+        bytes=size,
+        by_source=dict(by_source.most_common()),
+        examples=examples,
+    )

@@ -1,0 +1,177 @@
+"""The check that no kept document contains an item of a benchmark, and that it would be seen if one did."""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK, OVERLAP, Benchmarks, BenchmarkTagger
+from dataprep_assets.curation.dropped_rows import RuledOutRows, read_dropped
+from dataprep_assets.curation.duplicates.words import words_of
+from dataprep_assets.curation.planted.benchmarks import look_alikes, renderings, rewrites
+from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.engine.checks.finding import SHOWN, Finding, verdict
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import not_looked_for, uncovered
+from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+
+_PLANTED = 200
+"""Items, and texts of items, that are planted."""
+_T = TypeVar("_T")
+_FOUND = 0.95
+"""Smallest share of the planted texts of each form that has to be found, and of those that only look like them that
+must not."""
+
+
+def no_benchmark(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+    """Whether no kept document of the shards of a split that are there contains an item."""
+    asked = corpus.decontaminate
+    assert asked is not None
+    tagger = next(one for one in corpus.taggers if isinstance(one, BenchmarkTagger))
+    kept = _Kept(corpus, store, tagger, asked.share)
+    left = list(kept.of(partitions))
+    benchmarks = tagger.benchmarks
+    found, mistaken = _planted(benchmarks, asked.share), _mistaken(benchmarks, asked.share)
+    below = list(uncovered(benchmarks.coverage, asked.least_covered))
+    defects = [*left, *below, *_missed(found, mistaken)]
+    every = benchmarks.coverage.values()
+    if below and not left:
+        todo = "Lower `min_words`, declare other `fields`, or lower `decontaminate.coverage` if that is good enough"
+    else:
+        todo = (
+            "Declare `decontaminate.action: drop`, or look at the pairs with `dataprep documents --where "
+            f'"{OVERLAP} >= {asked.share}"`'
+        )
+    notes = list(not_looked_for(benchmarks.coverage))
+    return verdict(
+        defects,
+        f"No kept document contains one of {sum(one.looked_for for one in every):,} items of "
+        f"{len(asked.sets):,} benchmarks; planted ones are found in {len(found)} forms."
+        + "".join(f" {note}." for note in notes),
+        todo,
+        facts={
+            "left": kept.left,
+            "dropped": kept.dropped,
+            "common_phrases_only": kept.phrases,
+            "common_ngrams_left_out": benchmarks.common,
+            **{f"items_{name}": one.items for name, one in benchmarks.coverage.items()},
+            **{f"not_looked_for_{name}": one.items - one.looked_for for name, one in benchmarks.coverage.items()},
+            **{f"found_{_fact(name)}_%": round(100 * share, 2) for name, share in found.items()},
+            **{f"mistaken_{_fact(name)}_%": round(100 * share, 2) for name, share in mistaken.items()},
+        },
+        # without a table the defects are listed
+        table=None if left else _table(benchmarks, found, mistaken),
+    )
+
+
+def _table(
+    benchmarks: Benchmarks, found: Mapping[str, float], mistaken: Mapping[str, float]
+) -> Iterator[dict[str, str | int | float]]:
+    """A row for each form, and for each set."""
+    for name, share in found.items():
+        yield {"planted": name, "found_%": round(100 * share, 2)}
+    for name, share in mistaken.items():
+        yield {"planted": f"no item: {name}", "found_%": round(100 * share, 2)}
+    for name, one in benchmarks.coverage.items():
+        yield {
+            "benchmark": name,
+            "items": one.items,
+            "looked_for": one.looked_for,
+            "too_short": one.short,
+            "common": one.common,
+            "empty": one.empty,
+        }
+
+
+def _fact(name: str) -> str:
+    return name.replace(" ", "_")
+
+
+class _Kept:
+    """Looks through the kept documents of shards, and counts."""
+
+    def __init__(
+        self, corpus: CorpusDeclaration, store: ArtifactStore, tagger: BenchmarkTagger, containment: float
+    ) -> None:
+        self.left = self.dropped = self.phrases = 0
+        self._corpus, self._store, self._tagger, self._least = corpus, store, tagger, containment
+
+    def of(self, partitions: Sequence[str]) -> Iterator[str]:
+        """A sentence for each of the first kept documents that contain an item."""
+        for partition in partitions:
+            selection = self._corpus.artifact(SELECTION, partition)
+            if self._store.receipt(selection) is None:
+                continue
+            dropped = read_dropped(self._store.local(selection))
+            directory = self._store.local(self._corpus.artifact(TAGS, partition))
+            columns = ["file", "row", BENCHMARK, OVERLAP]
+            for piece in side_by_side([directory / ROWS, directory / file_of(self._tagger)], columns):
+                for row in piece.filter(piece[BENCHMARK].is_valid()).to_pylist():
+                    yield from self._looked_at(row, dropped)
+
+    def _looked_at(self, row: dict[str, object], dropped: dict[str, RuledOutRows]) -> Iterator[str]:
+        share = float(str(row[OVERLAP]))
+        if share < self._least:
+            self.phrases += 1
+            return
+        there = dropped.get(str(row["file"]))
+        if there is not None and int(str(row["row"])) in there.rows:
+            self.dropped += 1
+            return
+        self.left += 1
+        if self.left <= SHOWN:
+            where = "a document" if self._corpus.sensitive else f"{row['file']}: row {row['row']}"
+            yield f"{where} contains {share:.0%} of {row[BENCHMARK]}"
+
+
+def _planted(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
+    """The form → the share of planted texts and items that are found in it."""
+    forms: dict[str, list[str]] = defaultdict(list)
+    for _, text in _some(benchmarks.items):
+        # upper case is no rewrite of some texts, as of a Turkish dotless i
+        changed = {"case"} if text.upper().casefold() != text.casefold() else set()
+        for way, rewritten in rewrites(text).items():
+            if way not in changed:
+                forms[way].append(rewritten)
+    for whole in _some(benchmarks.wholes):
+        for form, written in renderings(whole.parts, whole.name).items():
+            forms[form].append(written)
+    return _flagged(benchmarks, containment, forms)
+
+
+def _mistaken(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
+    """The kind of what only looks like an item → the share that is taken for one."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for name, text in _some(benchmarks.items):
+        words = words_of(text)
+        # seeded by the item, so each examination plants the same texts
+        shuffled = random.Random(name).sample(words, len(words))
+        if shuffled != words:
+            kinds["shuffled"].append(" ".join(shuffled))
+    for whole in _some(benchmarks.wholes):
+        for kind, written in look_alikes(whole.parts, whole.name).items():
+            kinds[kind].append(written)
+    return _flagged(benchmarks, containment, kinds)
+
+
+def _some(every: Sequence[_T]) -> Sequence[_T]:
+    # spread over the items, which are those of one set after the other
+    return every[:: max(1, len(every) // _PLANTED)][:_PLANTED]
+
+
+def _flagged(benchmarks: Benchmarks, containment: float, forms: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    return {
+        form: sum(share >= containment for share in benchmarks.best_matches(texts)[1]) / len(texts)
+        for form, texts in forms.items()
+    }
+
+
+def _missed(found: Mapping[str, float], mistaken: Mapping[str, float]) -> Iterator[str]:
+    for form, share in found.items():
+        if share < _FOUND:
+            yield f"{share:.1%} of planted items are found in the form {form!r}, and {_FOUND:.0%} have to be"
+    for kind, share in mistaken.items():
+        if share > 1 - _FOUND:
+            yield f"{share:.1%} of texts that only look like an item ({kind}) are flagged as the item"

@@ -1,0 +1,85 @@
+"""How much of its benchmarks a corpus looks for: sentences for checks, `dataprep check`, `documents` and `show`.
+
+Items of benchmarks are published, so their numbers are shown of sensitive datasets, too.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from dataprep_assets.curation.benchmarks.benchmarks import Benchmarks, BenchmarkTagger, Coverage
+from dataprep_assets.engine.yaml.remark import Remark
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS, TagsFacts
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
+
+_FIRST = 1000
+"""Items that `dataprep check` looks at."""
+
+
+def not_looked_for(coverage: Mapping[str, Coverage]) -> Iterator[str]:
+    """A sentence for each set of which some items are not looked for."""
+    for name, one in coverage.items():
+        every = one.items + one.empty
+        if every > one.looked_for:
+            yield (f"{name}: {every - one.looked_for:,} of {every:,} items are not looked for ({_reasons(one)})")
+
+
+def _reasons(coverage: Coverage) -> str:
+    reasons = {"too short": coverage.short, "only common phrases": coverage.common, "empty": coverage.empty}
+    return ", ".join((f"{count:,} {reason}" for reason, count in reasons.items() if count))
+
+
+def uncovered(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
+    """A sentence for each set of which less than this share of the items is looked for."""
+    for name, one in coverage.items():
+        if one.share < floor:
+            yield (
+                f"decontaminate.sets.{name}: {f'{one.share:.0%}'} of its {one.items:,} items are looked "
+                f"for, not {f'{floor:.0%}'} ({_reasons(one)})"
+            )
+
+
+def recorded_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Coverage]:
+    """What the tags that are there looked for; empty if there are none, or no benchmarks."""
+    if corpus.decontaminate is None:
+        return {}
+    try:
+        for partition in load_manifest(corpus, store).plan:
+            if (receipt := store.receipt(corpus.artifact(TAGS, partition))) is not None:
+                return {name: Coverage(**one) for name, one in TagsFacts.of(receipt).benchmarks.items()}
+    except DataprepError:  # told by whoever needs it
+        pass
+    return {}
+
+
+def coverage_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
+    """A line for each set of which some items are not looked for."""
+    for told in not_looked_for(recorded_coverage(corpus, store)):
+        yield f"benchmark {told}"
+
+
+def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Iterator[Remark]:
+    """Remarks on sets that cannot be read, or of which the first items are not looked for."""
+    assert corpus.decontaminate is not None
+    for one in tagger.sets:
+        keys = ("decontaminate", "sets", one.name)
+        try:
+            first = Benchmarks([one], tagger.ngram, tagger.least, first=_FIRST)
+            # what the first items do not have, others may
+            if not (coverage := first.coverage[one.name]).looked_for:
+                coverage = Benchmarks([one], tagger.ngram, tagger.least).coverage[one.name]
+        except ConfigError as error:
+            yield Remark(keys=keys, sentence=str(error))
+            continue
+        every = coverage.items + coverage.empty
+        floor = corpus.decontaminate.least_covered
+        # of a part of the items the share is not known
+        if every < _FIRST and corpus.decontaminate.action != "tag" and coverage.share < floor:
+            for told in uncovered({one.name: coverage}, floor):
+                todo = "Lower `min_words`, declare other `fields`, or lower `coverage`"
+                yield Remark(keys=keys, sentence=f"{told}. {todo}")
+            continue
+        for told in not_looked_for({one.name: coverage}):
+            whose = "" if every < _FIRST else ", of the first that were examined"
+            yield Remark(keys=keys, sentence=f"decontaminate.sets.{told}{whose}", hint=True)

@@ -1,0 +1,382 @@
+"""The artifact `<dataset>/documents_<split>`, one partition per shard: the table of documents, `documents.parquet`.
+
+A row for each row of the source, in its order: where it is from, what taggers say of it, whether it was kept or why
+not, and its tokens. Anything that reads Parquet can ask it; `dataprep documents`, `trace` and `retract --where` do.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.dropped_rows import RuledOutRows
+from dataprep_assets.curation.selection import DUPLICATE, NO_TOKENS
+from dataprep_assets.curation.table import DECIDED, ColumnType, ParquetRows, runs_of, side_by_side
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedArtifact
+from dataprep_assets.engine.checks.comparison import rebuilt
+from dataprep_assets.engine.checks.finding import REBUILD, SHOWN, Finding, verdict
+from dataprep_assets.engine.checks.groups import PartitionChecks
+from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.formats import document_ends
+from dataprep_assets.formats.document_index import IDS, open_ids
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE, TableSums, count_values
+from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_of
+from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import removed_rows
+from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TokenBinsFacts, document_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DOCUMENTS = "documents"
+VERSION = 3
+
+
+class DocumentsFacts(Facts):
+    """Facts of a table: its rows, how many are kept, how many are not by reason, and of each source what is kept.
+
+    Of a source: its rows, the documents kept, their bytes and their tokens.
+    """
+
+    rows: int
+    kept: int
+    reasons: dict[str, int]
+    sources: dict[str, tuple[int, int, int, int]]
+
+
+def table_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
+    """The columns of the table, in their order."""
+    carried = {name: kind for name, kind in corpus.carried.columns.items() if name != "bad"}
+    tagged = {name: kind for tagger in corpus.taggers for name, kind in tagger.columns.items()}
+    return {**carried, **tagged, **decided_columns(corpus)}
+
+
+def decided_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
+    """The columns of what became of each row."""
+    return dict(DECIDED) if corpus.duplicates is None else {**DECIDED, "similarity": "number"}
+
+
+def documents_spec(
+    corpus: CorpusDeclaration,
+    split: str,
+    *,
+    partitions: Partitions,
+    tags: ArtifactSpec,
+    selection: ArtifactSpec | None,
+    token_bins: ArtifactSpec,
+) -> ArtifactSpec:
+    """The table of documents of a split.
+
+    Args:
+        corpus: The dataset.
+        split: One of its splits.
+        partitions: The split's shards.
+        tags: The tags of the shards.
+        selection: What the rules drop; None if there are no rules.
+        token_bins: The token bins of the shards.
+    """
+    return ArtifactSpec(
+        declaration=corpus,
+        name=DOCUMENTS,
+        split=split,
+        version=VERSION,
+        description="The table of documents: each row of the source, what is known of it, and whether it was kept or "
+        "why not.",
+        kinds={"parquet", "table"},
+        inputs=(tags, *(() if selection is None else (selection,)), token_bins),
+        partitions=partitions,
+        recipes=partial(_recipes, corpus),
+        build=partial(_build, corpus),
+        metadata=_metadata,
+        rows=lambda receipt: DocumentsFacts.of(receipt).rows,
+        columns={**corpus.columns, **decided_columns(corpus)},
+        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_planned, corpus)),),
+    )
+
+
+def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
+    names = [TAGS, *([SELECTION] if corpus.selects else []), TOKEN_BINS]
+    upstream = {f"{name}/{partition}": store.require(corpus.artifact(name, partition)).content for name in names}
+    taggers = [one.name for one in corpus.taggers]
+    return Recipe(
+        artifact=corpus.artifact(DOCUMENTS, partition),
+        # the contents of tags do not tell the order of taggers, which is that of the table's columns
+        key=digest_value([DOCUMENTS, VERSION, upstream, list(taggers)]),
+        version=VERSION,
+        settings={"taggers": taggers},
+        upstream=upstream,
+    )
+
+
+def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    for partition in partitions:
+        yield _recipe(corpus, store, partition or "")
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    for partition in request.partitions:
+        try:
+            recipe = _recipe(corpus, request.store, partition)
+            write = partial(_write, corpus, request.store, partition, recipe)
+            receipt, reused = ensure(recipe, request.store, write, corpus.verify)
+        # a shard that cannot be made does not stop the others
+        except DataprepError as error:
+            yield Outcome(partition=partition, error=error)
+        else:
+            yield Outcome.from_receipt(receipt, reused)
+
+
+def _write(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, recipe: Recipe, staged: Path
+) -> WrittenFiles:
+    reasons: Counter[str] = Counter()
+    sources: dict[str, tuple[int, int, int, int]] = {}
+    rows = kept = 0
+    with ParquetRows(staged / FILE, table_columns(corpus)) as writer:
+        for piece in _decided(corpus, store, partition):
+            writer.add_table(piece.select(writer.schema.names).cast(writer.schema))
+            rows += piece.num_rows
+            reasons += count_values(piece["reason"])
+            kept += _add_sources(sources, piece)
+    return WrittenFiles(
+        inputs=dict(recipe.upstream),
+        facts=DocumentsFacts(rows=rows, kept=kept, reasons=dict(sorted(reasons.items())), sources=sources),
+    )
+
+
+def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table") -> int:
+    """Add the rows of a piece to the counts of their sources; returns how many of them are kept."""
+    found = piece["source"].combine_chunks().dictionary_encode()
+    # a refused record has no source: it goes to one more row of `sums`, which is left out below
+    numbers = found.indices.fill_null(len(found.dictionary)).to_numpy()
+    kept = piece["kept"].to_numpy()
+    sums = np.zeros((len(found.dictionary) + 1, 4), np.int64)
+    # `sums[numbers, 0] += 1` would count an index once, however often it comes
+    np.add.at(sums[:, 0], numbers, 1)
+    np.add.at(sums[:, 1], numbers[kept], 1)
+    for column, name in enumerate(("bytes", "tokens"), 2):
+        np.add.at(sums[:, column], numbers[kept], piece[name].fill_null(0).to_numpy()[kept])
+    for source, added in zip(found.dictionary.to_pylist(), sums[:-1].tolist(), strict=True):
+        rows, documents, size, tokens = sources.get(source, (0, 0, 0, 0))
+        sources[source] = (rows + added[0], documents + added[1], size + added[2], tokens + added[3])
+    return int(kept.sum())
+
+
+def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Iterator["pa.Table"]:
+    """The tags of a shard with what became of each row, in pieces."""
+    import pyarrow as pa
+
+    directory = store.local(corpus.artifact(TAGS, partition))
+    shard = _Tokenized(corpus, store, partition)
+    ruled_out, removed, start = ruled_out_of(corpus, store, partition), removed_rows(corpus, store, partition), 0
+    files = [directory / name for name in (ROWS, *map(file_of, corpus.taggers))]
+    for piece in side_by_side(files):
+        reasons: list[str | None] = []
+        tokens = []
+        for file, run in runs_of(piece):
+            there, lengths = shard.count_tokens(file, run["row"].to_numpy().astype(np.uint64))
+            selected = None if ruled_out is None else ruled_out.rows_of(file)
+            reasons += _reasons(run, there, selected, shard.retracted)
+            # of a row that is no document `lengths` has a neighbour's, which the mask makes null
+            tokens.append(pa.array(lengths, mask=~there))
+        # duplicates are found by their place in the shard, what rules drop by file and row
+        by_duplicate = removed.among(start, start + len(reasons))
+        # what was retracted since is told as that
+        stands = [
+            by_duplicate.get(at, (None, None)) if reason == DUPLICATE else (None, None)
+            for at, reason in enumerate(reasons)
+        ]
+        start += len(reasons)
+        similar = () if corpus.duplicates is None else (("similarity", pa.array([n for _, n in stands], pa.float64())),)
+        for name, values in (
+            ("kept", pa.array([reason is None for reason in reasons], pa.bool_())),
+            ("reason", pa.array(reasons, pa.string())),
+            ("representative", pa.array([one for one, _ in stands], pa.string())),
+            ("tokens", pa.chunked_array(tokens, pa.int64())),
+            *similar,
+        ):
+            piece = piece.append_column(name, values)
+        yield piece
+
+
+def _reasons(
+    run: "pa.Table", there: NDArray[np.bool_], selected: RuledOutRows | None, retracted: frozenset[str]
+) -> list[str | None]:
+    """Why each row of a file is no document; None for those that are, in the order of `documents.selection`."""
+    # what comes first in that order is written last
+    reasons: list[str | None] = [None if kept else NO_TOKENS for kept in there.tolist()]
+    if retracted and "id" in run.column_names:
+        ids = run["id"].to_pylist()
+        reasons = [RETRACTED if one in retracted else reason for reason, one in zip(reasons, ids, strict=True)]
+    if selected is not None and len(selected.rows):
+        told = selected.reasons(run["row"].to_numpy().astype(np.uint64))
+        reasons = [reason if one is None else one for reason, one in zip(reasons, told, strict=True)]
+    if run["bad"].null_count < run.num_rows:
+        bad = run["bad"].to_pylist()
+        reasons = [reason if one is None else one for reason, one in zip(reasons, bad, strict=True)]
+    return reasons
+
+
+@dataclass(frozen=True)
+class _Tokenized:
+    """The documents of a shard's token bins, by file and row."""
+
+    corpus: CorpusDeclaration
+    store: ArtifactStore
+    partition: str
+
+    @cached_property
+    def receipt(self) -> Receipt:
+        """Their receipt."""
+        return self.store.require(self.artifact)
+
+    @cached_property
+    def directory(self) -> Path:
+        """Their folder."""
+        return self.store.local(self.artifact)
+
+    @property
+    def artifact(self) -> Artifact:
+        """Their artifact."""
+        return self.corpus.artifact(TOKEN_BINS, self.partition)
+
+    @cached_property
+    def retracted(self) -> frozenset[str]:
+        """Ids, 16 hex digits, that dropped documents of the shard, beside those that its selection drops."""
+        return frozenset(TokenBinsFacts.of(self.receipt).retracted)
+
+    @cached_property
+    def _files(self) -> Mapping[str, tuple[NDArray[np.uint64], NDArray[np.int64]]]:
+        """Of each file the rows of its documents, and the tokens of each."""
+        index = document_rows(self.directory, self.receipt)
+        ends = document_ends.open_ends(self.directory / ENDS)
+        found, first = {}, 0
+        for number, line in enumerate(self.receipt.sources):
+            # documents are numbered through the shard, so those of a file are one range of its index and ends
+            stop = first + int(line["documents"])
+            rows = np.asarray(index.rows(number, first, stop)).astype(np.uint64)
+            begin = int(ends[first - 1]) if first else 0
+            lengths = np.diff(np.asarray(ends[first:stop]).astype(np.int64), prepend=begin)
+            found[str(line["file"])] = (rows, lengths.astype(np.int64))
+            first = stop
+        return found
+
+    def count_tokens(self, file: str, rows: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Which rows of a file are documents, and the tokens of each: shapes `(rows,)`."""
+        if file not in self._files:
+            raise IntegrityError(f"{self.artifact}: was made without {file}. Materialize it again")
+        held, lengths = self._files[file]
+        if not len(held):
+            return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
+        # a row after the last document is compared with that one, and differs
+        at = np.minimum(np.searchsorted(held, rows), len(held) - 1)
+        return held[at] == rows, lengths[at]
+
+    def ids(self) -> NDArray[np.uint64] | None:
+        """The ids of its documents, in order; None if they have none."""
+        if TokenBinsFacts.of(self.receipt).document_ids is None:
+            return None
+        documents = self.receipt.ledger.documents if self.receipt.ledger else 0
+        return np.asarray(open_ids(self.directory / IDS, documents))
+
+
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts = DocumentsFacts.of(receipt)
+    tokens = sum(one[3] for one in facts.sources.values())
+    listed = [
+        {
+            "source": source,
+            "rows": rows,
+            "documents": kept,
+            "kept_%": round(100 * kept / rows, 3) if rows else 0.0,
+            "tokens": stream,
+            "tokens_%": round(100 * stream / tokens, 3) if tokens else 0.0,
+        }
+        for source, (rows, kept, _, stream) in sorted(facts.sources.items(), key=lambda item: -item[1][3])[:SHOWN]
+    ]
+    return {
+        "rows": facts.rows,
+        "kept": facts.kept,
+        **{f"dropped_{reason}": count for reason, count in facts.reasons.items()},
+        "sources": Table(listed),
+    }
+
+
+@dataclass(frozen=True)
+class _OpenedDocuments(OpenedArtifact):
+    """The table of a shard to check."""
+
+    corpus: CorpusDeclaration
+
+    @cached_property
+    def facts(self) -> DocumentsFacts:
+        """The receipt's facts; raises IntegrityError when one is missing."""
+        return DocumentsFacts.of(self.receipt)
+
+
+def _planned(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedDocuments]:
+    return [_OpenedDocuments(corpus.artifact(DOCUMENTS, one), store, corpus) for one in partitions]
+
+
+def _sums_equal_ledger(opened: _OpenedDocuments) -> Finding:
+    corpus, facts = opened.corpus, opened.facts
+    shard = _Tokenized(corpus, opened.store, opened.artifact.partition or "")
+    sums = TableSums(opened.directory, (RETRACTED, DUPLICATE, *corpus.rules) if corpus.selects else ())
+    defects = [*sums.other_than(shard.receipt), *sums.other_ids(shard.ids())]
+    if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
+        defects.append("its receipt counts other rows than the table has")
+    return verdict(
+        (f"{opened.name}: {defect}" for defect in defects),
+        f"{sums.rows:,} rows are {sums.kept:,} documents and {sums.rows - sums.kept:,} drops, as in the ledger of "
+        "the token bins, file by file.",
+        "The tags were made of other rows than the stream, or one of them is damaged: delete the shards of tags and "
+        "documents and materialize them again",
+        facts={"rows": sums.rows, "documents": sums.kept, **{f"dropped_{k}": v for k, v in facts.reasons.items()}},
+    )
+
+
+def _rebuild_matches(opened: _OpenedDocuments) -> Finding:
+    corpus, store, partition = opened.corpus, opened.store, opened.artifact.partition or ""
+    recipe = _recipe(corpus, store, partition)
+    write = partial(_write, corpus, store, partition, recipe)
+    defects = rebuilt(recipe, store, opened.receipt, opened.directory, write)
+    return verdict(
+        (f"{opened.name}: {defect}" for defect in defects),
+        "The table is that of its tags, its selection and its stream.",
+        REBUILD,
+        facts={"rows": opened.facts.rows},
+    )
+
+
+_CHECKS: tuple[Check[_OpenedDocuments], ...] = (
+    FILES_INTACT,
+    Check(
+        "sums_equal_ledger",
+        "Its rows, documents, tokens and drops by reason are those of the shard's ledger, file by file; its kept rows "
+        "are the documents of the stream, with their ids.",
+        _sums_equal_ledger,
+    ),
+    Check(
+        "rebuild_matches",
+        "The table, joined again of tags, selection and the stream's index, is as stored.",
+        _rebuild_matches,
+    ),
+)

@@ -1,0 +1,151 @@
+"""Which documents of all shards are kept where some are alike, and what that changes of what was made before.
+
+The artifact `duplicates` is made of it, and `dataprep retract` says by it what a longer list will change.
+
+Entry points: `kept_documents`, `duplicates_change`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.duplicates.candidates import Nodes
+from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, KeptSet, kept_set
+from dataprep_assets.engine.trace.retraction import DuplicatesChange
+from dataprep_assets.errors import DataprepError, FormatError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates.joined_documents import JoinedDocuments, join_documents
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, removed_rows
+from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
+
+PAIRS = "pairs.bin"
+
+
+@dataclass(frozen=True)
+class KeptDocuments:
+    """The documents of all shards, and which of them are kept."""
+
+    found: JoinedDocuments
+    kept: KeptSet
+
+    def by_shard(self) -> Iterator[tuple[str, Nodes, NDArray[np.bool_]]]:
+        """Each shard with the positions of the rows that go, which increase, and which of its rows are kept."""
+        documents = self.found.documents
+        bits = documents.taken.copy()
+        bits[self.kept.removed] = False
+        for number, partition in enumerate(self.found.partitions):
+            first, last = documents.first[number : number + 2].tolist()
+            # numbers increase, so those that go from a shard are one slice
+            here = slice(*np.searchsorted(self.kept.removed, [first, last]).tolist())
+            yield partition, self.kept.removed[here] - first, bits[first:last]
+
+
+def kept_documents(
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    ages: Mapping[str, int],
+    partitions: Sequence[str] | None = None,
+    *,
+    known: ComparedPairs,
+) -> KeptDocuments:
+    """Compare the documents of some shards, or of all.
+
+    Args:
+        corpus: The dataset.
+        store: Where its signatures and tags are.
+        ages: Source file → its age (`file_ages`).
+        partitions: The shards; None: all of the plan.
+        known: Pairs that need not be compared again.
+
+    Raises MissingArtifactError if something of a shard is not there.
+    """
+    declared = corpus.duplicates
+    assert declared is not None
+    found = join_documents(corpus, store, load_manifest(corpus, store), ages, partitions)
+    kept = kept_set(
+        found.documents,
+        found.priority,
+        threshold=declared.similarity,
+        across=declared.across_splits,
+        known=known,
+    )
+    return KeptDocuments(found, kept)
+
+
+def known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> ComparedPairs:
+    """What the present duplicates compared: of the same shingles, whatever the threshold was."""
+    artifact = corpus.artifact(DUPLICATES)
+    try:
+        # its own check failed: a wrong pair may be the reason
+        if store.must_rebuild(artifact) or (receipt := store.receipt(artifact)) is None:
+            return ComparedPairs()
+        now, before = corpus.signing.key_parts, receipt.recipe["settings"]
+        # not the bands: they decide which pairs are compared, not how alike these are
+        if any(
+            now.get(name) != before.get(name)
+            for name in ("kind", "normalization", "unicode", "words", "shingle", "key")
+        ):
+            return ComparedPairs()
+        # these pairs are taken without a look at their shingles, so every byte is verified first
+        if store.damage(artifact, receipt, "full"):
+            return ComparedPairs()
+        return pairs_in(store.local(artifact, [PAIRS]))
+    except (DataprepError, OSError, KeyError):  # what cannot be read is compared again
+        return ComparedPairs()
+
+
+def pairs_in(directory: Path) -> ComparedPairs:
+    """The compared pairs that a folder of duplicates keeps; raises FormatError where the file was cut."""
+    data = (directory / PAIRS).read_bytes()
+    if len(data) % 32:
+        raise FormatError(f"{directory / PAIRS}: {len(data)} bytes are no pairs, which have 32 each")
+    return ComparedPairs(np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 4))
+
+
+def present_duplicates(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, tuple[str, Nodes]]:
+    """Shard → content of its signatures and the rows that go, of the present duplicates; empty if there are none."""
+    try:
+        if (receipt := store.receipt(corpus.artifact(DUPLICATES))) is None:
+            return {}
+        made_of = receipt.recipe["upstream"]
+        shards = [name.partition("/")[2] for name in made_of if name.startswith(f"{SIGNATURES}/")]
+        return {one: (made_of[f"{SIGNATURES}/{one}"], removed_rows(corpus, store, one).positions) for one in shards}
+    except (DataprepError, OSError, KeyError):
+        return {}
+
+
+def change_of(
+    corpus: CorpusDeclaration, store: ArtifactStore, before: Mapping[str, tuple[str, Nodes]], now: KeptDocuments
+) -> DuplicatesChange:
+    """How many rows of shards with the same texts are taken in again, and how many go that did not before."""
+    back = gone = 0
+    for shard, removed, is_kept in now.by_shard():
+        # positions are of the same rows only if the signatures are the same
+        if shard not in before or before[shard][0] != store.require(corpus.artifact(SIGNATURES, shard)).content:
+            continue
+        back += int(np.count_nonzero(is_kept[before[shard][1]]))
+        gone += len(np.setdiff1d(removed, before[shard][1], assume_unique=True))
+    return DuplicatesChange(back=back, gone=gone)
+
+
+def duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -> DuplicatesChange | None:
+    """What the next run will change, by the rules and the retraction list as they are now; nothing is written.
+
+    None if duplicates are not looked for, or were not looked for yet, or something that they are made of is not there.
+    """
+    if corpus.duplicates is None or not (before := present_duplicates(corpus, store)):
+        return None
+    try:
+        manifest = load_manifest(corpus, store)
+        # files that came since are not signed yet, and what they change is not due to the list
+        shards = [one for one in manifest.plan if one in before]
+        ages, known = ages_of(corpus, store, manifest), known_pairs(corpus, store)
+        return change_of(corpus, store, before, kept_documents(corpus, store, ages, shards, known=known))
+    except DataprepError:
+        return None

@@ -1,0 +1,335 @@
+"""The artifact `<dataset>/selection_<split>`, one partition per shard: the rows that are dropped, and why.
+
+The reason is the first of: `retracted`, the name of a rule, `duplicate`. A duplicate is named with the document that
+stands for it and how alike they are.
+
+It is made of the tags, without the texts, so a changed threshold costs little; and token bins depend only on which rows
+are dropped, so it reaches only the shards in which it drops other rows. What is dropped of each source is counted here,
+before anything is tokenized: more than the declared budget is a blocking check.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK
+from dataprep_assets.curation.dropped_rows import (
+    COLUMNS,
+    DROPPED,
+    RuledOut,
+    by_file,
+    digest_of,
+)
+from dataprep_assets.curation.retractions import counted_ids
+from dataprep_assets.curation.selection import DUPLICATE
+from dataprep_assets.curation.table import Columns, ParquetRows
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.losses import RULE, Loss, files_of
+from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedArtifact
+from dataprep_assets.engine.checks.comparison import rebuilt
+from dataprep_assets.engine.checks.finding import REBUILD, Finding, verdict
+from dataprep_assets.engine.checks.groups import CheckGroup, PartitionChecks, WholeChecks
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.curation.benchmark_checks import no_benchmark
+from dataprep_assets.pipelines.corpus.curation.file_ages import ages_in_shard
+from dataprep_assets.pipelines.corpus.curation.ruled_rows import ruled_rows
+from dataprep_assets.pipelines.corpus.curation.selection_budget import sources_kept, within_budget
+from dataprep_assets.pipelines.corpus.curation.selection_counts import (
+    LANGUAGE,
+    NOTHING,
+    SELECTION,
+    SelectionCounts,
+    SelectionFacts,
+    folded,
+    percent,
+    source_rows,
+    totals_of,
+)
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, duplicates_of, removed_rows
+from dataprep_assets.pipelines.corpus.source.listed_rows import listed_in
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
+
+VERSION = 3
+
+
+def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
+    """The rows of a shard that the selection drops; None if neither rules nor duplicates are declared.
+
+    Raises MissingArtifactError if its selection is not there.
+    """
+    if not corpus.selects:
+        return None
+    artifact = corpus.artifact(SELECTION, partition)
+    receipt = store.require(artifact)
+    dropped = folded(totals_of([receipt])[1].values())[0]
+    return RuledOut(store, artifact, receipt.content, SelectionFacts.of(receipt).dropped, dropped)
+
+
+def columns_of(corpus: CorpusDeclaration) -> Columns:
+    """The columns of `dropped.parquet`."""
+    return COLUMNS if corpus.duplicates is None else {**COLUMNS, "representative": "string", "similarity": "number"}
+
+
+def selection_spec(
+    corpus: CorpusDeclaration,
+    split: str,
+    *,
+    partitions: Partitions,
+    tags: ArtifactSpec,
+    duplicates: ArtifactSpec | None = None,
+) -> ArtifactSpec:
+    """The selection of a split.
+
+    Args:
+        corpus: The dataset.
+        split: One of its splits.
+        partitions: The split's shards.
+        tags: The tags of the shards.
+        duplicates: The duplicates of the dataset; None if they are not looked for.
+    """
+    return ArtifactSpec(
+        declaration=corpus,
+        name=SELECTION,
+        split=split,
+        version=VERSION,
+        description="The rows of each shard that are retracted, that the rules drop or that are duplicates, with the "
+        "reason.",
+        kinds={"parquet"},
+        inputs=(tags, *(() if duplicates is None else (duplicates,))),
+        partitions=partitions,
+        recipes=partial(_recipes, corpus),
+        build=partial(_build, corpus),
+        foresee=partial(_build, corpus),
+        metadata=partial(_metadata, corpus),
+        rows=lambda receipt: folded(totals_of([receipt])[1].values())[0],
+        columns=columns_of(corpus),
+        losses=lambda _, receipts: _losses(receipts, split),
+        check_groups=_check_groups(corpus, split),
+    )
+
+
+def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
+    tags = store.require(corpus.artifact(TAGS, partition))
+    rules = {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()}
+    # of the duplicates only those of the shard: others change without it
+    removed = duplicates_of(corpus, store, partition)
+    of_shard = {} if removed is None else {DUPLICATES: removed}
+    # a receipt keeps the ages of its files, so they are part of what it is made of
+    ages, retracted = ages_in_shard(corpus, store, partition), listed_in(corpus, store, partition)
+    told = {"retracted": counted_ids(retracted)} if retracted else {}
+    told |= {"ages": digest_value(ages)} if ages else {}
+    counted = _counted_by(corpus)
+    told |= {"counted_by": ", ".join(counted)} if counted else {}
+    return Recipe(
+        artifact=corpus.artifact(SELECTION, partition),
+        # a list, because the first rule is the reason
+        key=digest_value(
+            [
+                *(SELECTION, VERSION, tags.content, dict(tags.inputs), list(rules.items())),
+                *(*of_shard.values(), ages, retracted, *counted),
+            ]
+        ),
+        version=VERSION,
+        settings={"rules": rules, "order": list(rules), **told},
+        # its receipt lists the files of its shard, so another compression of one makes another receipt
+        sources={**of_shard, **tags.inputs},
+        upstream={f"{TAGS}/{partition}": tags.content},
+    )
+
+
+def _counted_by(corpus: CorpusDeclaration) -> list[str]:
+    """The columns by which dropped documents are counted, besides their source."""
+    return [LANGUAGE] if corpus.columns.get(LANGUAGE) == "string" else []
+
+
+def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    for partition in partitions:
+        yield _recipe(corpus, store, partition or "")
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    for partition in request.partitions:
+        try:
+            recipe = _recipe(corpus, request.store, partition)
+            receipt, reused = ensure(recipe, request.store, partial(_write, corpus, request.store, partition))
+        # a shard that cannot be made does not stop the others
+        except DataprepError as error:
+            yield Outcome(partition=partition, error=error)
+        else:
+            yield Outcome.from_receipt(receipt, reused)
+
+
+def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> WrittenFiles:
+    tags = store.require(corpus.artifact(TAGS, partition))
+    counted = SelectionCounts()
+    with ParquetRows(staged / DROPPED, columns_of(corpus)) as writer:
+
+        def write_rows() -> Iterator[dict[str, list[Any]]]:
+            for rows in _dropped_rows(corpus, store, partition, counted):
+                writer.add(rows)
+                yield rows
+
+        # in one pass: rows are written while they are collected for the digest
+        found = by_file(write_rows())
+    ages = ages_in_shard(corpus, store, partition)
+    return WrittenFiles(
+        inputs={str(corpus.artifact(TAGS, partition)): tags.content},
+        facts=SelectionFacts(
+            dropped=digest_of(found),
+            **counted.facts,
+            ages=ages,
+        ),
+        sources=tuple(
+            {"file": file, "sha256": digest, "dropped": dict(Counter(found[file].why)) if file in found else {}}
+            for file, digest in tags.inputs.items()
+        ),
+    )
+
+
+def _dropped_rows(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counted: SelectionCounts
+) -> Iterator[dict[str, list[Any]]]:
+    """The rows of a shard that go, as column of `dropped.parquet` → values; all of its documents are `counted`."""
+    tags = store.local(corpus.artifact(TAGS, partition))
+    removed = removed_rows(corpus, store, partition)
+    for piece in ruled_rows(corpus, tags, ("file", "row", "source", "bytes", *_counted_by(corpus)), removed):
+        counted.add(piece)
+        at = [place for place, reason in enumerate(piece.reasons) if reason]
+        chosen = piece.table.select(["file", "row"]).take(np.array(at, np.int64))
+        by_duplicate = [piece.alike.get(one, (None, None)) for one in at]
+        yield {
+            "file": chosen["file"].to_pylist(),
+            "row": chosen["row"].to_pylist(),
+            "reason": [piece.reasons[one] for one in at],
+            "representative": [one for one, _ in by_duplicate],
+            "similarity": [similar for _, similar in by_duplicate],
+        }
+
+
+def _metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    every, by_rule = totals_of([receipt])
+    shown: dict[str, Shown] = {f"dropped_{rule}": counts[0] for rule, counts in sorted(by_rule.items())}
+    return {
+        "documents": every[0],
+        "dropped": folded(by_rule.values())[0],
+        **shown,
+        "rules": Table(_rule_rows(corpus, [receipt])),
+        "sources": Table(source_rows([receipt])),
+    }
+
+
+def _losses(receipts: Sequence[Receipt], split: str) -> Iterator[Loss]:
+    """The rows of a split that its selection drops, by reason and file."""
+    documents = totals_of(receipts)[0][0]
+    for reason, files in files_of(receipts).items():
+        yield Loss(
+            action="dropped",
+            reason=reason,
+            count=files.total(),
+            of=documents,
+            unit="row",
+            part=split,
+            kind="" if reason in (RETRACTED, DUPLICATE, BENCHMARK) else RULE,
+            files=dict(files.most_common()),
+        )
+
+
+def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
+    """A row for each rule: what it says, and what it drops."""
+    every, by_rule = totals_of(receipts)
+    rows = []
+    for name, (keeps, rule) in corpus.rules.items():
+        documents, size = by_rule.get(name, NOTHING)
+        rows.append(
+            {
+                "rule": name,
+                "drops": f"{'not ' if keeps else ''}({rule.text})" if keeps else rule.text,
+                "documents": documents,
+                "documents_%": percent(documents, every[0]),
+                "bytes": size,
+                "bytes_%": percent(size, every[1]),
+            }
+        )
+    return rows
+
+
+@dataclass(frozen=True)
+class _OpenedSelection(OpenedArtifact):
+    """The selection of a shard to check."""
+
+    corpus: CorpusDeclaration
+
+
+def _planned(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedSelection]:
+    return [_OpenedSelection(corpus.artifact(SELECTION, one), store, corpus) for one in partitions]
+
+
+def _rebuild_matches(opened: _OpenedSelection) -> Finding:
+    corpus, store, receipt, partition = opened.corpus, opened.store, opened.receipt, opened.artifact.partition or ""
+    recipe, dropped = _recipe(corpus, store, partition), folded(totals_of([receipt])[1].values())[0]
+    defects = rebuilt(recipe, store, receipt, opened.directory, partial(_write, corpus, store, partition))
+    return verdict(
+        (f"{opened.name}: {defect}" for defect in defects),
+        f"{dropped:,} rows are dropped, as {len(corpus.rules)} rules say.",
+        REBUILD,
+        facts={"dropped": dropped},
+    )
+
+
+SHARD_CHECKS: tuple[Check[_OpenedSelection], ...] = (
+    FILES_INTACT,
+    Check(
+        "rebuild_matches",
+        "The dropped rows, selected again by tags, rules, duplicates and removals, match.",
+        _rebuild_matches,
+    ),
+)
+_Split = tuple[CorpusDeclaration, str, ArtifactStore, Sequence[str]]
+"""The selections of a split, whichever of its shards are examined now."""
+SPLIT_CHECKS: tuple[Check[_Split], ...] = (
+    Check(
+        "within_budget",
+        "Rules leave documents in each split, and drop no more of a source, and each no more in all, than `budget` "
+        "allows.",
+        lambda split: within_budget(*split),
+    ),
+    Check(
+        "sources_kept",
+        "No rule without a budget drops 95 % of a source, of a language or of a split.",
+        lambda split: sources_kept(*split),
+        blocking=False,
+    ),
+)
+NO_BENCHMARK: Check[_Split] = Check(
+    "no_benchmark",
+    "No kept document contains an item of a benchmark. `coverage` of the items are looked for, planted ones are found "
+    "in every form, and what only looks like them is not.",
+    lambda split: no_benchmark(split[0], split[2], split[3]),
+)
+
+
+def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
+    def opened(store: ArtifactStore, _: Sequence[str]) -> _Split:
+        return corpus, split, store, load_manifest(corpus, store).partitions(split)
+
+    asked = corpus.decontaminate
+    whole = SPLIT_CHECKS if asked is None or asked.action == "tag" else (*SPLIT_CHECKS, NO_BENCHMARK)
+    each: PartitionChecks[_OpenedSelection, _OpenedSelection] = PartitionChecks(
+        checks=SHARD_CHECKS, planned=partial(_planned, corpus)
+    )
+    return each, WholeChecks(checks=whole, open=opened)

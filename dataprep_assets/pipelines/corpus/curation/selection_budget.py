@@ -1,0 +1,262 @@
+"""Compares what rules and duplicates drop with `budget`: of each source, and of all documents by rule.
+
+What is retracted is no rule's, and counts neither as dropped nor as a document. A share of few documents says nothing,
+so sources of fewer than `FEW` are compared together, as one.
+
+Examples are shown because people decide by them whether a rule is wrong or the source is. A sensitive dataset shows
+none.
+
+Entry points: `within_budget` and `sources_kept`, the checks; `over_budget`, for what is not built yet.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from dataprep_assets.curation.dropped_rows import DROPPED
+from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.engine.checks.finding import Finding, Row, verdict
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.pipelines.corpus.curation.excerpts import Excerpts
+from dataprep_assets.pipelines.corpus.curation.selection_counts import (
+    NOTHING,
+    SELECTION,
+    Counts,
+    add_counts,
+    by_source,
+    counted_in,
+    folded,
+    pair,
+    percent,
+    source_rows,
+    totals_of,
+)
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.plural import count_of
+
+_EACH = 3
+"""Examples of a source."""
+
+
+def examples_of(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], sources: Sequence[str]
+) -> list[Row]:
+    """Rows that are dropped of some sources, those of the first source first; the text of each begins beside its name.
+
+    Args:
+        corpus: The dataset.
+        store: Where its tags and selections are.
+        partitions: The shards that are looked through.
+        sources: The sources.
+    """
+    if corpus.sensitive or not sources:
+        return []
+    found: dict[str, list[Row]] = {source: [] for source in sources}
+    excerpts = Excerpts(corpus, store)
+    for partition in partitions:
+        for source, row in _find_dropped(corpus, store, partition, excerpts, found):
+            found[source].append(row)
+        # the files of a shard are opened, or fetched, only while an example is wanted
+        if all(len(rows) == _EACH for rows in found.values()):
+            break
+    return [row for rows in found.values() for row in rows]
+
+
+def _find_dropped(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, excerpts: Excerpts, found: dict[str, list[Row]]
+) -> Iterator[tuple[str, Row]]:
+    """The first dropped rows of a shard, of sources of which more examples are wanted."""
+    selection = corpus.artifact(SELECTION, partition)
+    if store.receipt(selection) is None:
+        return
+    dropped = {
+        (one["file"], one["row"]): one
+        for piece in side_by_side([store.local(selection, [DROPPED]) / DROPPED])
+        for one in piece.to_pylist()
+    }
+    rows = store.local(corpus.artifact(TAGS, partition), [ROWS]) / ROWS
+    for piece in side_by_side([rows], ["file", "row", "source"]):
+        for one in piece.to_pylist():
+            there, source = dropped.get((one["file"], one["row"])), one["source"]
+            if there is None or source not in found or len(found[source]) == _EACH:
+                continue
+            name, stands = f"{one['file']}:{one['row']}", there.get("representative") or ""
+            yield (
+                source,
+                {
+                    "source": source,
+                    "dropped_as": there["reason"],
+                    "example": name,
+                    "example_text": excerpts.excerpt(name),
+                    "stays": stands,
+                    "stays_text": excerpts.excerpt(stands) if stands else "",
+                },
+            )
+
+
+_NEARLY_ALL = 0.95
+"""The share of a source of which a rule without a budget is warned of: no published filter drops as much of one."""
+_EXAMPLES = 3
+"""Sources over their budget of which examples are shown."""
+FEW = 20
+"""Documents of a source below which it is not compared on its own: of one document a rule drops all or nothing."""
+ByRule = Mapping[str, Counts]
+
+
+def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+    """Whether rules drop no more than is allowed of the shards of a split that are there."""
+    receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
+    every, by_rule = totals_of(receipts)
+    gone = folded(counts for rule, counts in by_rule.items() if rule != RETRACTED)
+    facts: dict[str, int | float | str] = {
+        "documents": every[0],
+        "dropped": gone[0],
+        "dropped_%": percent(*pair(gone, every, 0)),
+        "dropped_bytes_%": percent(*pair(gone, every, 1)),
+        **{f"dropped_by_{rule}_%": percent(*pair(counts, every, 0)) for rule, counts in sorted(by_rule.items())},
+    }
+    over = list(over_budget(corpus, split, *by_source(receipts)))
+    examples = examples_of(corpus, store, partitions, [one for names, _ in over for one in names][:_EXAMPLES])
+    return verdict(
+        [*_emptied(corpus, split, every, by_rule), *(told for _, told in over)],
+        f"Rules drop {gone[0]:,} of {every[0]:,} documents of {split}; no source and no rule is over its budget.",
+        f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
+        facts=facts,
+        table=[*source_rows(receipts), *examples],
+    )
+
+
+def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRule) -> Iterator[str]:
+    """A sentence if rules leave nothing of a split, unless a budget says that all of something may go."""
+    budget = corpus.budget
+    may = budget.per_source == 1 or 1 in budget.per_rule.values()
+    rules = {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
+    there = _subtract_counts(every, by_rule.get(RETRACTED, NOTHING))
+    if there[0] and not may and folded(rules.values())[0] == there[0]:
+        names = ", ".join(sorted(rules, key=lambda rule: -rules[rule][0]))
+        yield (
+            f"no document of {split} is left: rules drop all of them ({names}). If that is meant, set "
+            "`budget.per_source` to 1"
+        )
+
+
+def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+    """Whether no rule without a budget drops nearly all of a source, or of all shards of a split that are there.
+
+    Duplicates are no rule here: that a source is a copy of another is what they are looked for.
+    """
+    receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
+    limited = corpus.rules.keys() if corpus.budget.per_source is not None else corpus.budget.per_rule.keys()
+    free = corpus.rules.keys() - limited
+    counted = counted_in(receipts)
+    wholes = {f"the split {split}": totals_of(receipts)}
+    for noun, every, dropped in (
+        ("source", counted.sources, counted.by_rule),
+        ("language", counted.languages, counted.by_rule_of_language),
+    ):
+        if len(every) > 1:
+            wholes |= {f"the {noun} {name}": (every[name], dropped.get(name, {})) for name in every}
+    return verdict(
+        [
+            f"of {name} the rule {rule} drops {counts[rule][0]:,} of {whole[0]:,} documents "
+            f"({percent(*pair(counts[rule], whole, 0))} %)"
+            for name, (whole, counts) in wholes.items()
+            for rule in sorted(free & counts.keys())
+            if whole[0] >= FEW and counts[rule][0] >= _NEARLY_ALL * whole[0]
+        ],
+        f"No rule drops {_NEARLY_ALL:.0%} of a source or language of {split}, or it has a budget.",
+        f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or declare `budget.per_rule`",
+        facts={"sources": len(counted.sources)},
+        warning=True,
+    )
+
+
+def over_budget(
+    corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped: Mapping[str, ByRule]
+) -> Iterator[tuple[Sequence[str], str]]:
+    """A sentence for each rule and source over its budget, with the sources that it is about.
+
+    Args:
+        corpus: The dataset.
+        split: The split that was counted.
+        sources: What each source has.
+        dropped: What each reason drops of it.
+    """
+    retracted = {source: by_rule.get(RETRACTED, NOTHING) for source, by_rule in dropped.items()}
+    # without what is retracted, which no rule could keep
+    there = {source: _subtract_counts(counts, retracted.get(source, NOTHING)) for source, counts in sources.items()}
+    by_rules = {
+        source: {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
+        for source, by_rule in dropped.items()
+    }
+    yield from (((), told) for told in _rules_over(corpus, folded(there.values()), by_rules))
+    yield from _sources_over(corpus, split, there, by_rules)
+
+
+def _subtract_counts(counts: Counts, others: Counts) -> Counts:
+    return counts[0] - others[0], counts[1] - others[1]
+
+
+def _rules_over(corpus: CorpusDeclaration, every: Counts, dropped: Mapping[str, ByRule]) -> Iterator[str]:
+    """A sentence for each rule that drops more than its budget."""
+    for rule, most in corpus.budget.per_rule.items():
+        gone = folded(by_rule.get(rule, NOTHING) for by_rule in dropped.values())
+        for noun, at in (("documents", 0), ("bytes", 1)):
+            part, whole = pair(gone, every, at)
+            if whole and part / whole > most:
+                yield f"the rule {rule} drops {part:,} of {whole:,} {noun} ({part / whole:.2%}), more than {most:.2%}"
+                break
+
+
+def _sources_over(
+    corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped: Mapping[str, ByRule]
+) -> Iterator[tuple[Sequence[str], str]]:
+    """The sources over their budget, with a sentence: that which loses most comes first."""
+    most = corpus.budget.per_source
+    if most is None:
+        return
+    lost = []
+    for names in _compared(sources):
+        counts = folded(sources[name] for name in names)
+        by_rule = _summed(dropped.get(name, {}) for name in names)
+        gone = folded(by_rule.values())
+        shares = [
+            (part / whole if whole else 0.0, part, whole)
+            for part, whole in (pair(gone, counts, 0), pair(gone, counts, 1))
+        ]
+        # told by its documents, and by its bytes only if these alone are over the budget
+        at = 0 if shares[0][0] > most else 1
+        if shares[at][0] > most:
+            lost.append((max(share for share, _, _ in shares), names, at, shares[at], by_rule))
+    for _, names, at, (share, part, whole), by_rule in sorted(lost, key=lambda one: (-one[0], one[1])):
+        worst = Counter({rule: one[at] for rule, one in by_rule.items()}).most_common(1)[0][0]
+        few = f"{count_of(len(names), 'source')} of fewer than {FEW} documents each"
+        whose = f"the source {names[0]}" if len(names) == 1 else few
+        yield (
+            names,
+            (
+                f"of {whose} in {split} rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} "
+                f"({share:.2%}), most of them {worst}; `budget.per_source` allows {most:.2%}"
+            ),
+        )
+
+
+def _compared(sources: Mapping[str, Counts]) -> Iterator[tuple[str, ...]]:
+    """The sources that are compared on their own, then all others together, if these have enough documents."""
+    few = []
+    for name, (documents, _) in sorted(sources.items()):
+        if documents >= FEW:
+            yield (name,)
+        else:
+            few.append(name)
+    if sum(sources[name][0] for name in few) >= FEW:
+        yield tuple(few)
+
+
+def _summed(every: Iterator[ByRule]) -> dict[str, Counts]:
+    sums: dict[str, Counts] = {}
+    for by_rule in every:
+        for rule, counts in by_rule.items():
+            sums[rule] = add_counts(sums.get(rule, NOTHING), counts)
+    return sums

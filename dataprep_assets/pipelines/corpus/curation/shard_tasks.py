@@ -1,0 +1,94 @@
+"""Artifacts of which a worker's task makes each shard, of its source files alone: tags, and signatures."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import BuildRequest
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.groups import CheckWorkers, PartitionChecks
+from dataprep_assets.engine.checks.level import at_level
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.source.snapshot import fetch_again
+from dataprep_assets.pipelines.corpus.source.source_parts import shard_fetches
+from dataprep_assets.stream.token_stream import Fetch
+
+
+class CorpusShard(Protocol):
+    """A shard of such an artifact, to be made or checked."""
+
+    @property
+    def artifact(self) -> Artifact:
+        """Its artifact."""
+        ...
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of its files as stored."""
+        ...
+
+    def recipe(self) -> Recipe:
+        """What its key is a digest of."""
+        ...
+
+
+S = TypeVar("S", bound=CorpusShard)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardTasks(Generic[S]):
+    """How the shards of an artifact are made and checked.
+
+    Attributes:
+        name: The artifact's name.
+        shards: Some of its shards, by partition; raises MissingArtifactError where one has no snapshot.
+        ensure: A worker's task: a shard's receipt, and whether it was current.
+        checks: Those of each shard.
+        open: Opens a shard for its checks; a function of a module, because workers import it.
+    """
+
+    name: str
+    shards: Callable[[CorpusDeclaration, ArtifactStore, Manifest, Sequence[str]], list[S]]
+    ensure: Callable[[S, Verification, Fetch | None], tuple[Receipt, bool]]
+    checks: Sequence[Check[Any]]
+    open: Callable[[S], Any]
+
+    def recipes(
+        self, corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
+    ) -> Iterator[Recipe]:
+        """The recipe of each partition."""
+        manifest = load_manifest(corpus, store)
+        for partition in partitions:  # one by one, so that a shard whose snapshot cannot be read hides no other
+            (shard,) = self.shards(corpus, store, manifest, [partition or ""])
+            yield shard.recipe()
+
+    def build(self, corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+        """Make the shards that are not current."""
+        manifest = load_manifest(corpus, request.store)
+        fetch_again(corpus, manifest, request.partitions)
+        shards = self.shards(corpus, request.store, manifest, request.partitions)
+        # on this machine the files are there now; workers on others fetch what they do not have
+        fetches = {} if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions)
+        jobs = [TaskJob(one, self.ensure, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
+        yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
+
+    def group(self, corpus: CorpusDeclaration) -> PartitionChecks[S, Any]:
+        """The checks of each shard."""
+
+        def planned(store: ArtifactStore, partitions: Sequence[str]) -> list[S]:
+            manifest = load_manifest(corpus, store)
+            fetch_again(corpus, manifest, partitions)
+            return self.shards(corpus, store, manifest, partitions)
+
+        return PartitionChecks(
+            checks=at_level(self.checks, corpus.prove.level),
+            planned=planned,
+            open=self.open,
+            workers=lambda *_: CheckWorkers(engine=corpus.engine, declared=corpus.workers),
+        )

@@ -1,0 +1,317 @@
+"""The artifact `<dataset>/tags_<split>`, one partition per shard: what is known of each row before any rule decides.
+
+`rows.parquet` has what is carried along of each row of the source; beside it each tagger has a file of its own with the
+same rows. Thresholds are no part of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+
+from dataprep_assets.curation.asset_tagger import AssetTagger
+from dataprep_assets.curation.declaration import FloorDeclaration
+from dataprep_assets.curation.planted import PlantedCounts, by_kind, found_of
+from dataprep_assets.curation.table import runs_of, schema_of, side_by_side
+from dataprep_assets.curation.tagging import BatchTagger, named_tagger
+from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, Partitions
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedPartition
+from dataprep_assets.engine.checks.comparison import other_claims, other_files, other_rows
+from dataprep_assets.engine.checks.finding import REBUILD, Finding, name_of, verdict
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.level import samples_of
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.scratch import scratch
+from dataprep_assets.pipelines.corpus.curation.shard_tasks import ShardTasks
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import (
+    ROWS,
+    TAGS,
+    VERSION,
+    DrawnRows,
+    TaggedShard,
+    TagsFacts,
+    batches_of,
+    drawn_rows,
+    ensure_tags,
+    file_of,
+    tag,
+    write_anew,
+)
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.source.snapshot import readings
+from dataprep_assets.pipelines.corpus.source.source_parts import source_parts
+
+_AROUND = 32
+"""Documents into which cases are planted."""
+
+
+class OpenedTags(OpenedPartition[TaggedShard]):
+    """The tags of a shard to check."""
+
+    @cached_property
+    def facts(self) -> TagsFacts:
+        """The receipt's facts; raises IntegrityError when one is missing."""
+        return TagsFacts.of(self.receipt)
+
+
+def _rows_complete(opened: OpenedTags) -> Finding:
+    shard, facts = opened.planned, opened.facts
+    return verdict(
+        (f"{opened.name}: {defect}" for defect in _row_defects(shard, opened.directory, facts)),
+        f"{facts.rows:,} rows in {len(shard.names)} files, {facts.bad:,} of them refused.",
+        REBUILD,
+        facts={"rows": facts.rows, "refused": facts.bad},
+    )
+
+
+def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Iterator[str]:
+    import pyarrow.parquet as pq
+
+    declared = {ROWS: shard.fields.columns, **{file_of(one): one.columns for one in shard.taggers}}
+    if set(declared) != set(facts.made_of):
+        yield "has files of other taggers than are declared"
+        return
+    for name, columns in declared.items():
+        if not pq.read_schema(directory / name).equals(schema_of(columns)):
+            yield f"{name} has other columns than are declared"
+            return
+    order = {part.label: at for at, part in enumerate(shard.files)}
+    last, rows, bad = (-1, 0), 0, 0
+    # all files are read, so that their numbers of rows are compared
+    for piece in side_by_side([directory / name for name in declared]):
+        for file, run in runs_of(piece):
+            # a file that is none of the shard's is before all others, and so never in order
+            at, numbers = order.get(file, -2), run["row"].to_numpy()
+            # of each row the one before it in its file, also from the last piece; 0 for the first, as rows count from 1
+            before = np.concatenate([[last[1] if at == last[0] else 0], numbers[:-1]])
+            if at < last[0] or not (after := numbers > before).all():
+                row = numbers[0] if at < last[0] else numbers[np.argmin(after)]
+                yield f"{ROWS}: {file}, row {row} is not in the order of the source"
+                return
+            last = (at, int(numbers[-1]))
+        rows, bad = rows + piece.num_rows, bad + piece.num_rows - piece["bad"].null_count
+    if (rows, bad) != (facts.rows, facts.bad):
+        yield f"has {rows:,} rows, {bad:,} refused; the receipt says {facts.rows:,} and {facts.bad:,}"
+
+
+def _rebuild_matches(opened: OpenedTags) -> Finding:
+    shard, directory, receipt, facts = opened.planned, opened.directory, opened.receipt, opened.facts
+    # what another version of a tagger gave is not damaged, and its other files are taken over when it runs
+    if (change := shard.recipe().difference(receipt)) is not None:
+        out_of_date = f"{name_of(receipt)}: is out of date: {change.reason}"
+        return verdict([out_of_date], "", "Run the dataset", warning=True)
+    with scratch(shard.store.root / receipt.dataset) as folder:
+        if shard.samples is None:
+            found, compared = _all_rows(shard, directory, receipt, folder), facts.rows
+        else:
+            drawn = drawn_rows(receipt, facts.rows, shard.samples)
+            found, compared = _drawn_rows(shard, directory, drawn, folder), len(drawn.places)
+        if facts.made_of != shard.made_of():
+            found["facts"] = "its receipt has different facts"
+    chance = {file_of(one) for one in shard.taggers if not one.repeats}
+    if shard.samples is None:
+        chance &= _other_again(shard, directory, found.keys() & chance)
+    # first those that are damage
+    told = sorted(found.items(), key=lambda one: one[0] in chance)
+    return verdict(
+        (f"{name_of(receipt)}: {one}" for _, one in told),
+        f"{compared:,} of {facts.rows:,} rows have the stored values when they are read and tagged again.",
+        "A tagger that uses time, chance or the other documents of its batch gives a dataset that nobody can build "
+        "again: give it a seed, or look at each document alone"
+        if chance.issuperset(found)
+        else REBUILD,
+        facts={"rows_compared": compared, "rows": facts.rows},
+        warning=bool(found) and chance.issuperset(found),
+    )
+
+
+def _drawn_rows(shard: TaggedShard, directory: Path, drawn: DrawnRows, folder: Path) -> dict[str, str]:
+    """The files in which drawn rows are different, each with a sentence."""
+    # a command or an asset cannot be asked for a few documents
+    left_out = frozenset(file_of(one) for one in shard.taggers if not isinstance(one, BatchTagger))
+    tag(shard, folder, left_out, drawn)
+    names = [name for name in shard.names if name not in left_out]
+    told = {name: other_rows(folder / name, directory / name, drawn.places) for name in names}
+    return {name: f"{name}: {one}" for name, one in told.items() if one is not None}
+
+
+def _all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Path) -> dict[str, str]:
+    """The files and claims that are different when all rows are tagged again, each with a sentence."""
+    written = write_anew(shard, folder)
+    names = [record.path for record in receipt.files]
+    claims = {one: one for one in other_claims(written, receipt)}
+    return {**dict(other_files(folder, directory, names)), **claims}
+
+
+def _other_again(shard: TaggedShard, directory: Path, names: Set[str]) -> set[str]:
+    """Which of these files of taggers, that differ from the stored ones, a second run writes differently again."""
+    if not names:
+        return set()
+    with scratch(shard.store.root / shard.artifact.dataset) as folder:
+        for run in ("first", "second"):
+            (folder / run).mkdir()
+            tag(shard, folder / run, frozenset(shard.names) - names - {ROWS})
+        return {name for name in names if other_rows(folder / "first" / name, folder / "second" / name) is not None}
+
+
+def planted_found(shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]) -> Finding:
+    """What taggers find of their planted cases.
+
+    Args:
+        shard: The shard into whose first documents they are put; None if there is none.
+        floors: Tagger → the least that it has to find; a default for the others.
+        names: The taggers that have cases.
+    """
+    if not names:
+        return Finding(passed=True, summary="No tagger of the dataset has cases of which the truth is known.")
+    around = _documents(shard)
+    rows: list[dict[str, str | int | float]] = []
+    defects: list[str] = []
+    facts: dict[str, int | float | str] = {"documents": len(around)}
+    for name in names:
+        tagger = named_tagger(name)
+        assert tagger.planted is not None
+        found = found_of(list(tagger.planted()), tagger.tag, around)
+        floor = floors.get(name, FloorDeclaration())
+        rows += [{"tagger": name, "kind": kind, **_row(counts)} for kind, counts in found.items()]
+        for kind, counts in by_kind(found).items():
+            facts |= {f"recall_{kind}": round(counts.recall, 4), f"precision_{kind}": round(counts.precision, 4)}
+            if counts.recall < floor.recall:
+                told = f"{counts.found} of {counts.planted} {kind} ({counts.recall:.2%})"
+                defects.append(f"{name} finds {told}, less than {floor.recall:.2%}")
+            if counts.precision < floor.precision:
+                told = f"{counts.mistaken} of {counts.negatives} texts that only look like {kind}"
+                defects.append(
+                    f"{name} takes {told} for them: a precision of {counts.precision:.2%}, less than "
+                    f"{floor.precision:.2%}"
+                )
+    return verdict(
+        defects,
+        f"Taggers find of their planted cases what they have to: {', '.join(names)}.",
+        "Another version of the tagger or of its library may be the cause. Lower `floors` if that is good enough",
+        facts=facts,
+        table=rows,
+    )
+
+
+def _row(counts: PlantedCounts) -> dict[str, int | float]:
+    return {
+        "planted": counts.planted,
+        "found": counts.found,
+        "recall_%": round(100 * counts.recall, 2),
+        "only_alike": counts.negatives,
+        "taken_for_it": counts.mistaken,
+        "precision_%": round(100 * counts.precision, 2),
+    }
+
+
+def _documents(shard: TaggedShard | None) -> list[str]:
+    """The first texts of a shard; none if its source cannot be read."""
+    if shard is None:
+        return []
+    for part in shard.files:
+        try:
+            batch = next(batches_of(part, shard.fields), None)
+        except (DataprepError, OSError):
+            continue
+        if batch is not None and batch.texts:
+            return batch.texts[:_AROUND]
+    return []
+
+
+def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, snapshot: ArtifactSpec) -> ArtifactSpec:
+    """The tags of a split.
+
+    Args:
+        corpus: The dataset.
+        split: One of its splits.
+        partitions: The split's shards.
+        snapshot: The snapshots of the shards.
+    """
+    return ArtifactSpec(
+        declaration=corpus,
+        name=TAGS,
+        split=split,
+        version=VERSION,
+        description="What is known of each row of a shard before rules decide: carried fields and taggers' columns.",
+        kinds={"parquet"},
+        inputs=(snapshot, *(AssetInput(key=one.key) for one in corpus.taggers if isinstance(one, AssetTagger))),
+        partitions=partitions,
+        pool="cpu",
+        recipes=partial(_TASKS.recipes, corpus),
+        build=partial(_TASKS.build, corpus),
+        reads=partial(readings, corpus, tokenized=True),
+        metadata=_metadata,
+        rows=lambda receipt: TagsFacts.of(receipt).rows,
+        columns={**corpus.columns, "bad": "string"},
+        check_groups=(
+            _TASKS.group(corpus),
+            WholeChecks(checks=(_PLANTED,), open=partial(_planted_in, corpus)),
+        ),
+    )
+
+
+def tagged_shards(
+    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partitions: Sequence[str]
+) -> list[TaggedShard]:
+    """The tags of the given shards; raises MissingArtifactError where one has no snapshot."""
+    fields, taggers, shards = corpus.carried, [one.located() for one in corpus.taggers], []
+    for partition in partitions:
+        files = source_parts(corpus, store, manifest, partition)
+        labels = [file.label for file in files]
+        shards.append(
+            TaggedShard(
+                artifact=corpus.artifact(TAGS, partition),
+                store=store,
+                files=files,
+                fields=fields,
+                taggers=tuple(one.of_files(labels) for one in taggers),
+                source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
+                samples=samples_of(corpus.prove.level),
+            )
+        )
+    return shards
+
+
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts, taggers = TagsFacts.of(receipt), receipt.recipe.get("settings", {}).get("taggers", {})
+    listed = [
+        {"tagger": name, "version": told["version"][:12], "columns": ", ".join(told["columns"])}
+        for name, told in taggers.items()
+    ]
+    return {"rows": facts.rows, "refused": facts.bad, **({"taggers": Table(listed)} if listed else {})}
+
+
+def _planted_in(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]
+) -> tuple[TaggedShard | None, CorpusDeclaration]:
+    """The shard into whose first documents cases are planted."""
+    shards = tagged_shards(corpus, store, load_manifest(corpus, store), partitions[:1])
+    return next(iter(shards), None), corpus
+
+
+SHARD_CHECKS: tuple[Check[OpenedTags], ...] = (
+    FILES_INTACT,
+    Check(
+        "rows_complete",
+        "Every file has the declared columns and the same rows, in the order of the source.",
+        _rows_complete,
+    ),
+    Check(
+        "rebuild_matches",
+        "Rows read from the source and tagged again, a sample or all, have the stored values.",
+        _rebuild_matches,
+        samples=True,
+    ),
+)
+_PLANTED: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
+    "planted_found",
+    "Of cases planted into documents, and of what only looks like them, taggers tell right what `floors` wants.",
+    lambda planted: planted_found(planted[0], planted[1].floors, planted[1].with_cases),
+)
+_TASKS = ShardTasks(name=TAGS, shards=tagged_shards, ensure=ensure_tags, checks=SHARD_CHECKS, open=OpenedTags.open)

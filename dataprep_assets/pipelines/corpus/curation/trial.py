@@ -1,0 +1,152 @@
+"""Runs the taggers of a corpus on its first rows, for `dataprep check`: a tagger that fails on ten fails on all.
+
+A function of the user's is called by a worker, because it may print, hang or end its process. Commands and assets are
+not tried: what they cost is not known. Rules are asked about these rows, too: one that drops all of them is more often
+mistaken than meant.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from dataprep_assets.curation.function_tagger import FunctionTagger
+from dataprep_assets.curation.rules import ruled
+from dataprep_assets.curation.table import DocumentBatch, schema_of
+from dataprep_assets.curation.tagging import BatchTagger, BuiltInTagger, Tagger, tags_of
+from dataprep_assets.engine.yaml.remark import Remark
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.run_task import without_output
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import batches_of
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.source.source_parts import present_part
+from dataprep_assets.planning.manifest import build_manifest
+from dataprep_assets.plural import count_of
+from dataprep_assets.stores.private import private_files
+from dataprep_assets.stream.source import is_mirrored, open_source
+
+_ROWS = 10
+"""Documents of each split that are looked at."""
+_SECONDS = 120.0
+"""How long a function may take: some load a model first."""
+Tags = list[dict[str, list[Any]]]
+"""Of each batch, column → values."""
+Found = Tags | DataprepError | None
+"""What a tagger says; why it fails; or None if it took too long."""
+
+
+def tried(corpus: CorpusDeclaration) -> Iterator[Remark]:
+    """Remarks on taggers that fail on the first documents of the splits, and on rules that drop all of these."""
+    try:
+        taggers = corpus.taggers[: len(corpus.tag)]  # what looks for benchmarks comes after them
+    except ConfigError:  # told of the declaration
+        return
+    if not corpus.tag and not corpus.rules:
+        return
+    batches = _first_documents(corpus)
+    columns: Tags = [{} for _ in batches]
+    for tagger, found in (*_of_named(corpus, taggers, batches), *_of_functions(corpus, taggers, batches)):
+        keys = ("tag", taggers.index(tagger))
+        if isinstance(found, DataprepError):
+            yield Remark(keys=keys, sentence=str(found))
+        elif found is None:
+            told = (
+                f"tag: {tagger.name}: took more than {count_of(round(_SECONDS), 'second')} for the first "
+                "documents, and was ended"
+            )
+            yield Remark(keys=keys, sentence=told, hint=True)
+        else:
+            for known, more in zip(columns, found, strict=True):
+                known |= more
+    yield from _rule_remarks(corpus, batches, columns)
+
+
+def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
+    """The first documents of each split; none of what is not here or cannot be read, which is told elsewhere."""
+    found: list[DocumentBatch] = []
+    if is_mirrored(corpus.source):
+        return found
+    with suppress(DataprepError, OSError):
+        source, fields = open_source(corpus.source), corpus.carried
+        entries = build_manifest(source.list().files, include=corpus.include, splits=corpus.splits)
+        for split in corpus.splits:
+            entry = next((one for one in entries if one.split == split), None)
+            if entry is None:
+                continue
+            # of more is nothing read: at its end the reader would ask for the digest of the file
+            batch = next(batches_of(present_part(corpus, entry, source.path(entry)), fields), None)
+            if batch is not None and batch.texts:
+                found.append(batch.only(slice(0, _ROWS)))
+    return found
+
+
+def _tagged(tagger: BatchTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
+    """What a tagger says of documents; raises DataprepError where it fails."""
+    return [tags_of(tagger, batch, sensitive=sensitive) for batch in batches]
+
+
+def _of_named(
+    corpus: CorpusDeclaration, taggers: Sequence[Tagger], batches: Sequence[DocumentBatch]
+) -> Iterator[tuple[Tagger, Found]]:
+    """What each tagger that has a name says of documents."""
+    for tagger in taggers:
+        if isinstance(tagger, BuiltInTagger):
+            try:
+                yield tagger, _tagged(tagger, batches, corpus.sensitive)
+            except DataprepError as error:
+                yield tagger, error
+
+
+def _of_functions(
+    corpus: CorpusDeclaration, taggers: Sequence[Tagger], batches: Sequence[DocumentBatch]
+) -> Iterator[tuple[Tagger, Found]]:
+    """What each function says of documents, in one worker, but for those after one that took too long."""
+    left = [one for one in taggers if isinstance(one, FunctionTagger)]
+    while left:
+        with private_files(corpus.sensitive), WorkerPool(1) as pool:
+            found: Found = []
+            while left and found is not None:
+                tagger = left.pop(0)
+                pool.submit(Task(TaskId(f"tag: {tagger.name}"), _call_tagger, (tagger, batches, corpus.sensitive)))
+                try:
+                    found = _awaited(pool)
+                except DataprepError as error:  # its worker died
+                    found = error
+                yield tagger, found
+
+
+def _awaited(pool: WorkerPool) -> Found:
+    """The answer of a pool with one task; None if it takes too long."""
+    limit = time.monotonic() + _SECONDS
+    for event in pool.events():
+        if isinstance(event, FinishedTask):
+            error = event.error
+            return error if isinstance(error, DataprepError) else event.result
+        if time.monotonic() > limit:
+            break
+    return None
+
+
+def _call_tagger(tagger: FunctionTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
+    """A worker's task: as `_tagged`; without documents the function is imported alone."""
+    with without_output(private=True):
+        tagger.load()
+        return _tagged(tagger, batches, sensitive)
+
+
+def _rule_remarks(corpus: CorpusDeclaration, batches: Sequence[DocumentBatch], columns: Tags) -> Iterator[Remark]:
+    """Remarks on each rule that drops all of some documents, as far as its columns are known."""
+    import pyarrow as pa
+
+    if not batches or not corpus.rules:
+        return
+    types = {name: kind for name, kind in corpus.columns.items() if name in {**batches[0].rows, **columns[0]}}
+    made: list[Mapping[str, list[Any]]] = [{**b.rows, **more} for b, more in zip(batches, columns, strict=True)]
+    table = pa.table({name: [value for one in made for value in one[name]] for name in types}, schema=schema_of(types))
+    for name, (keeps, rule) in corpus.rules.items():
+        if rule.columns <= types.keys() and (ruled(table, {name: (keeps, rule)}) == 0).all():
+            key = "keep" if keeps else "drop"
+            told = f"{key}.{name}: drops every document that was looked at, the first ones of each split"
+            yield Remark(keys=(key, name), sentence=told, hint=True)

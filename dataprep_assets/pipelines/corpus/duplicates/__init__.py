@@ -1,0 +1,1 @@
+"""Near-duplicates within a corpus and between corpora."""

@@ -1,0 +1,365 @@
+"""The artifact `<dataset>/duplicates`: which documents of the dataset are alike, and which of them is kept.
+
+It joins the stored signatures of all shards of all splits, without any text: an appended file is compared with what was
+there by the tables of its shard and theirs, and pairs that were compared before are not compared again. For each shard
+it has a file of the rows that go, `<shard>.parquet`, on which the shard's selection depends: so only shards in which
+other rows go are made again.
+
+- `<shard>.parquet`: `position` (the row of the shard's table, from 0), the kept `representative` (`file:row`), their
+  `similarity`
+- `<shard>.kept.bin`: a bit for each row, whether it is kept; what other datasets are compared with
+- `pairs.bin`, uint64 `(pairs, 4)`: what was compared (`documents.duplicates.kept_set.Compared`)
+- `clusters.parquet`: the largest clusters; `across.parquet`: pairs of kept documents of different splits
+- `ages.json`: source file → which of the builds that found new files brought it; empty if a column decides
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from dataprep_assets.curation.duplicates.candidates import Nodes
+from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, KeptSet
+from dataprep_assets.curation.table import Columns, ParquetRows, side_by_side
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
+from dataprep_assets.engine.checks.comparison import rebuilt
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.curation.excerpts import Excerpts
+from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of, write_ages
+from dataprep_assets.pipelines.corpus.curation.kept_documents import (
+    PAIRS,
+    KeptDocuments,
+    change_of,
+    kept_documents,
+    known_pairs,
+    present_duplicates,
+)
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates.joined_documents import JoinedDocuments
+from dataprep_assets.pipelines.corpus.duplicates.other_datasets import others_of
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
+    DUPLICATES,
+    REMOVED,
+    kept_file,
+    removed_file,
+)
+from dataprep_assets.pipelines.corpus.duplicates.row_names import RowNames
+from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES
+from dataprep_assets.pipelines.corpus.source.listed_rows import listed_ids
+from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
+from dataprep_assets.planning import shard_plan
+from dataprep_assets.plural import count_of
+
+CLUSTERS = "clusters.parquet"
+_SHOWN = 10
+"""Clusters of the table."""
+
+
+def largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[dict[str, Any]]:
+    """A row for each of the largest clusters: the document that is kept, how many go, and the one least like it.
+
+    The texts of both begin in `text` and `example_text`, where their files can be read and are small enough. Nothing is
+    returned of a sensitive dataset.
+
+    Args:
+        corpus: The dataset.
+        store: Where its duplicates are.
+    """
+    if corpus.sensitive:
+        return []
+    # all clusters are in one piece; there is none if nothing went
+    found = next(side_by_side([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
+    excerpts = Excerpts(corpus, store)
+    return [
+        {**row, "text": excerpts.excerpt(row["representative"]), "example_text": excerpts.excerpt(row["example"])}
+        for row in ([] if found is None else found.slice(0, _SHOWN).to_pylist())
+    ]
+
+
+VERSION = 4
+ACROSS = "across.parquet"
+_CLUSTERS: Columns = {"representative": "string", "removed": "integer", "least_similar": "number", "example": "string"}
+_ACROSS: Columns = {
+    "split": "string",
+    "row": "string",
+    "other": "string",
+    "other_row": "string",
+    "similarity": "number",
+}
+_ADVICE = "Give it `duplicates` with the same settings"
+_LARGEST = 1000
+"""Clusters that are listed."""
+
+
+class DuplicatesFacts(Facts):
+    """Facts of duplicates.
+
+    Attributes:
+        documents: Documents that were compared: those that no rule drops.
+        removed: Those of them that go, by split.
+        equal: How many of these are equal to the one that is kept.
+        candidates: Pairs that share a band.
+        compared: Pairs whose shingles were compared.
+        across: Pairs of kept documents of different splits that are alike.
+        against: How many go because another dataset keeps one that they are like, by dataset; only where some are
+            declared.
+    """
+
+    documents: int
+    removed: dict[str, int]
+    equal: int
+    candidates: int
+    compared: int
+    across: int
+    against: dict[str, int] = Field(default_factory=dict)
+
+
+def duplicates_spec(
+    corpus: CorpusDeclaration, *, tags: Sequence[ArtifactSpec], signatures: Sequence[ArtifactSpec]
+) -> ArtifactSpec:
+    """The duplicates of a dataset.
+
+    Args:
+        corpus: The dataset.
+        tags: The tags of each split.
+        signatures: The signatures of each split.
+    """
+    from dataprep_assets.pipelines.corpus.duplicates.duplicates_checks import duplicates_checks
+
+    assert corpus.duplicates is not None
+    return ArtifactSpec(
+        declaration=corpus,
+        name=DUPLICATES,
+        version=VERSION,
+        description="Documents that are alike, of all shards and splits: which of them go, and which stands for each.",
+        kinds={"parquet", "numpy"},
+        inputs=(
+            *signatures,
+            *tags,
+            *(
+                DatasetInput(dataset=other, name=DUPLICATES, keys=("duplicates", "against"), advice=_ADVICE)
+                for other in corpus.duplicates.against
+            ),
+        ),
+        pool="cpu",
+        recipes=lambda store, _: [_recipe(corpus, store)],
+        build=partial(_build, corpus),
+        foresee=partial(_build, corpus),
+        metadata=partial(_metadata, corpus),
+        rows=lambda receipt: sum(DuplicatesFacts.of(receipt).removed.values()),
+        columns=REMOVED,
+        check_groups=(duplicates_checks(corpus),),
+    )
+
+
+def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
+    declared, manifest = corpus.duplicates, load_manifest(corpus, store)
+    assert declared is not None
+    upstream = {}
+    for name in (SIGNATURES, TAGS):
+        for partition in manifest.plan:
+            upstream[f"{name}/{partition}"] = store.require(corpus.artifact(name, partition)).content
+    others = others_of(corpus, store)
+    upstream |= others.upstream
+    priority = declared.priority
+    settings = {
+        **corpus.signing.key_parts,
+        "threshold": declared.similarity,
+        "priority": priority if isinstance(priority, str) else priority.model_dump(mode="json"),
+        "across_splits": declared.across_splits,
+        # in their order, which decides with `across_splits: drop`
+        "splits": list(corpus.splits),
+        "rules": {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()},
+    }
+    # entered only if it is set, so that the keys of other datasets stay as they were
+    if declared.against:
+        settings["against"] = list(declared.against)
+    ages = ages_of(corpus, store, manifest)
+    retracted = listed_ids(corpus)
+    # names, because a kept document is named by file and row; ages, because they decide which one is kept
+    sources = {"files": digest_value(_files_by_age(manifest, ages)), **others.sources}
+    if len(retracted):
+        sources["retractions"] = digest_value([f"{one:016x}" for one in retracted.tolist()])
+    return Recipe(
+        artifact=corpus.artifact(DUPLICATES),
+        key=digest_value([DUPLICATES, VERSION, settings, sources, upstream]),
+        version=VERSION,
+        settings=settings,
+        sources=sources,
+        upstream=upstream,
+    )
+
+
+def _files_by_age(manifest: Manifest, ages: Mapping[str, int]) -> list[Any]:
+    return [[key, [[one.relpath, ages.get(one.relpath, 0)] for one in manifest.shard(key)]] for key in manifest.plan]
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    store, artifact = request.store, corpus.artifact(DUPLICATES)
+    recipe = _recipe(corpus, store)
+    # asked now, because `ensure` replaces them
+    before = present_duplicates(corpus, store)
+    compared: list[KeptDocuments] = []
+    write = partial(_write, corpus, store, recipe, compared, known_pairs(corpus, store))
+    receipt, reused = ensure(recipe, store, write, corpus.verify)
+    back = change_of(corpus, store, before, compared[0]).back if compared else 0
+    if back:
+        # without a verb, which would tell whether it is one
+        request.warn(f"{artifact}: back, because the representative is gone: {count_of(back, 'document')}")
+    outcome = Outcome.from_receipt(receipt, reused)
+    yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
+
+
+def rebuilt_duplicates(
+    corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, directory: Path, known: ComparedPairs
+) -> Iterator[str]:
+    """A sentence for each file and claim that differs when all documents are compared again, except `known` pairs."""
+    recipe = _recipe(corpus, store)
+    return rebuilt(recipe, store, receipt, directory, partial(_write, corpus, store, recipe, [], known))
+
+
+def _write(
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    recipe: Recipe,
+    compared: list[KeptDocuments],
+    known: ComparedPairs,
+    staged: Path,
+) -> WrittenFiles:
+    declared = corpus.duplicates
+    assert declared is not None
+    ages = ages_of(corpus, store, load_manifest(corpus, store))
+    # for whoever compares it with what was there before
+    compared.append(kept_documents(corpus, store, ages, known=known))
+    found, kept = compared[0].found, compared[0].kept
+    documents = found.documents
+    # the documents that a file names: no other name is read
+    nodes = np.unique(np.concatenate([kept.removed, kept.representatives, kept.across.ravel()]))
+    names = _Names(corpus, store, found, nodes)
+    removed: dict[str, int] = dict.fromkeys(corpus.splits, 0)
+    start = 0
+    for partition, positions, is_kept in compared[0].by_shard():
+        here = slice(start, start := start + len(positions))
+        removed[shard_plan.split_of(partition)] += len(positions)
+        with ParquetRows(staged / removed_file(partition), REMOVED) as rows:
+            rows.add(
+                {
+                    "position": positions.tolist(),
+                    "representative": names.names_of(kept.representatives[here]),
+                    "similarity": kept.similarities[here].tolist(),
+                }
+            )
+        np.packbits(is_kept).tofile(staged / kept_file(partition))
+    _write_clusters(staged / CLUSTERS, kept, names)
+    _write_across(staged / ACROSS, kept, names, found)
+    (staged / PAIRS).write_bytes(kept.compared.pairs.astype("<u8").tobytes())
+    write_ages(staged, ages)
+    return WrittenFiles(
+        inputs=dict(recipe.upstream),
+        facts=DuplicatesFacts(
+            # from `own` on numbers are of documents of other datasets
+            documents=int(np.count_nonzero(documents.taken[: found.own])),
+            removed=removed,
+            equal=int(np.count_nonzero(kept.similarities == 1)),
+            candidates=kept.candidates,
+            compared=len(kept.compared.pairs),
+            across=len(kept.across),
+            **{"against": _by_other(found, kept)} if declared.against else {},
+        ),
+    )
+
+
+def _by_other(found: JoinedDocuments, kept: KeptSet) -> dict[str, int]:
+    """How many documents go because another dataset keeps one that they are like, by dataset."""
+    # negative for the dataset's own shards, which come before those of others
+    homes = found.documents.shard_of(kept.representatives) - len(found.partitions)
+    counts: dict[str, int] = {}
+    for number, other in enumerate(found.others):
+        counts[other.dataset] = counts.get(other.dataset, 0) + int(np.count_nonzero(homes == number))
+    return counts
+
+
+class _Names:
+    """How rows are named: `file:row`, those of another dataset `dataset:file:row`."""
+
+    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore, found: JoinedDocuments, nodes: Nodes) -> None:
+        """Read the names of some documents, which increase."""
+        self._nodes, self._names = nodes, list[str]()
+        for number, partition in enumerate(found.partitions):
+            first, last = found.documents.first[number : number + 2].tolist()
+            start, stop = np.searchsorted(nodes, [first, last]).tolist()
+            if start != stop:
+                own = RowNames(rows=store.local(corpus.artifact(TAGS, partition)) / ROWS)
+                self._names += own.names_at(nodes[start:stop] - first)
+        for other, first, last in found.bounds_of_others():
+            rows = nodes[slice(*np.searchsorted(nodes, [first, last]).tolist())] - first
+            if len(rows):
+                self._names += other.names(store).names_at(rows)
+
+    def names_of(self, nodes: Nodes) -> list[str]:
+        """The names of some of them."""
+        return [self._names[at] for at in np.searchsorted(self._nodes, nodes).tolist()]
+
+
+def _write_clusters(path: Path, kept: KeptSet, names: _Names) -> None:
+    """The largest clusters: the document that is kept, how many go, and the one of them that is least like it."""
+    # by cluster, then by similarity: the first of each run is the one least like the kept document
+    order = np.lexsort((kept.removed, kept.similarities, kept.representatives))
+    stands = kept.representatives[order]
+    first = np.flatnonzero(np.append(True, stands[1:] != stands[:-1])) if len(stands) else np.empty(0, np.int64)
+    sizes = np.diff(np.append(first, len(stands)))
+    largest = np.lexsort((first, -sizes))[:_LARGEST]
+    at = order[first[largest]]
+    with ParquetRows(path, _CLUSTERS) as rows:
+        rows.add(
+            {
+                "representative": names.names_of(kept.representatives[at]),
+                "removed": sizes[largest].tolist(),
+                "least_similar": kept.similarities[at].tolist(),
+                "example": names.names_of(kept.removed[at]),
+            }
+        )
+
+
+def _write_across(path: Path, kept: KeptSet, names: _Names, found: JoinedDocuments) -> None:
+    homes = found.documents.shard_of(kept.across.ravel()).reshape(-1, 2)
+    splits = [[shard_plan.split_of(found.partitions[one]) for one in pair] for pair in homes.tolist()]
+    one, other = names.names_of(kept.across[:, 0]), names.names_of(kept.across[:, 1])
+    with ParquetRows(path, _ACROSS) as rows:
+        rows.add(
+            {
+                "split": [pair[0] for pair in splits],
+                "row": one,
+                "other": [pair[1] for pair in splits],
+                "other_row": other,
+                "similarity": kept.across_similarities.tolist(),
+            }
+        )
+
+
+def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts = DuplicatesFacts.of(receipt)
+    shown: dict[str, Shown] = {
+        "documents": facts.documents,
+        "removed": sum(facts.removed.values()),
+        **{f"removed_{split}": count for split, count in facts.removed.items()},
+        "equal": facts.equal,
+        "candidate_pairs": facts.candidates,
+        "compared_pairs": facts.compared,
+        "across_splits": facts.across,
+        **{f"like_{name}": count for name, count in facts.against.items()},
+    }
+    if clusters := largest_clusters(corpus, store):
+        shown["largest_clusters"] = Table(clusters)
+    return shown

@@ -1,0 +1,193 @@
+"""Checks of the duplicates of a dataset: they are compared again, planted ones are found, splits are apart."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.curation.duplicates.kept_set import ComparedPairs
+from dataprep_assets.curation.duplicates.planted import Planted, plant
+from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedArtifact
+from dataprep_assets.engine.checks.finding import SHOWN, Finding, verdict
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.level import at_level, draw_documents, samples_of
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.curation.kept_documents import pairs_in
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import batches_of
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates.duplicates import ACROSS, DuplicatesFacts, rebuilt_duplicates
+from dataprep_assets.pipelines.corpus.duplicates.recall_plot import curve, points_of
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
+from dataprep_assets.pipelines.corpus.duplicates.signatures import signature_shards
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.source.snapshot import fetch_again
+from dataprep_assets.plural import count_of
+
+_SHARDS, _TEXTS, _WORDS = 4, 24, 20
+"""Shards that texts are taken from, texts of each, and fewest words of one: a shorter one has few shingles to lose."""
+_SLACK, _DEVIATIONS, _BELOW = 0.01, 4.0, 0.05
+"""What chance may take: a share of all pairs, and standard deviations; and how far the default floor is below what is
+promised."""
+
+
+@dataclass(frozen=True)
+class OpenedDuplicates(OpenedArtifact):
+    """The duplicates of a dataset to check."""
+
+    corpus: CorpusDeclaration
+
+
+def recall_as_promised(opened: OpenedDuplicates) -> Finding:
+    """Near-duplicates that are planted in a sample of the texts are found as often as the bands promise."""
+    corpus = opened.corpus
+    assert corpus.duplicates is not None
+    texts = _sample(corpus, opened.store)
+    if not texts:
+        return Finding(passed=True, summary=f"No text of the sample has {_WORDS} words, so nothing could be planted.")
+    planted = plant(texts, corpus.signing, opened.seed)
+    alike = np.concatenate([one.similarities for one in planted])
+    shared = np.concatenate([one.shared for one in planted])
+    chance = corpus.duplicates.banding.chance(alike)
+    above_from = corpus.duplicates.similarity
+    above = alike >= above_from
+    found, promised = float(shared.mean()), float(chance.mean())
+    # each pair is found with a chance p of its own, so the variance of their sum is the sum of all p (1 - p)
+    deviation = float(np.sqrt((chance * (1 - chance)).sum())) / len(alike)
+    # nothing planted is that much alike: nothing was missed
+    recall = float(shared[above].mean()) if above.any() else 1.0
+    promised_above = float(chance[above].mean()) if above.any() else 1.0
+    floor = corpus.duplicates.recall if corpus.duplicates.recall is not None else promised_above - _BELOW
+    defects = []
+    if recall < floor:
+        defects.append(
+            f"{recall:.2%} of the planted near-duplicates from the threshold on are found, {floor:.2%} are asked for"
+        )
+    if found < promised - _SLACK - _DEVIATIONS * deviation:
+        defects.append(f"{found:.2%} of all planted pairs share a band, and {promised:.2%} should")
+    finding = verdict(
+        defects,
+        f"{recall:.2%} of {int(above.sum()):,} planted near-duplicates at or above the threshold are found; the bands "
+        f"promise {promised_above:.2%}. None below it is removed.",
+        "Raise `duplicates.permutations`, or lower `duplicates.recall`",
+        facts={
+            "planted": len(alike),
+            "recall_%": round(100 * recall, 3),
+            "promised_%": round(100 * promised_above, 3),
+            "share_a_band_%": round(100 * found, 3),
+            "should_%": round(100 * promised, 3),
+        },
+        table=[_row(one, corpus) for one in planted],
+    )
+    plot = curve(corpus.duplicates.banding, above_from, points_of(alike, shared))
+    return replace(finding, plot=plot)
+
+
+def _row(one: Planted, corpus: CorpusDeclaration) -> dict[str, Any]:
+    """What was found of one kind of edit."""
+    assert corpus.duplicates is not None
+    chance, above = corpus.duplicates.banding.chance(one.similarities), corpus.duplicates.similarity
+    alike = one.similarities >= above
+    share = float(one.shared.mean())
+    return {
+        "edit": one.edit,
+        "words_%": round(100 * one.rate, 1),
+        "similarity": round(float(one.similarities.mean()), 3),
+        "share_a_band_%": round(100 * share, 1),
+        "promised_%": round(100 * float(chance.mean()), 1),
+        "removed_%": round(100 * float((one.shared & alike).mean()), 1),
+        "above_threshold_%": round(100 * float(alike.mean()), 1),
+    }
+
+
+def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[str]:
+    manifest = load_manifest(corpus, store)
+    keys = list(manifest.plan)
+    chosen = keys[:: max(1, len(keys) // _SHARDS)][:_SHARDS]
+    fetch_again(corpus, manifest, chosen)
+    found: list[str] = []
+    for shard in signature_shards(corpus, store, manifest, chosen):
+        long = (
+            text
+            for part in shard.files
+            for batch in islice(batches_of(part, shard.fields), 1)
+            for text in batch.texts
+            if len(text.split()) >= _WORDS
+        )
+        found += [text[:20_000] for text in islice(long, _TEXTS)]
+    return found
+
+
+_REBUILD = "Delete the artifact's directory and materialize it again"
+
+
+def _rebuild_matches(opened: OpenedDuplicates) -> Finding:
+    corpus, receipt = opened.corpus, opened.receipt
+    facts, samples = DuplicatesFacts.of(receipt), samples_of(corpus.prove.level)
+    stored = pairs_in(opened.directory)
+    known = (
+        ComparedPairs() if samples is None else stored.without(draw_documents(receipt.key, len(stored.pairs), samples))
+    )
+    defects = rebuilt_duplicates(corpus, opened.store, receipt, opened.directory, known)
+    total = sum(facts.removed.values())
+    return verdict(
+        (f"{corpus.artifact(DUPLICATES)}: {one}" for one in defects),
+        f"{count_of(total, 'document')} of {facts.documents:,} go, as when they are compared again.",
+        _REBUILD,
+        facts={"documents": facts.documents, "removed": total, "equal": facts.equal},
+    )
+
+
+def _splits_disjoint(opened: OpenedDuplicates) -> Finding:
+    corpus, directory = opened.corpus, opened.store.local(opened.artifact, [ACROSS])
+    pairs = [one for piece in side_by_side([directory / ACROSS]) for one in piece.to_pylist()]
+    defects = [
+        f"a document of {one['split']} is like one of {one['other']}"
+        if corpus.sensitive
+        else f"{one['row']} of {one['split']} is {one['similarity']:.1%} like {one['other_row']} of {one['other']}"
+        for one in pairs
+    ]
+    return verdict(
+        defects,
+        f"No kept document of one of {count_of(len(corpus.splits), 'split')} is like one of another.",
+        "Take them out of a split, or declare `duplicates.across_splits: drop`, which drops them from the split that "
+        "is declared first",
+        facts={"pairs": len(pairs)},
+        table=[] if corpus.sensitive else pairs[:SHOWN],
+    )
+
+
+_REBUILT = Check(
+    "rebuild_matches",
+    "All documents, compared again, give the stored duplicates, and the kept document for each. Of a sample, the "
+    "overlap of some stored pairs is computed again; else that of all.",
+    _rebuild_matches,
+    samples=True,
+)
+_RECALL = Check(
+    "recall_as_promised",
+    "Near-duplicates planted in a sample of the texts are found as often as the bands promise, and those at or above "
+    "the threshold as often as `duplicates.recall` asks.",
+    recall_as_promised,
+)
+_DISJOINT = Check(
+    "splits_disjoint", "No kept document of a split is like a kept document of another one.", _splits_disjoint
+)
+DUPLICATES_CHECKS: tuple[Check[OpenedDuplicates], ...] = (FILES_INTACT, _REBUILT, _RECALL, _DISJOINT)
+"""All of them; where only equal texts go nothing is planted, and one split is like no other."""
+
+
+def duplicates_checks(corpus: CorpusDeclaration) -> WholeChecks[OpenedDuplicates]:
+    """The checks of a dataset's duplicates."""
+    assert corpus.duplicates is not None
+    left_out = set()
+    if corpus.duplicates.across_splits == "ignore" or len(corpus.splits) < 2:
+        left_out.add(_DISJOINT)
+    if corpus.duplicates.kind != "near":
+        left_out.add(_RECALL)
+    return WholeChecks(
+        checks=at_level([check for check in DUPLICATES_CHECKS if check not in left_out], corpus.prove.level),
+        open=lambda store, _: OpenedDuplicates(corpus.artifact(DUPLICATES), store, corpus).opened(),
+    )

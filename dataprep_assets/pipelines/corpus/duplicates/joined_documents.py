@@ -1,0 +1,150 @@
+"""The documents of all shards of a corpus, ready to be compared: which rows count, and which of two is kept."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.duplicates.candidates import CandidateSet
+from dataprep_assets.curation.duplicates.kept_set import Priority, ShardOrder
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of
+from dataprep_assets.pipelines.corpus.curation.ruled_rows import ruled_rows
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates.other_datasets import OtherShard, others_of
+from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES, open_signatures
+from dataprep_assets.pipelines.corpus.source.manifest import Manifest
+from dataprep_assets.planning import shard_plan
+from dataprep_assets.planning.manifest import natural_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinedDocuments:
+    """The documents of all shards, ready to be compared.
+
+    Attributes:
+        partitions: The shards, in the order of the plan.
+        others: The shards of other datasets, after them.
+        documents: The documents of all of these.
+        priority: Which of two is kept.
+    """
+
+    partitions: Sequence[str]
+    others: Sequence[OtherShard]
+    documents: CandidateSet
+    priority: Priority
+
+    @property
+    def own(self) -> int:
+        """How many rows the shards of the dataset itself have: the numbers below are theirs."""
+        return int(self.documents.first[len(self.partitions)])
+
+    def bounds_of_others(self) -> Iterator[tuple[OtherShard, int, int]]:
+        """Each shard of another dataset, with its first number and the one after its last."""
+        bounds = self.documents.first[len(self.partitions) :].tolist()
+        yield from zip(self.others, bounds, bounds[1:], strict=False)
+
+
+def join_documents(
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    manifest: Manifest,
+    ages: Mapping[str, int] | None = None,
+    partitions: Sequence[str] | None = None,
+) -> JoinedDocuments:
+    """The documents of all shards, and of datasets that come before: which rows are compared, and their priority.
+
+    Args:
+        corpus: The dataset.
+        store: Where its signatures and tags are.
+        manifest: Its shards.
+        ages: Source file → its generation; None: those of the present duplicates.
+        partitions: Some of its shards, in the order of the plan; None: all.
+    """
+    declared = corpus.duplicates
+    assert declared is not None
+    ages = ages_of(corpus, store, manifest) if ages is None else ages
+    # by name, not by place in the plan, which depends on the appends that brought the files
+    ranks = {name: at for at, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
+    splits = {name: at for at, name in enumerate(corpus.splits)}
+    shards, taken, orders = [], [], []
+    partitions = list(manifest.plan) if partitions is None else partitions
+    for partition in partitions:
+        signed = open_signatures(store, corpus.artifact(SIGNATURES, partition))
+        rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)))
+        # rows of both are told by position alone, so they have to be of the same files
+        if len(rows.taken) != signed.rows:
+            raise IntegrityError(
+                f"{corpus.artifact(SIGNATURES, partition)}: has {signed.rows:,} rows, its tags {len(rows.taken):,}. "
+                "Materialize both again"
+            )
+        shards.append(signed)
+        # an empty text has zeros for a digest, and is compared with nothing
+        taken.append(rows.taken & signed.digests[:, :2].any(axis=1))
+        orders.append(
+            ShardOrder(
+                split=splits[shard_plan.split_of(partition)],
+                starts=np.array(rows.starts, np.int64),
+                files=np.array([ranks[name] for name in rows.files], np.int64),
+                ages=np.array([ages.get(name, 0) for name in rows.files], np.int64),
+                values=rows.values,
+            )
+        )
+    # after the dataset's own shards, whose rows keep their numbers whatever is compared with them
+    others = others_of(corpus, store).shards
+    for other in others:
+        signed, kept = other.open_signatures(store)
+        shards.append(signed)
+        taken.append(kept)
+        orders.append(other.order(len(splits)))
+    documents = CandidateSet(shards, taken)
+    priority = Priority(documents=documents, shards=orders, by_split=declared.across_splits == "drop")
+    return JoinedDocuments(partitions=partitions, others=others, documents=documents, priority=priority)
+
+
+class _Rows:
+    """The rows of a shard: which are compared, where files begin, and the values of the column that decides."""
+
+    def __init__(self, corpus: CorpusDeclaration, directory: Path) -> None:
+        assert corpus.duplicates is not None
+        self.starts: list[int] = []
+        self.files: list[str] = []
+        self.values: NDArray[np.float64] | None = None
+        priority = corpus.duplicates.priority
+        asked = [] if isinstance(priority, str) else [priority.column]
+        # begun with nothing, because a shard may have no row
+        taken, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
+        for piece in ruled_rows(corpus, directory, ("file", *asked)):
+            wanted = piece.good & ~piece.listed & (piece.rule < 0)
+            taken.append(wanted)
+            for column in asked:
+                values.append(_sortable(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]
+            # a file may go on from the piece before
+            for at, name in _changes(piece.table["file"].to_pylist(), self.files[-1] if self.files else None):
+                self.starts.append(rows + at)
+                self.files.append(name)
+            rows += len(wanted)
+        self.taken = np.concatenate(taken)
+        if asked:
+            self.values = np.concatenate(values)
+
+
+def _changes(names: Sequence[str], last: str | None) -> Iterator[tuple[int, str]]:
+    for at, name in enumerate(names):
+        if name != last:
+            yield at, name
+        last = name
+
+
+def _sortable(values: Sequence[Any], order: str | tuple[str, ...]) -> NDArray[np.float64]:
+    """Numbers that are lower for what is kept first; NaN for what comes last."""
+    if isinstance(order, str):
+        sign = -1.0 if order == "highest" else 1.0
+        return np.array([np.nan if one is None else sign * float(one) for one in values], np.float64)
+    place = {name: at for at, name in enumerate(order)}
+    return np.array([place.get(one, np.nan) for one in values], np.float64)

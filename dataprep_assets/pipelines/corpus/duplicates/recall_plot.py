@@ -1,0 +1,103 @@
+"""The S-curve of near-duplicates as a picture: the chance that two documents share a band, by how alike they are.
+
+The line is what the bands promise, the points what was found of planted pairs; from the threshold on, pairs go. Only
+numbers go into the picture.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.duplicates.banding import Banding
+from dataprep_assets.engine.artifact.metadata_values import Markdown, picture
+
+_LEFT, _TOP, _WIDTH, _HEIGHT, _RIGHT, _BELOW = 56, 20, 420, 220, 20, 44
+"""Pixels: of the margins, and of the curve's square."""
+_BINS = 20
+"""Points at most: similarities are told apart by twentieths."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """Planted pairs that are about as alike: their mean similarity, the share that shares a band, and their number."""
+
+    similarity: float
+    share: float
+    pairs: int
+
+
+def points_of(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -> list[Point]:
+    """The points of planted pairs.
+
+    Args:
+        similarities: How alike the two texts of each pair are: ``(pairs,)``.
+        shared: Whether they share a band: ``(pairs,)``.
+    """
+    # a similarity of 1 belongs to the last bin
+    bins = np.minimum((similarities * _BINS).astype(np.int64), _BINS - 1)
+    at = [bins == one for one in np.unique(bins).tolist()]
+    return [Point(float(similarities[one].mean()), float(shared[one].mean()), int(one.sum())) for one in at]
+
+
+def curve(banding: Banding, threshold: float, points: Sequence[Point] = ()) -> Markdown:
+    """The picture.
+
+    Args:
+        banding: How signatures are cut into bands.
+        threshold: The similarity from which on two documents are alike.
+        points: What was found of planted pairs; none where nothing was planted.
+    """
+    width, height = _LEFT + _WIDTH + _RIGHT, _TOP + _HEIGHT + _BELOW
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        'font-family="monospace" font-size="12">',
+        # its own ground: the UI has a light and a dark one
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        *_axes(),
+        f'<line x1="{_x(threshold):.1f}" x2="{_x(threshold):.1f}" y1="{_TOP}" y2="{_TOP + _HEIGHT}" stroke="#b0552f" '
+        'stroke-dasharray="4 3"/>',
+        _text(_x(threshold) - 4, _TOP + _HEIGHT - 6, f"threshold {threshold:g}", anchor="end"),
+        _promised(banding),
+        *_dots(points),
+        "</svg>",
+    ]
+    found = ", and what was found of planted pairs" if points else ""
+    return picture(f"the chance that the bands find a pair, by its similarity{found}", "\n".join(lines))
+
+
+def _x(similarity: float) -> float:
+    return _LEFT + similarity * _WIDTH
+
+
+def _y(share: float) -> float:
+    return _TOP + (1 - share) * _HEIGHT
+
+
+def _axes() -> Iterator[str]:
+    yield f'<rect x="{_LEFT}" y="{_TOP}" width="{_WIDTH}" height="{_HEIGHT}" fill="none" stroke="#8a8a8a"/>'
+    for tenth in range(0, 11, 2):
+        yield _text(_x(tenth / 10), _TOP + _HEIGHT + 16, f"{tenth / 10:g}", anchor="middle")
+        yield _text(_LEFT - 6, _y(tenth / 10) + 4, f"{10 * tenth} %", anchor="end")
+    yield _text(_LEFT + _WIDTH / 2, _TOP + _HEIGHT + 36, "Jaccard similarity of shingles", anchor="middle")
+
+
+def _promised(banding: Banding) -> str:
+    similarities = np.linspace(0, 1, 101)
+    at = " ".join(
+        f"{_x(x):.1f},{_y(y):.1f}"
+        for x, y in zip(similarities.tolist(), banding.chance(similarities).tolist(), strict=True)
+    )
+    return f'<polyline points="{at}" fill="none" stroke="#9db4d6" stroke-width="2"/>'
+
+
+def _dots(points: Sequence[Point]) -> Iterator[str]:
+    most = max((one.pairs for one in points), default=1)
+    for one in points:
+        radius = 3 + 4 * (one.pairs / most) ** 0.5
+        yield f'<circle cx="{_x(one.similarity):.1f}" cy="{_y(one.share):.1f}" r="{radius:.1f}" fill="#1f4e9c"/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" fill="#1a1a1a">{text}</text>'

@@ -1,0 +1,55 @@
+"""How messages and tables name the rows of a shard's source files: `file:row`."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.table import side_by_side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowNames:
+    """The names of the rows of a shard, by their position in its tags.
+
+    Attributes:
+        rows: The file of its tags with the columns `file` and `row`.
+        prefix: What stands before each name: `dataset:` for rows of another dataset.
+    """
+
+    rows: Path
+    prefix: str = ""
+
+    def names_at(self, positions: NDArray[np.int64]) -> list[str]:
+        """The names at some positions, which increase."""
+        found = list[str]()
+        for start, piece in self._pieces():
+            # positions increase, so those in a piece are one slice, and the file is read once
+            here = positions[slice(*np.searchsorted(positions, [start, start + piece.num_rows]).tolist())] - start
+            found += self._names(piece.take(here))
+        return found
+
+    def positions(self, names: Collection[str]) -> dict[str, int]:
+        """The position of each of these names that a row has."""
+        return {
+            name: at
+            for start, piece in self._pieces()
+            for at, name in enumerate(self._names(piece), start)
+            if name in names
+        }
+
+    def _pieces(self) -> Iterator[tuple[int, "pa.Table"]]:
+        start = 0
+        for piece in side_by_side([self.rows], ["file", "row"]):
+            yield start, piece
+            start += piece.num_rows
+
+    def _names(self, piece: "pa.Table") -> list[str]:
+        columns = (piece[name].to_pylist() for name in ("file", "row"))
+        return [f"{self.prefix}{file}:{row}" for file, row in zip(*columns, strict=True)]

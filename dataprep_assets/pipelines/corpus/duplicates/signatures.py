@@ -1,0 +1,147 @@
+"""The artifact `<dataset>/signatures_<split>`, one partition per shard: what is compared of each text.
+
+It depends on the source and on how texts are compared, not on the threshold within what the same bands find, nor on
+rules: so an appended file is signed, and nothing else.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from dataprep_assets.curation.duplicates.signatures import FILES, SignedShard
+from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedPartition
+from dataprep_assets.engine.checks.comparison import rebuilt
+from dataprep_assets.engine.checks.finding import REBUILD, Finding, name_of, verdict
+from dataprep_assets.engine.checks.level import samples_of
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.scratch import scratch
+from dataprep_assets.pipelines.corpus.curation.shard_tasks import ShardTasks
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, drawn_rows
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.duplicates.signed_shard import (
+    SIGNATURES,
+    VERSION,
+    SignaturesFacts,
+    SignatureShard,
+    ensure_signatures,
+    open_signatures,
+    sign,
+)
+from dataprep_assets.pipelines.corpus.source.manifest import Manifest
+from dataprep_assets.pipelines.corpus.source.snapshot import readings
+from dataprep_assets.pipelines.corpus.source.source_parts import source_parts
+
+
+def signatures_spec(
+    corpus: CorpusDeclaration, split: str, *, partitions: Partitions, snapshot: ArtifactSpec
+) -> ArtifactSpec:
+    """The signatures of a split.
+
+    Args:
+        corpus: The dataset.
+        split: One of its splits.
+        partitions: The split's shards.
+        snapshot: The snapshots of the shards.
+    """
+    return ArtifactSpec(
+        declaration=corpus,
+        name=SIGNATURES,
+        split=split,
+        version=VERSION,
+        description="What is compared of each text of a shard to find its duplicates: digests, shingles, bands.",
+        kinds={"numpy"},
+        inputs=(snapshot,),
+        partitions=partitions,
+        pool="cpu",
+        recipes=partial(_TASKS.recipes, corpus),
+        build=partial(_TASKS.build, corpus),
+        reads=partial(readings, corpus, tokenized=True),
+        metadata=_metadata,
+        rows=lambda receipt: SignaturesFacts.of(receipt).rows,
+        check_groups=(_TASKS.group(corpus),),
+    )
+
+
+def signature_shards(
+    corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partitions: Sequence[str]
+) -> list[SignatureShard]:
+    """The signatures of the given shards; raises MissingArtifactError where one has no snapshot."""
+    assert corpus.duplicates is not None
+    settings, fields = corpus.signing, corpus.texts_alone
+    return [
+        SignatureShard(
+            artifact=corpus.artifact(SIGNATURES, partition),
+            store=store,
+            files=source_parts(corpus, store, manifest, partition),
+            fields=fields,
+            settings=settings,
+            source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
+            samples=samples_of(corpus.prove.level),
+        )
+        for partition in partitions
+    ]
+
+
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    facts = SignaturesFacts.of(receipt)
+    size = receipt.total_bytes
+    return {
+        "rows": facts.rows,
+        "compared": facts.documents,
+        "blank": facts.blank,
+        "bands": facts.bands,
+        "bytes_per_document": round(size / facts.documents, 1) if facts.documents else 0,
+    }
+
+
+class OpenedSignatures(OpenedPartition[SignatureShard]):
+    """The signatures of a shard to check."""
+
+
+def _rebuild_matches(opened: OpenedSignatures) -> Finding:
+    shard, receipt, facts = opened.planned, opened.receipt, SignaturesFacts.of(opened.receipt)
+    drawn = drawn_rows(receipt, facts.rows, shard.samples)
+    if shard.samples is None:
+        defects = list(rebuilt(shard.recipe(), shard.store, receipt, opened.directory, partial(sign, shard)))
+    else:
+        defects = list(_other_drawn(shard, receipt, drawn))
+    return verdict(
+        (f"{name_of(receipt)}: {defect}" for defect in defects),
+        f"{len(drawn.places):,} of {facts.rows:,} rows have the stored signatures when they are read and signed again.",
+        REBUILD,
+        facts={"rows_compared": len(drawn.places), "rows": facts.rows, "documents": facts.documents},
+    )
+
+
+def _other_drawn(shard: SignatureShard, receipt: Receipt, drawn: DrawnRows) -> Iterator[str]:
+    """A sentence for each array in which drawn rows are different."""
+    if {one.path for one in receipt.files} != set(FILES):
+        yield f"has other files than {', '.join(FILES)}"
+        return
+    stored = open_signatures(shard.store, shard.artifact)
+    with scratch(shard.store.root / receipt.dataset) as folder:
+        facts = sign(shard, folder, drawn).facts
+        assert isinstance(facts, SignaturesFacts)
+        made = SignedShard(folder, facts.rows, facts.documents, facts.bands)
+        # while its files are there
+        yield from made.other_than(stored, drawn.places)
+
+
+SIGNATURES_CHECKS: tuple[Check[OpenedSignatures], ...] = (
+    FILES_INTACT,
+    Check(
+        "rebuild_matches",
+        "Rows read from the source and signed again, a sample or all, have the stored signatures.",
+        _rebuild_matches,
+        samples=True,
+    ),
+)
+_TASKS = ShardTasks(
+    name=SIGNATURES,
+    shards=signature_shards,
+    ensure=ensure_signatures,
+    checks=SIGNATURES_CHECKS,
+    open=OpenedSignatures.open,
+)

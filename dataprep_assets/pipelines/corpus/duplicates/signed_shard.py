@@ -1,0 +1,101 @@
+"""Makes the signatures of one shard: reads its source once, and keeps what is compared of each text."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
+from dataprep_assets.curation.table import CarriedFields
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.checks.level import SAMPLED
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, batches_of_shard
+from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
+
+SIGNATURES = "signatures"
+VERSION = 3
+
+
+class SignaturesFacts(Facts):
+    """Facts of a shard's signatures.
+
+    Attributes:
+        rows: Its rows.
+        documents: Those among them that are compared.
+        blank: Those that hold no text but white space, and are compared with nothing.
+        bands: Bands of a signature.
+    """
+
+    rows: int
+    documents: int
+    blank: int = 0
+    bands: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignatureShard:
+    """The signatures of one shard, to be made or proven.
+
+    Attributes:
+        artifact: Their artifact.
+        store: Where it is.
+        files: The shard's source files, in order.
+        fields: Which rows hold a text.
+        settings: What decides the signatures.
+        source_bytes: Bytes of the files as stored.
+        samples: How many rows its check builds again; None: all.
+    """
+
+    artifact: Artifact
+    store: ArtifactStore
+    files: tuple[SourcePart, ...]
+    fields: CarriedFields
+    settings: SignatureSettings
+    source_bytes: int
+    samples: int | None = SAMPLED
+
+    def recipe(self) -> Recipe:
+        """What the key is a digest of, with names."""
+        settings = {"text_field": self.fields.text, **self.settings.key_parts}
+        files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
+        return Recipe(
+            artifact=self.artifact,
+            key=digest_value([SIGNATURES, VERSION, settings, self.fields.key_parts, files]),
+            version=VERSION,
+            settings=settings,
+            sources={file.label: file.sha256 for file in self.files},
+        )
+
+
+def ensure_signatures(shard: SignatureShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
+    """A worker's task: the signatures of a shard, unless they are current; the receipt and whether it was reused."""
+    return ensure(shard.recipe(), shard.store, partial(_write, shard, fetch), verification)
+
+
+def _write(shard: SignatureShard, fetch: Fetch | None, staged: Path) -> WrittenFiles:
+    fetch_missing(shard.files, fetch)
+    return sign(shard, staged)
+
+
+def sign(shard: SignatureShard, staged: Path, some: DrawnRows | None = None) -> WrittenFiles:
+    """Read the source once, and write the signatures of its rows, or of `some` of them."""
+    with SignatureWriter(staged, shard.settings) as writer:
+        for batch in batches_of_shard(shard.files, shard.fields, some):
+            writer.add(len(batch), batch.good, batch.texts)
+    return WrittenFiles(
+        inputs={file.label: file.sha256 for file in shard.files},
+        facts=SignaturesFacts(
+            rows=writer.rows, documents=writer.documents, blank=writer.blank, bands=shard.settings.bands
+        ),
+    )
+
+
+def open_signatures(store: ArtifactStore, artifact: Artifact) -> SignedShard:
+    """The signatures of a shard; raises MissingArtifactError if they are not there."""
+    facts = SignaturesFacts.of(store.require(artifact))
+    return SignedShard(store.local(artifact), facts.rows, facts.documents, facts.bands)

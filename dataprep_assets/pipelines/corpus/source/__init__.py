@@ -1,0 +1,1 @@
+"""Where a corpus comes from: its snapshot and its manifest."""

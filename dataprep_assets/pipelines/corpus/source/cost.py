@@ -1,0 +1,57 @@
+"""What a corpus, or a release of one, will cost to build from nothing, for `dataprep plan`.
+
+The plan is the committed one if there is one, else one made from the present listing; nothing is written.
+"""
+
+from dataprep_assets.engine.staleness.estimate import Estimate, estimated
+from dataprep_assets.formats.flat_bins import token_dtype
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.pipelines.corpus.corpus_view import view_named
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.source.manifest import has_manifest, load_manifest, plan_manifest
+from dataprep_assets.pipelines.corpus.stream_plan import meta_of
+from dataprep_assets.planning.cost import Machine, Products, density_of, split_sizes
+from dataprep_assets.stream.source import is_mirrored
+from dataprep_assets.stream.token_shard import TOKEN_BINS
+
+
+def corpus_cost(
+    corpus: CorpusDeclaration, store: ArtifactStore, machine: Machine, products: Products | None = None
+) -> Estimate:
+    """The cost of a corpus.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts go.
+        machine: The machine that builds it.
+        products: How many times the stream is written, uploaded and joined; default: as for a corpus.
+    """
+    mirrored = is_mirrored(corpus.source)
+    if has_manifest(corpus, store):
+        manifest = load_manifest(corpus, store)
+        partitions, density = list(manifest.plan), density_of(manifest.entries)
+        works = split_sizes(manifest.entries, manifest.plan, mirrored=mirrored)
+    else:
+        planned = plan_manifest(corpus, store)
+        partitions, density = [], density_of(planned.entries)
+        works = split_sizes(planned.entries, planned.plan, mirrored=mirrored)
+    return estimated(
+        works,
+        machine,
+        store,
+        artifacts=[corpus.artifact(TOKEN_BINS, partition) for partition in partitions],
+        bytes_per_token=token_dtype(meta_of(corpus)["dtype"]).itemsize,
+        products=products or corpus_products(corpus, local=isinstance(store, LocalArtifacts)),
+        density=density,
+    )
+
+
+def corpus_products(corpus: CorpusDeclaration, *, local: bool) -> Products:
+    """The copies of the stream: in shards, joined (in a bucket by its server), in copying views; `local`: a folder."""
+    made = 1 + sum(view_named(view).linked is None for view in corpus.views)
+    return Products(
+        copies=made + corpus.combines if local else 0,
+        uploads=0 if local else made,
+        joined=corpus.combines and not local,
+        tokens_per_shard=None,
+    )

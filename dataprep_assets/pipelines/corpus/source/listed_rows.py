@@ -1,0 +1,54 @@
+"""Finds the rows of a shard that are on the dataset's retraction list, by the ids in its tags."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.retractions import hex_ids, retracted_ids
+from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def listed_ids(corpus: CorpusDeclaration) -> NDArray[np.uint64]:
+    """The ids on a dataset's retraction list: shape `(ids,)`, uint64, sorted. Raises the errors of `retracted_ids`."""
+    return retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+
+
+def are_listed(ids: "pa.ChunkedArray", listed: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Whether each id of a column of tags is among the `listed`: shape `(rows,)`. A refused record has no id."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: NDArray[np.bool_] = pc.is_in(ids, value_set=pa.array(hex_ids(listed), pa.string())).to_numpy()
+    return found
+
+
+def listed_in(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> tuple[str, ...]:
+    """The ids on the list, 16 hex digits, that rows of a shard have, whatever else becomes of these rows.
+
+    Raises MissingArtifactError if the shard has no tags.
+    """
+    listed = listed_ids(corpus)
+    if not len(listed):
+        return ()
+    tags = corpus.artifact(TAGS, partition)
+    return _listed_in(store.local(tags, [ROWS]) / ROWS, store.require(tags).content, listed.tobytes())
+
+
+# The content is there for the cache: the path stays the same when tags are made again.
+@lru_cache(maxsize=4096)
+def _listed_in(rows: Path, _: str, listed: bytes) -> tuple[str, ...]:
+    """Asked several times of each shard in a run, of the same list."""
+    ids = np.frombuffer(listed, np.uint64)
+    found: set[str] = set()
+    for piece in side_by_side([rows], ["id"]):
+        found.update(piece["id"].filter(are_listed(piece["id"], ids)).to_pylist())
+    return tuple(sorted(found))

@@ -1,0 +1,579 @@
+"""The artifact `<dataset>/manifest`: every source file, and the frozen shard plan; registers the shards' partitions."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding, first_of, verdict
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.staleness.source_watch import SourceWatch
+from dataprep_assets.errors import DataprepError, IntegrityError, TransferError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.consistent_read import TRIES, read_whole, replaced
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.source.manifest_changes import (
+    Amounts,
+    ManifestChanges,
+    changes_between,
+    changes_shown,
+)
+from dataprep_assets.pipelines.corpus.source.manifest_facts import ManifestFacts, facts_of_no_split, left_out_files
+from dataprep_assets.planning import shard_plan
+from dataprep_assets.planning.globs import glob_pattern, taken_by
+from dataprep_assets.planning.manifest import (
+    ManifestEntry,
+    SourceFile,
+    build_manifest,
+    files_of_no_split,
+    hidden_files,
+    included,
+    listing_digest,
+    read_manifest,
+    read_summary,
+    summarize,
+    write_manifest,
+    written_otherwise,
+)
+from dataprep_assets.planning.shard_plan import ShardSizing, split_of
+from dataprep_assets.plural import count_of
+from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.stream.declaration import HubSource
+from dataprep_assets.stream.source import is_mirrored, open_source, upstream_of
+from dataprep_assets.stream.token_shard import TOKEN_BINS
+
+
+def built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
+    """The shards of a lost manifest, by receipts: of several plans those that combined bins are made of; or None."""
+    artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
+    # by its name, because its module imports that of the manifest
+    combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
+    try:
+        shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
+        made_of = {name for r in store.receipts(combined) if r for name in r.recipe.get("upstream", ())}
+    except IntegrityError:
+        return None
+    # Shards that an earlier plan left behind may hold the same files: in one plan no file is in two shards.
+    for found in (shards, {key: files for key, files in shards.items() if f"{TOKEN_BINS}/{key}" in made_of}):
+        if found and max(Counter(path for files in found.values() for path in files).values(), default=0) < 2:
+            return found
+    return None
+
+
+logger = logging.getLogger(__name__)
+_AGAIN = "Materialize `manifest` again if the source was meant to change"
+
+VERSION = 2
+MANIFEST = "manifest"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """A finished manifest: its entries, and partition key → entries of each shard."""
+
+    entries: tuple[ManifestEntry, ...]
+    plan: dict[str, range]
+    receipt: Receipt
+
+    def shard(self, partition: str) -> tuple[ManifestEntry, ...]:
+        """The entries of one shard, in order; raises KeyError for an unknown partition."""
+        ordinals = self.plan[partition]
+        return self.entries[ordinals.start : ordinals.stop]
+
+    def partitions(self, split: str) -> list[str]:
+        """Partition keys of a split, in order."""
+        return [key for key in self.plan if shard_plan.split_of(key) == split]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedManifest:
+    """The content of a manifest of the present source. `listed` is the digest of the listing, `key` that of everything.
+
+    `left_out` counts files that are no data, although `include` takes them.
+    `before` is the content of the manifest from which it follows, and `changes` are those since then; None if there is
+    none. `no_split` are the included files that match no split.
+    """
+
+    entries: list[ManifestEntry]
+    plan: dict[str, list[int]]
+    commit: str | None
+    listed: str
+    key: str
+    before: str | None
+    changes: ManifestChanges | None
+    no_split: list[str]
+    left_out: int = 0
+
+
+def plan_manifest(
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    *,
+    patient: bool = True,
+    kept: Mapping[str, Collection[str]] | None = None,
+) -> PlannedManifest:
+    """List the source and plan its shards, writing nothing.
+
+    Args:
+        corpus: The dataset.
+        store: Where the previous manifest is.
+        patient: Whether to wait for a hub that is out of reach.
+        kept: The shards to keep, with the paths of their files; None: those of the present manifest.
+
+    With `shards.on_change: append` the shards of the present manifest keep their files, unless the declared size of
+    shards has changed since.
+    """
+    listing = open_source(corpus.source, patient=patient).list()
+    found = build_manifest(
+        listing.files,
+        include=corpus.include,
+        splits=corpus.splits,
+        commit=listing.commit,
+        url_prefix=listing.url_prefix,
+    )
+    before = load_manifest(corpus, store) if has_manifest(corpus, store) else None
+    shards = _kept_shards(corpus, store, before) if kept is None else kept
+    entries, plan = shard_plan.plan_shards(found, corpus.shards.sizing, shards)
+    listed = listing_digest(entries)
+    # a shard is a range of the listing, so its two ends say which files it has
+    ends = {k: [o[0], o[-1]] for k, o in plan.items()}
+    no_split = files_of_no_split(listing.files, include=corpus.include, splits=corpus.splits)
+    key = digest_value(["manifest", VERSION, listed, ends, no_split])
+    changes = changes_between(before.entries, before.plan, entries, plan) if before is not None else None
+    return PlannedManifest(
+        entries=entries,
+        plan=plan,
+        commit=listing.commit,
+        listed=listed,
+        key=key,
+        before=None if before is None else before.receipt.content,
+        changes=changes,
+        no_split=no_split,
+        left_out=len(included(listing.left_out, corpus.include))
+        + len(hidden_files(listing.files, include=corpus.include, splits=corpus.splits)),
+    )
+
+
+def _kept_shards(
+    corpus: CorpusDeclaration, store: ArtifactStore, before: Manifest | None
+) -> Mapping[str, Collection[str]] | None:
+    """The shards that keep their files, with the paths of these; None if all files are to be cut again."""
+    if corpus.shards.on_change == "replan":
+        return None
+    if before is None:
+        return built_shards(corpus, store)
+    made, declared = ShardSizing(**before.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
+    # a manifest is not rebuilt for sizes that cut its files alike: its receipt keeps the earlier ones
+    same_sizes = made == declared or _plan_shards(before, made) == _plan_shards(before, declared)
+    return {key: [e.relpath for e in before.shard(key)] for key in before.plan} if same_sizes else None
+
+
+def _plan_shards(manifest: Manifest, sizing: ShardSizing) -> Mapping[str, Sequence[int]]:
+    return shard_plan.plan_shards(manifest.entries, sizing)[1]
+
+
+def build_manifest_artifact(
+    corpus: CorpusDeclaration, store: ArtifactStore, warn: Callable[[str], None] = lambda _: None
+) -> tuple[Receipt, bool]:
+    """List the source and commit `manifest.jsonl`, `manifest_summary.json` and `shard_plan.json`.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts go.
+        warn: Called with a description of the changes since the previous manifest.
+
+    Returns:
+        The receipt, and whether the manifest was reused because it is unchanged.
+
+    Raises IntegrityError if other runs replace it again and again meanwhile.
+    """
+    for _ in range(TRIES):
+        with suppress(_OvertakenError):
+            return _commit(corpus, store, plan_manifest(corpus, store), warn)
+    raise replaced(store, corpus.artifact(MANIFEST))
+
+
+class _OvertakenError(Exception):
+    """Another run has replaced the manifest from which a planned one follows."""
+
+
+def adopt_manifest(
+    corpus: CorpusDeclaration, store: ArtifactStore, shards: Mapping[str, Sequence[str]], key: str
+) -> None:
+    """Commit the manifest in which shards have these files, if the present source gives one with this key.
+
+    A plan to which files were appended follows from earlier plans; on a machine without these, a lock has its shards.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts go.
+        shards: Partition key → paths of the shard's files.
+        key: Key of the wanted manifest.
+    """
+    planned = plan_manifest(corpus, store, kept=shards)
+    if planned.key == key:
+        with suppress(_OvertakenError):  # by a run, whose manifest stays
+            _commit(corpus, store, planned, lambda _: None)
+
+
+def _commit(
+    corpus: CorpusDeclaration, store: ArtifactStore, planned: PlannedManifest, warn: Callable[[str], None]
+) -> tuple[Receipt, bool]:
+    def write(staged: Path) -> WrittenFiles:
+        # Under its lock. A plan that does not follow from what is there now would give names of shards to other files.
+        present = store.intact(corpus.artifact(MANIFEST))
+        if (None if present is None else present.content) != planned.before:
+            raise _OvertakenError
+        if told := str(planned.changes or ""):
+            warn("the source changed: " + told)
+        counts = shard_plan.counts(planned.plan)
+        write_manifest(staged, planned.entries, counts)
+        shard_plan.write_plan(staged, planned.plan)
+        return WrittenFiles(
+            inputs={"listing": planned.listed},
+            facts=ManifestFacts(
+                commit=planned.commit,
+                files=len(planned.entries),
+                shards=counts,
+                source_bytes=sum(e.size_bytes for e in planned.entries),
+                **facts_of_no_split(planned.no_split),
+                **{"files_left_out": planned.left_out} if planned.left_out else {},
+            ),
+        )
+
+    return ensure(_recipe(corpus, planned), store, write)
+
+
+def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
+    """The committed manifest, whose files are of one build; raises MissingArtifactError when it is not there."""
+
+    def read(directory: Path, receipt: Receipt) -> Manifest:
+        plan = shard_plan.read_plan(directory)
+        return Manifest(entries=tuple(read_manifest(directory)), plan=plan, receipt=receipt)
+
+    return read_whole(store, corpus.artifact(MANIFEST), read)
+
+
+def has_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> bool:
+    """Whether there is an intact manifest; a damaged one has to be built again."""
+    return store.intact(corpus.artifact(MANIFEST)) is not None
+
+
+def _settings(corpus: CorpusDeclaration) -> dict[str, Any]:
+    return {
+        "include": list(corpus.include),
+        "splits": {name: list(globs) for name, globs in corpus.splits.items()},
+        "shards": {"target_bytes": corpus.shards.target_bytes, "count": corpus.shards.count},
+    }
+
+
+def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
+    return Recipe(
+        artifact=corpus.artifact(MANIFEST),
+        key=planned.key,
+        version=VERSION,
+        settings=_settings(corpus),
+        sources={
+            "listing": planned.listed,
+            **({"files of no split": digest_value(planned.no_split)} if planned.no_split else {}),
+        },
+        source_change=str(planned.changes or ""),
+    )
+
+
+def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
+    """The present recipe; a pinned source is not listed again, and an unreachable one is assumed unchanged."""
+    artifact = corpus.artifact(MANIFEST)
+    receipt = store.intact(artifact) if is_mirrored(corpus.source) else None
+    if receipt is None:
+        yield _recipe(corpus, plan_manifest(corpus, store))
+        return
+    # the key of what is there: it stays current unless the source says otherwise
+    asked = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
+    if not _pinned(corpus, receipt):
+        try:
+            asked = _recipe(corpus, plan_manifest(corpus, store, patient=False))
+        except TransferError as error:
+            logger.warning("%s: the source cannot be asked for changes: %s", corpus.dataset, error)
+    yield asked
+
+
+def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
+    """Whether the declaration names the commit of the present manifest, with the same files and shards."""
+    source = corpus.source
+    if not isinstance(source, HubSource) or source.revision != ManifestFacts.of(receipt).commit:
+        return False
+    return bool(receipt.recipe["settings"] == _settings(corpus))
+
+
+def _list_paths(corpus: CorpusDeclaration) -> list[str]:
+    """The present paths of the source's files."""
+    found = build_manifest(open_source(corpus.source).list().files, include=corpus.include, splits=corpus.splits)
+    return [entry.relpath for entry in found]
+
+
+def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], watch: SourceWatch) -> ArtifactSpec:
+    """The manifest.
+
+    Args:
+        corpus: The dataset.
+        plans: The shards of each split, which the manifest plans.
+        watch: How the source is asked for changes.
+    """
+    return ArtifactSpec(
+        declaration=corpus,
+        name=MANIFEST,
+        version=VERSION,
+        description="Every source file, in natural order, and the shard plan.",
+        kinds={"json", corpus.source.kind},
+        inputs=upstream_of(corpus.source),
+        plans=plans,
+        watch=watch,
+        adopt=partial(adopt_manifest, corpus),
+        listed=partial(_list_paths, corpus),
+        verification="full",
+        records_source=True,
+        recipes=partial(_recipes, corpus),
+        build=partial(_build, corpus),
+        foresee=lambda request: [Outcome.from_receipt(*build_manifest_artifact(corpus, request.store))],
+        metadata=partial(_metadata, corpus),
+        losses=lambda _, receipts: left_out_files(receipts),
+        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_opened, corpus)),),
+    )
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> list[Outcome]:
+    """Build the manifest, and report the changes since the previous one, which are not known afterwards."""
+    before = load_manifest(corpus, request.store) if has_manifest(corpus, request.store) else None
+    receipt, reused = build_manifest_artifact(corpus, request.store, request.warn)
+    if before is None or reused:
+        return [Outcome.from_receipt(receipt, reused)]
+    now = load_manifest(corpus, request.store)
+    changes = changes_between(before.entries, before.plan, now.entries, now.plan)
+    built = [*changes.new_shards, *changes.edited_shards]
+    amounts = Amounts.from_entries([entry for key in built for entry in now.shard(key)], corpus, request.store)
+    return [Outcome(partition="", receipt=receipt, metadata=changes_shown(corpus, changes, amounts))]
+
+
+def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    manifest = load_manifest(corpus, store)
+    shown: dict[str, Shown] = {f"shards_{split}": len(manifest.partitions(split)) for split in corpus.splits}
+    for split in corpus.splits:
+        members = [entry for entry in manifest.entries if entry.split == split]
+        shown[f"files_{split}"] = len(members)
+        shown[f"source_bytes_{split}"] = sum(entry.size_bytes for entry in members)
+    facts = ManifestFacts.of(receipt)
+    if facts.commit:
+        shown["commit"] = facts.commit
+    return shown | ({"files_left_out": facts.files_left_out} if facts.files_left_out else {})
+
+
+@dataclass(frozen=True)
+class _OpenedManifest:
+    """A manifest to check, and the source as it is now."""
+
+    corpus: CorpusDeclaration
+    store: ArtifactStore
+    manifest: Manifest
+    access: SourceAccess
+
+    @property
+    def present(self) -> list[ManifestEntry]:
+        """The entries that can be examined: of a hub's files, only mirrored ones."""
+        return [e for e in self.manifest.entries if not self.access.mirrored or self.access.path(e).exists()]
+
+
+def _opened(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedManifest:
+    return _OpenedManifest(corpus, store, load_manifest(corpus, store), open_source(corpus.source))
+
+
+def count_matches(
+    entries: Sequence[ManifestEntry],
+    listed: Sequence[SourceFile],
+    include: Sequence[str],
+    splits: Mapping[str, Sequence[str]],
+) -> Finding:
+    """The manifest holds exactly the files that a fresh listing has for its globs, with their sizes and digests."""
+    wanted = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
+    patterns = {name: [glob_pattern(g) for g in globs] for name, globs in splits.items()}
+    fresh: dict[str, tuple[SourceFile, str]] = {}
+    for file in listed:
+        homes = [name for name, globs in patterns.items() if any(p.fullmatch(file.relpath) for p in globs)]
+        if homes and wanted(file.relpath):
+            fresh[file.relpath] = file, homes[0]
+    known = {e.relpath: e for e in entries}
+    missing = [path for path in known if path not in fresh]
+    extra = [path for path in fresh if path not in known]
+    repeated = [path for path, count in Counter(e.relpath for e in entries).items() if count > 1]
+    changed = list(_changed(known, fresh))
+    defects = []
+    for paths, what in (
+        (missing, "of the manifest not in the source"),
+        (extra, "of the source not in the manifest"),
+        (repeated, "in the manifest more than once"),
+    ):
+        if paths:
+            defects.append(f"{count_of(len(paths), 'file')} {what}: {first_of(paths)}")
+    return verdict(
+        defects + changed,
+        f"The manifest lists what the source has: {count_of(len(entries), 'file')}, with its sizes and digests.",
+        _AGAIN,
+        facts={
+            "files": len(entries),
+            "files_in_source": len(fresh),
+            "missing": len(missing),
+            "extra": len(extra),
+            "changed": len(changed),
+            "bytes": sum(e.size_bytes for e in entries),
+        },
+    )
+
+
+def _changed(known: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[SourceFile, str]]) -> Iterator[str]:
+    for path, entry in known.items():
+        if path not in fresh:
+            continue
+        file, split = fresh[path]
+        if entry.size_bytes != file.size_bytes:
+            yield f"{path}: the manifest says {entry.size_bytes} bytes, the source {file.size_bytes}"
+        elif entry.sha256 and file.sha256 and entry.sha256 != file.sha256:
+            yield f"{path}: the manifest says sha256 {entry.sha256}, the source {file.sha256}"
+        # compared only without a digest: a source with digests may change its etags
+        elif not (entry.sha256 and file.sha256) and entry.etag and file.etag and entry.etag != file.etag:
+            yield f"{path}: the manifest says etag {entry.etag}, the source {file.etag}"
+        elif entry.split != split:
+            yield f"{path}: the manifest has it in split {entry.split}, the globs put it in {split}"
+
+
+def entries_resolve(
+    entries: Sequence[ManifestEntry], resolve: Callable[[ManifestEntry], Path], *, seed: int, samples: int = 32
+) -> Finding:
+    """Randomly drawn entries are files of the manifest's size at the path that `resolve` returns."""
+    rng = np.random.default_rng(seed)
+    drawn = sorted(rng.choice(len(entries), min(samples, len(entries)), replace=False).tolist()) if entries else []
+    defects = []
+    for entry in (entries[i] for i in drawn):
+        try:
+            path = resolve(entry)
+            size = path.stat().st_size
+            if not path.is_file():
+                defects.append(f"{entry.relpath}: {path} is not a file")
+            elif size != entry.size_bytes:
+                defects.append(f"{entry.relpath}: {path} has {size} bytes, the manifest says {entry.size_bytes}")
+        except OSError as error:
+            defects.append(f"{entry.relpath}: {error.filename}: {error.strerror or error}")
+        except DataprepError as error:
+            defects.append(f"{entry.relpath}: {error}")
+    return verdict(
+        defects,
+        f"{len(drawn):,} of {count_of(len(entries), 'file')}, drawn at random: there, with their sizes.",
+        "Materialize `snapshot` again, or restore the files",
+        facts={"sampled": len(drawn), "files": len(entries)},
+    )
+
+
+def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range], others: Iterable[str] = ()) -> Finding:
+    """The shards hold every ordinal of the manifest exactly once, in order, and each shard only files of its split.
+
+    `others` are defects found elsewhere.
+    """
+    return verdict(
+        [*_uncovered(entries, plan), *others],
+        f"{count_of(len(entries), 'file')} of the manifest, in {count_of(len(plan), 'shard')}: each once, in order.",
+        "Materialize `manifest` again: it freezes a new plan",
+        facts={"shards": len(plan), "files": len(entries)},
+    )
+
+
+def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> Iterator[str]:
+    for position, entry in enumerate(entries):
+        if entry.ordinal != position:
+            yield f"{entry.relpath}: is line {position + 1} of the manifest, but has ordinal {entry.ordinal}"
+            # the first is told: what follows it is shifted, too
+            break
+    expected = 0
+    for key, ordinals in plan.items():
+        if not len(ordinals) or ordinals.step != 1:
+            yield f"shard {key}: {ordinals} does not hold consecutive files"
+            continue
+        if ordinals.start > expected:
+            skipped = first_of(e.relpath for e in entries[expected : ordinals.start])
+            yield f"shard {key}: ordinals {expected} to {ordinals.start - 1} before it are in no shard: {skipped}"
+        elif ordinals.start < expected:
+            yield f"shard {key}: ordinals {ordinals.start} to {expected - 1} are in an earlier shard already"
+        foreign = [e.relpath for e in entries[ordinals.start : ordinals.stop] if e.split != split_of(key)]
+        if foreign:
+            yield f"shard {key}: {len(foreign)} files are of another split: {first_of(foreign)}"
+        # after an overlap the furthest end counts: what is covered already is no gap
+        expected = max(expected, ordinals.stop)
+    if expected != len(entries):
+        yield f"the plan ends at ordinal {expected}, the manifest has {len(entries)} files"
+
+
+def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
+    """Claims of a manifest's summary and receipt that its lines contradict."""
+    entries, counts = manifest.entries, shard_plan.counts(manifest.plan)
+    facts, where = ManifestFacts.of(manifest.receipt), store.location(corpus.artifact(MANIFEST))
+    if (facts.files, facts.source_bytes) != (len(entries), sum(entry.size_bytes for entry in entries)):
+        yield f"{where}: its receipt counts other files or bytes than it lists"
+    if facts.shards != counts:
+        yield f"{where}: its receipt counts other shards than its plan has"
+    # first, because `summarize` looks up the shards of every split
+    if missing := sorted({entry.split for entry in entries} - {*counts}):
+        yield f"{where}: its plan has no shard of {', '.join(missing)}"
+    elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize(entries, counts):
+        yield f"{where}: its summary is not that of what it lists"
+    folder = store.local(corpus.artifact(MANIFEST))
+    if other := written_otherwise(folder, entries):
+        yield f"{where}: of its lines {other}"
+    if (folder / shard_plan.SHARD_PLAN).read_bytes() != shard_plan.plan_bytes(manifest.plan):
+        yield f"{where}: {shard_plan.SHARD_PLAN} is written otherwise"
+    listed = listing_digest(entries)
+    if manifest.receipt.inputs.get("listing") not in (None, listed):
+        yield f"{where}: its lines are not those of the listing that its receipt names"
+
+
+# The first two ask the source as it is now, which the key does not decide: if they blocked, a manifest that is
+# current could stay red.
+_CHECKS: tuple[Check[_OpenedManifest], ...] = (
+    Check(
+        "count_matches_source",
+        "The manifest lists what the source lists now.",
+        lambda opened: count_matches(
+            opened.manifest.entries, opened.access.list().files, opened.corpus.include, opened.corpus.splits
+        ),
+        blocking=False,
+    ),
+    Check(
+        "entries_resolve",
+        "Sampled entries are there with their sizes.",
+        # the same sample each time that the same manifest is examined
+        lambda opened: entries_resolve(
+            opened.present, opened.access.path, seed=int(opened.manifest.receipt.key[:8], 16)
+        ),
+        blocking=False,
+    ),
+    Check(
+        "plan_covers_manifest",
+        "Every file is in exactly one shard; summary and receipt say the same.",
+        lambda opened: plan_covers(
+            opened.manifest.entries,
+            opened.manifest.plan,
+            _other_claims(opened.corpus, opened.store, opened.manifest),
+        ),
+    ),
+)

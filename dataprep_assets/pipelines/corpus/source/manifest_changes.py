@@ -1,0 +1,190 @@
+"""What changed from one manifest to the next, and the consequences: shown by `status`, in the log and in the UI."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown, Table
+from dataprep_assets.engine.staleness.source_watch import in_words
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.planning.cost import Rates, density_of, shown_bytes, shown_time
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.plural import count_of
+from dataprep_assets.stream.token_shard import TOKEN_BINS
+
+_FILES_SHOWN = 50
+_RATED = 16
+"""Number of shards whose rates are taken for those of all."""
+
+Plan = Mapping[str, Sequence[int]]
+"""Partition key → manifest ordinals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestChanges:
+    """The differences between a planned manifest and the previous one. Files by path, shards by partition key, sorted.
+
+    Attributes:
+        added: Files that are new.
+        removed: Files that are gone.
+        edited: Files whose size, digest or version changed.
+        new_shards: Shards that are new.
+        edited_shards: Shards with different or edited files.
+        gone_shards: Shards that are no longer in the plan.
+        commit: The hub's commit before and now, if it moved.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
+    new_shards: tuple[str, ...] = ()
+    edited_shards: tuple[str, ...] = ()
+    gone_shards: tuple[str, ...] = ()
+    commit: tuple[str, str] | None = None
+
+    @property
+    def of_files(self) -> bool:
+        """Whether files were added, removed or edited: not only shards or the hub's commit changed."""
+        return bool(self.added or self.removed or self.edited)
+
+    def __str__(self) -> str:
+        """The changes in one sentence; "" if there are none."""
+        counted = in_words(
+            (
+                (len(self.added), "file", "added"),
+                (len(self.removed), "file", "removed"),
+                (len(self.edited), "file", "changed"),
+                (len(self.new_shards), "shard", "new"),
+                (len(self.gone_shards), "shard", "gone"),
+            )
+        )
+        moved = [f"the revision moved from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
+        return "; ".join(filter(None, [*moved, counted]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amounts:
+    """The work for new and changed shards; tokens and CPU seconds are estimates."""
+
+    source_bytes: int
+    tokens: int
+    cpu_seconds: float
+
+    @classmethod
+    def from_entries(
+        cls, entries: Sequence[ManifestEntry], corpus: CorpusDeclaration, store: ArtifactStore
+    ) -> "Amounts":
+        """The amounts for these files, by the rates of some present shards, else of the benchmark."""
+        artifacts = [corpus.artifact(TOKEN_BINS, key) for key in store.partitions(corpus.dataset, TOKEN_BINS)[:_RATED]]
+        try:
+            receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
+        except IntegrityError:  # a damaged one is reported when it is built again
+            receipts = []
+        total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
+        seconds = sum(float(receipt.measured.get("cpu_seconds", 0)) for receipt in receipts)
+        source_bytes = sum(entry.size_bytes for entry in entries)
+        rates = Rates.of_receipts(
+            total.source_bytes,
+            total.tokens,
+            seconds,
+            bytes_per_token=Rates.bytes_per_token,
+            density=density_of(entries),
+        )
+        return cls(
+            source_bytes=source_bytes,
+            tokens=round(source_bytes * rates.tokens_per_source_byte),
+            cpu_seconds=source_bytes / rates.source_bytes_per_cpu_second,
+        )
+
+    def __str__(self) -> str:
+        seconds = shown_time(self.cpu_seconds).strip()
+        return f"{shown_bytes(self.source_bytes)} of source, about {self.tokens:,} tokens, about {seconds} of a core"
+
+
+def changes_between(
+    old_entries: Sequence[ManifestEntry], old_plan: Plan, entries: Sequence[ManifestEntry], plan: Plan
+) -> ManifestChanges:
+    """The differences of a manifest (`entries` and `plan`) from an older one."""
+    old, new = {e.relpath: e for e in old_entries}, {e.relpath: e for e in entries}
+    # all files of a listing have one commit, or none
+    commits = [next((e.commit for e in every if e.commit), None) for every in (old_entries, entries)]
+    return ManifestChanges(
+        added=tuple(path for path in new if path not in old),
+        removed=tuple(path for path in old if path not in new),
+        edited=tuple(p for p, e in new.items() if p in old and listed_identity(old[p]) != listed_identity(e)),
+        new_shards=tuple(key for key in plan if key not in old_plan),
+        # by names and identities: when another split gains files, the ordinals of this one move
+        edited_shards=tuple(
+            key
+            for key in plan
+            if key in old_plan and _list_identities(entries, plan[key]) != _list_identities(old_entries, old_plan[key])
+        ),
+        gone_shards=tuple(key for key in old_plan if key not in plan),
+        commit=(commits[0], commits[1]) if commits[0] and commits[1] and commits[0] != commits[1] else None,
+    )
+
+
+def _list_identities(entries: Sequence[ManifestEntry], ordinals: Iterable[int]) -> list[tuple[object, ...]]:
+    return [(entries[ordinal].relpath, *listed_identity(entries[ordinal])) for ordinal in ordinals]
+
+
+def listed_identity(entry: ManifestEntry) -> tuple[str, int, str | None]:
+    """The identity of a file's bytes in a listing: split, size, and SHA-256 or else the source's version of it."""
+    return entry.split, entry.size_bytes, entry.sha256 or entry.etag
+
+
+def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges, amounts: Amounts) -> dict[str, Shown]:
+    """Metadata for the UI about a manifest that replaced another: the changes, the files, and the work that follows.
+
+    Args:
+        corpus: The dataset; files of a sensitive one are not named.
+        changes: The changes.
+        amounts: The work for new and changed shards.
+    """
+    if not (told := str(changes)):
+        return {}
+    shown: dict[str, Shown] = {"changes": told}
+    files = [
+        {"file": path, "change": verb}
+        for verb, paths in (("added", changes.added), ("removed", changes.removed), ("changed", changes.edited))
+        for path in paths
+    ]
+    if files and not corpus.sensitive:
+        more = [{"file": f"and {len(files) - _FILES_SHOWN} more", "change": ""}] if len(files) > _FILES_SHOWN else []
+        shown["changed_files"] = Table([*files[:_FILES_SHOWN], *more])
+    if rows := [row for split in corpus.splits if (row := _of_split(split, changes))]:
+        shown["changed_shards"] = Table(rows)
+        shown["what_follows"] = Markdown(_follows(corpus, [str(row["split"]) for row in rows], changes, amounts))
+    return shown
+
+
+def _of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
+    """How many of a split's shards are new, changed and gone, with the first and last of each; empty for none."""
+    row: dict[str, int | str] = {}
+    kinds = {"new": changes.new_shards, "changed": changes.edited_shards, "gone": changes.gone_shards}
+    for kind, every in kinds.items():
+        keys = [key for key in every if split_of(key) == split]
+        row[kind] = len(keys)
+        row[f"which {kind}"] = "..".join(dict.fromkeys([keys[0], keys[-1]])) if keys else ""
+    return {"split": split, **row} if any(row.values()) else {}
+
+
+def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges, amounts: Amounts) -> str:
+    built = len(changes.new_shards) + len(changes.edited_shards)
+    lines = []
+    if built:
+        made = f"- `snapshot` and `token_bins` of {count_of(built, 'shard')}, of all others nothing: "
+        lines.append(made + str(amounts))
+    if corpus.combines:
+        views = f", then {count_of(len(corpus.views), 'view')}" if corpus.views else ""
+        lines.append(f"- `combined_bins` of {', '.join(splits)}" + views)
+    else:
+        lines.append(f"- whatever is made of {', '.join(splits)}")
+    if changes.gone_shards:
+        gone = f"- {count_of(len(changes.gone_shards), 'shard')}: there until "
+        lines.append(gone + f"`dataprep prune {corpus.dataset} --yes`")
+    lines.append(f"- `dataprep status {corpus.dataset}` has the whole list, with sizes and times")
+    return "\n".join(lines)

@@ -1,0 +1,318 @@
+"""The artifact `<dataset>/snapshot_<split>`, one partition per shard: its source files, present and digested.
+
+Files of a hub are mirrored into the standard cache and verified against the hub's digests; local files are verified
+where they are. The artifact holds no copy of them, only `files.jsonl`: path, size, SHA-256. The keys of token bins
+depend on it, so a changed byte in a source file is found here and rebuilds exactly the shard with that file.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
+from dataprep_assets.engine.checks.check import Check, OpenedArtifact
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.groups import CheckGroup, PartitionChecks, WholeChecks
+from dataprep_assets.errors import CorruptSourceError, SourceError, together
+from dataprep_assets.execution.jobs import Outcome, run_fetches
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
+from dataprep_assets.planning.cost import density_of
+from dataprep_assets.planning.manifest import ManifestEntry
+from dataprep_assets.sources.access import SourceAccess, source_digest
+from dataprep_assets.sources.readers.headroom import check_headroom
+from dataprep_assets.stream.snapshot_files import FILES, digests_match, disk_headroom, files_bytes, read_files
+from dataprep_assets.stream.source import open_source
+
+VERSION = 2
+SNAPSHOT = "snapshot"
+TOKEN_BYTES_PER_SOURCE_BYTE = 3.0
+"""Expected token bytes per byte of compressed source: zstd text has about 0.7 tokens per byte, of four bytes each."""
+
+
+class SnapshotFacts(Facts):
+    """Facts of a snapshot's receipt: the number of files, and their bytes as stored."""
+
+    files: int
+    source_bytes: int
+
+
+def preflight(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> int:
+    """Bytes that the shards' files will add to the disk.
+
+    Raises SourceError, before anything is fetched, when they would not fit with headroom to spare.
+    """
+    access = open_source(corpus.source)
+    needed = access.bytes_to_fetch([entry for partition in partitions for entry in manifest.shard(partition)])
+    check_headroom(access.storage, needed)
+    return needed
+
+
+def build_snapshot(
+    corpus: CorpusDeclaration,
+    store: ArtifactStore,
+    manifest: Manifest,
+    partition: str,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Receipt, bool]:
+    """Fetch or verify the files of one shard and commit their digests.
+
+    Returns the receipt, and whether the snapshot was reused because it is unchanged. Raises SourceError,
+    TransferError or CorruptSourceError, naming the file.
+    """
+    access = open_source(corpus.source)
+    entries = manifest.shard(partition)
+    access.fetch(entries, progress)
+    lines = _lines(corpus, access, entries)
+    # of a mirrored source by what its listing says, so that `status` knows the key without the files
+    recipe = _recipe(corpus, partition, _list_lines(entries) if access.mirrored else lines)
+    return _ensured(recipe, store, entries, lines)
+
+
+def fetch_again(corpus: CorpusDeclaration, manifest: Manifest, partitions: Iterable[str]) -> None:
+    """Have the files of these shards on this machine, if the source is mirrored.
+
+    A snapshot stays as it is when the branch of a hub has moved and its files have not changed; but in the cache of the
+    hub each commit has a folder of its own.
+    """
+    access = open_source(corpus.source)
+    if access.mirrored:
+        access.fetch([entry for partition in partitions for entry in manifest.shard(partition)])
+
+
+def _ensured(
+    recipe: Recipe, store: ArtifactStore, entries: Sequence[ManifestEntry], lines: Sequence[Mapping[str, str | int]]
+) -> tuple[Receipt, bool]:
+    """The receipt of the snapshot of these entries, whose digests are in `lines`; and whether it was reused."""
+
+    def write(staged: Path) -> WrittenFiles:
+        (staged / FILES).write_bytes(files_bytes(lines))
+        return WrittenFiles(
+            inputs={"manifest": _listing(entries)},
+            facts=SnapshotFacts(files=len(entries), source_bytes=sum(e.size_bytes for e in entries)),
+        )
+
+    return ensure(recipe, store, write)
+
+
+def _listing(entries: Sequence[ManifestEntry]) -> str:
+    # Not `path`, which has the hub's commit. The key does not have it: once the branch moved, a snapshot would be
+    # current, and its check would fail for good.
+    return digest_value([entry.relpath for entry in entries])
+
+
+def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[str, str | int]]) -> Recipe:
+    """The recipe of a snapshot of the files that these lines describe."""
+    return Recipe(
+        artifact=corpus.artifact(SNAPSHOT, partition),
+        key=digest_value(["snapshot", VERSION, lines]),
+        version=VERSION,
+        sources={str(line["relpath"]): str(line.get("sha256", line.get("etag", ""))) for line in lines},
+    )
+
+
+def _list_lines(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
+    """The lines of files as a mirrored source lists them: by SHA-256, else by the source's version."""
+    lines: list[dict[str, str | int]] = []
+    for entry in entries:
+        name, version = ("etag", entry.etag or "") if entry.sha256 is None else ("sha256", entry.sha256)
+        lines.append({"relpath": entry.relpath, "size_bytes": entry.size_bytes, name: version})
+    return lines
+
+
+def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    """The recipes for the present files: local files are read completely, mirrored ones are taken from the manifest."""
+    manifest, access = load_manifest(corpus, store), open_source(corpus.source)
+    for partition in partitions:
+        assert partition is not None
+        entries = manifest.shard(partition)
+        yield _recipe(corpus, partition, _list_lines(entries) if access.mirrored else _lines(corpus, access, entries))
+
+
+def _lines(
+    corpus: CorpusDeclaration, access: SourceAccess, entries: Sequence[ManifestEntry]
+) -> list[dict[str, str | int]]:
+    digests = list(_digests(access, entries))  # to the end, where it raises for damaged files
+    told = corpus.source_digests()
+    return [
+        {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": told.digest_of(digest)}
+        for entry, digest in zip(entries, digests, strict=True)
+    ]
+
+
+def _digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator[str]:
+    """SHA-256 of each file, in order; after the last one, an error that names all that are damaged.
+
+    Hashing releases the interpreter lock, so threads are enough.
+    """
+    refused: list[SourceError] = []
+    with ThreadPoolExecutor(max_workers=4) as threads:
+        for entry, actual in zip(entries, threads.map(partial(_digest_or_error, access), entries), strict=True):
+            if isinstance(actual, SourceError):
+                refused.append(actual)
+            elif entry.sha256 is not None and actual != entry.sha256:
+                told = f"{entry.relpath}: sha256 {actual}, the source says {entry.sha256}. Fetch this file again"
+                refused.append(CorruptSourceError(told))
+            else:
+                yield actual
+    if refused:
+        raise together(refused)
+
+
+def _digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | SourceError:
+    try:
+        return source_digest(access, entry)
+    except SourceError as error:
+        return error
+
+
+def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:
+    """Path in the source → digest (`CorpusDeclaration.source_digests`) of each file of a committed snapshot.
+
+    Raises MissingArtifactError when it is not there.
+    """
+    return {line["relpath"]: line["sha256"] for line in read_files(store.local(corpus.artifact(SNAPSHOT, partition)))}
+
+
+def readings(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
+) -> Iterator[ReadCost]:
+    """What building the snapshots of these shards reads, or (`tokenized`) their token bins, which fetch nothing."""
+    manifest, access = load_manifest(corpus, store), open_source(corpus.source)
+    for partition in partitions:
+        entries = manifest.shard(partition)
+        yield ReadCost(
+            source_bytes=sum(entry.size_bytes for entry in entries),
+            density=density_of(entries),
+            fetch_bytes=0 if tokenized else access.bytes_to_fetch(entries),
+            tokenized=tokenized,
+        )
+
+
+def snapshot_spec(
+    corpus: CorpusDeclaration, split: str, *, partitions: Partitions, manifest: ArtifactSpec
+) -> ArtifactSpec:
+    """The snapshot of a split.
+
+    Args:
+        corpus: The dataset.
+        split: One of its splits.
+        partitions: The split's shards.
+        manifest: The manifest, which lists the files of each shard.
+    """
+    mirrors = {"hub": "mirrored from the hub", "object_store": "mirrored from the object store"}
+    where = mirrors.get(corpus.source.kind, "verified in place")
+    return ArtifactSpec(
+        declaration=corpus,
+        name=SNAPSHOT,
+        split=split,
+        version=VERSION,
+        description=f"Source files of each shard, {where}, with their SHA-256.",
+        kinds={corpus.source.kind, "file"},
+        inputs=(manifest,),
+        partitions=partitions,
+        pool="network",
+        verification="full",
+        records_source=True,
+        recipes=partial(_recipes, corpus),
+        build=partial(_build, corpus),
+        foresee=partial(_foresee, corpus),
+        reads=partial(readings, corpus),
+        check_groups=_check_groups(corpus),
+    )
+
+
+def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    manifest = load_manifest(corpus, request.store)
+    # for all shards at once: one by one, each would count on room that the others take
+    needed = preflight(corpus, manifest, request.partitions)
+
+    def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
+        return build_snapshot(corpus, request.store, manifest, partition, fetched)
+
+    yield from run_fetches(request.partitions, fetch, needed, request.progress)
+
+
+def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    """The future snapshots: of files read in place, or of mirrored files whose digests the source lists."""
+    if not open_source(corpus.source).mirrored:
+        yield from _build(corpus, request)
+        return
+    manifest = load_manifest(corpus, request.store)
+    for partition in request.partitions:
+        entries = manifest.shard(partition)
+        lines = _list_lines(entries)
+        # the keys of token bins have the files' digests, which the source's version does not tell
+        if all("sha256" in line for line in lines):
+            yield Outcome.from_receipt(*_ensured(_recipe(corpus, partition, lines), request.store, entries, lines))
+
+
+def _other_claims(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, entries: Sequence[ManifestEntry]
+) -> Iterator[str]:
+    """Claims of a snapshot and its receipt that the manifest contradicts."""
+    artifact = corpus.artifact(SNAPSHOT, partition)
+    receipt = store.require(artifact)
+    directory = store.local(artifact)
+    lines = read_files(directory)
+    if (directory / FILES).read_bytes() != files_bytes(lines):
+        yield f"{artifact}: {FILES} is not written as its lines say"
+    held = [(line["relpath"], line.get("size_bytes")) for line in lines]
+    if held != [(entry.relpath, entry.size_bytes) for entry in entries]:
+        yield f"{artifact}: lists other files, sizes or another order than the manifest"
+    wanted = SnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
+    if SnapshotFacts.of(receipt) != wanted:
+        yield f"{artifact}: its receipt counts other files or bytes than the manifest"
+    if receipt.inputs != {"manifest": _listing(entries)}:
+        yield f"{artifact}: its receipt names other inputs than the files of the manifest"
+
+
+@dataclass(frozen=True)
+class _OpenedSnapshot(OpenedArtifact):
+    """The snapshot of a shard to check, and what the manifest lists for it."""
+
+    corpus: CorpusDeclaration
+    access: SourceAccess
+    entries: Sequence[ManifestEntry]
+
+
+def _digests_match(snapshot: _OpenedSnapshot) -> Finding:
+    corpus, store, entries = snapshot.corpus, snapshot.store, snapshot.entries
+    partition = snapshot.artifact.partition or ""
+    expected = snapshot_digests(corpus, store, partition)
+    claims = list(_other_claims(corpus, store, partition, entries))
+    paths = {entry.relpath: snapshot.access.path(entry) for entry in entries}
+    return digests_match(expected, paths, claims, corpus.source_digests())
+
+
+_CHECKS = (Check("digests_match", "Files on disk have the snapshot's SHA-256.", _digests_match),)
+# of the disk as it is now, so no verdict on it is remembered for a shard
+_HEADROOM: Check[tuple[Path, int]] = Check(
+    "disk_headroom",
+    "Token bins will fit, with 20 % to spare.",
+    lambda room: disk_headroom(*room),
+    blocking=False,
+)
+
+
+def _check_groups(corpus: CorpusDeclaration) -> tuple[CheckGroup, ...]:
+    def planned(store: ArtifactStore, partitions: Sequence[str]) -> Iterator[_OpenedSnapshot]:
+        manifest, access = load_manifest(corpus, store), open_source(corpus.source)
+        for one in partitions:
+            yield _OpenedSnapshot(corpus.artifact(SNAPSHOT, one), store, corpus, access, manifest.shard(one))
+
+    def needed(store: ArtifactStore, partitions: Sequence[str]) -> tuple[Path, int]:
+        manifest = load_manifest(corpus, store)
+        size = sum(entry.size_bytes for one in partitions for entry in manifest.shard(one))
+        return store.root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE)
+
+    each: PartitionChecks[_OpenedSnapshot, _OpenedSnapshot] = PartitionChecks(checks=_CHECKS, planned=planned)
+    return each, WholeChecks(checks=(_HEADROOM,), open=needed)

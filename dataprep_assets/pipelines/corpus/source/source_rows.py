@@ -1,0 +1,176 @@
+"""Finds a row of a corpus in the present source file: its bytes, and why it is no document.
+
+Tracing a document itself needs no source; this does. The bytes of a row are reported only if they match the document's
+hash in the shard's index: a file may have been edited since, even to the same size.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from pathlib import Path
+
+from dataprep_assets.bounds import json_of
+from dataprep_assets.curation.retractions import retracted_ids
+from dataprep_assets.curation.selection import Selection
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.trace.trace import SourceBytes
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
+from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
+from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles
+from dataprep_assets.sources.readers.line_range import MOST_BYTES, line_range, without_lines
+from dataprep_assets.sources.readers.records import RecordFields
+from dataprep_assets.stream.stream_index import IndexedShard
+from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
+from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.tokenization.document_ids import hash_id
+
+_CHANGED = SourceBytes(absent="no byte range: the source file has changed since. Run the dataset")
+
+
+class SourceRows:
+    """The source files of a corpus."""
+
+    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
+        """Take a corpus whose manifest is in a store; nothing is read yet."""
+        self._corpus, self._store = corpus, store
+        self._files = PresentFiles(corpus, store)
+
+    def bytes_of(self, file: str, row: int, hashed: int | None) -> SourceBytes:
+        """The bytes of a row of a source file, or why there are none.
+
+        Args:
+            file: The source file, as in the manifest.
+            row: The row, from 1.
+            hashed: The hash of the document made from it; None if the shard has no hashes: then it is not compared.
+        """
+        entry = self._files.entries.get(file)
+        if entry is None:
+            return _CHANGED
+        if entry.format != "jsonl":
+            return SourceBytes(absent=f"no byte range: the source file is of format {entry.format}")
+        path = self._files.path(entry)
+        try:
+            if path.stat().st_size != entry.size_bytes:
+                return _CHANGED
+            if (kind := without_lines(path, entry.compression)) is not None:
+                return SourceBytes(absent=f"no byte range: the source file is {kind}")
+            found = line_range(path, row)
+            # all of the file was read for it: it has fewer rows than when it was tokenized
+            if found is None and entry.size_bytes <= MOST_BYTES:
+                return _CHANGED
+            if found is None:
+                return SourceBytes(absent=f"no byte range: the row is not in the first {MOST_BYTES >> 30} GiB")
+            return SourceBytes(start=found[0], stop=found[1]) if self._holds(path, found, hashed) else _CHANGED
+        except OSError as error:
+            return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")
+
+    def refusal(self, file: str, row: int) -> str | None:
+        """Why a row of a source file is no document, in words.
+
+        None if it may be one, is blank or beyond the file's end, or if the file cannot be read, is larger than
+        `MOST_BYTES` or has changed since.
+
+        Args:
+            file: The source file, as in the manifest.
+            row: The row, from 1.
+        """
+        # What rules and duplicates drop is in the table of documents alone; the source tells bad and retracted records.
+        if (told := self._table_reason(file, row)) is not None:
+            return told
+        entry, corpus = self._files.entries.get(file), self._corpus
+        if entry is None or entry.size_bytes > MOST_BYTES or row < 1:
+            return None
+        ids = corpus.document.ids(sensitive=corpus.sensitive)
+        fields = RecordFields(corpus.text_field, None if ids is None else ids.id_field)
+        try:
+            selection = Selection(ids=ids, retracted=retracted_ids(corpus.retractions, ids))
+            path = self._files.path(entry)
+            if path.stat().st_size != entry.size_bytes:
+                return None
+            block = self._files.record_at(entry, row, fields)
+        except (DataprepError, OSError):
+            return None
+        return None if block is None else selection.refusal(block)
+
+    def refusal_of(self, hashed: int) -> str | None:
+        """As `refusal`, of the first row whose document has this hash; None without a table of documents."""
+        if not self._corpus.has_table:
+            return None
+        with suppress(DataprepError):
+            return self._documents.why_not_id(hashed)
+        return None
+
+    def _table_reason(self, file: str, row: int) -> str | None:
+        """What the table of documents says of a row; None if there is none, or it does not say."""
+        if not self._corpus.has_table:
+            return None
+        with suppress(DataprepError):
+            return self._documents.why_not(file, row)
+        return None
+
+    @cached_property
+    def _documents(self) -> CorpusDocuments:
+        return CorpusDocuments(self._corpus, self._store)
+
+    def _holds(self, path: Path, found: tuple[int, int], hashed: int | None) -> bool:
+        """Whether these bytes of a file are a record with this hash."""
+        ids = self._corpus.document.ids(sensitive=self._corpus.sensitive)
+        if hashed is None or ids is None:
+            return True
+        with open(path, "rb") as file:
+            file.seek(found[0])
+            line = file.read(found[1] - found[0])
+        try:
+            value = json_of(line)[ids.id_field or self._corpus.text_field]
+        except (ValueError, KeyError, TypeError):
+            return False
+        return hash_id(value, ids.key) == hashed
+
+
+def corpus_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, list[IndexedShard]]:
+    """The finished shards of every split of a corpus, in manifest order."""
+    manifest = load_manifest(corpus, store)
+    return {
+        split: traced_shards(store, [corpus.artifact("token_bins", key) for key in manifest.partitions(split)])
+        for split in corpus.splits
+    }
+
+
+def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> StreamTracer:
+    """The tracer of a corpus.
+
+    Args:
+        corpus: The dataset.
+        store: Where its artifacts are; all its token bins must be there.
+        specs: Its artifacts.
+    """
+    rows = SourceRows(corpus, store)
+    return StreamTracer(
+        corpus,
+        store,
+        specs,
+        corpus_splits(corpus, store),
+        # called only to show a text, and to find a document by its id or text
+        bundle=lambda: load_bundle(corpus.tokenizer),
+        ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
+        samples=partial(_samples, corpus, store),
+        source_bytes=rows.bytes_of,
+        refusal=rows.refusal,
+        refusal_of=rows.refusal_of,
+    )
+
+
+def _samples(corpus: CorpusDeclaration, store: ArtifactStore, view: str, split: str) -> Sequence[int]:
+    if (samples := view_named(view).samples) is None:
+        raise ConfigError(f"trace: the view {view} has no samples of its own: ask by `document` or `token`")
+    artifact = corpus.artifact(artifact_name(view))
+    if store.receipt(artifact) is None:
+        raise MissingArtifactError(
+            f"trace: {artifact}: not there; only a corpus with `views: [{view}]` has its samples"
+        )
+    return samples(ArtifactHandle.of(store, artifact), split)

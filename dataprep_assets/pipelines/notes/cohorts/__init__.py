@@ -1,0 +1,1 @@
+"""Packed cohorts: rows of notes, and the shards that hold them."""

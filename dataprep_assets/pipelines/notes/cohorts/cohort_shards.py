@@ -1,0 +1,329 @@
+"""The artifacts `<dataset>/tfrecord_shards` and `<dataset>/array_record_shards`, one partition per cohort.
+
+The rows of each cohort as shards that trainers read. `sharded_cohort` makes them.
+
+Its checks read every record once: checksums are verified, the payload is decoded without TensorFlow, and the columns
+are compared with the columnar file that the shards were made from. A few rows
+are in memory at a time. Messages name files, records, columns and positions, never a token.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check
+from dataprep_assets.engine.checks.finding import Finding, name_of, verdict
+from dataprep_assets.engine.checks.groups import CheckWorkers, PartitionChecks
+from dataprep_assets.errors import FormatError
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
+from dataprep_assets.formats.packed_rows import open_packed
+from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, RowFacts, packed_paths
+from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
+    COHORT_SHARDS,
+    VERSION,
+    CohortShardsFacts,
+    ShardedCohort,
+    SplitShards,
+    ensure_sharded_cohort,
+    row_ledger,
+    shard_names,
+)
+from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.plural import count_of
+
+_REBUILD = "Materialize this partition of the shards again"
+_POSITIONS = 1 << 17
+"""Positions of the rows that are compared at a time: their columns stay in a core's cache."""
+
+
+@dataclass(kw_only=True)
+class _Counted:
+    """The result of reading the shards of one split: records and payload bytes of each, and defects by check."""
+
+    records: list[int] = field(default_factory=list)
+    payload_bytes: list[int] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    different: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CohortShards:
+    """The shards of one cohort to check, and the directory and receipt of the packed rows that they were made from."""
+
+    directory: Path
+    receipt: Receipt
+    packed: Path
+    packed_receipt: Receipt
+    notes: NotesDeclaration
+    month: str
+
+    @cached_property
+    def facts(self) -> CohortShardsFacts:
+        """The receipt's facts; raises IntegrityError when one is missing."""
+        return CohortShardsFacts.of(self.receipt)
+
+    @property
+    def splits(self) -> Mapping[str, SplitShards]:
+        """Split → its shards in the receipt."""
+        return self.facts.splits
+
+    def names(self, split: str) -> list[str]:
+        """The files that a split must have, in order."""
+        total = len(self.splits[split].shard_lengths)
+        return shard_names(self.notes, split, self.month, total, self.facts.format)
+
+    @cached_property
+    def counts(self) -> Mapping[str, _Counted]:
+        """Split → the result of reading all its records."""
+        return {split: self._count(split) for split in self.splits}
+
+    def _count(self, split: str) -> _Counted:
+        rows = open_packed(self.packed / packed_paths(self.notes, self.month)[split].rows, masked=False)
+        found, shape = _Counted(), RowFacts.of(self.packed_receipt).shape
+        columns = [FeatureColumn(name=name, length=self.notes.stored_length) for name in shape.columns]
+        step = max(1, _POSITIONS // shape.row_length)
+        for number, name in enumerate(self.names(split)):
+            # where the shard has to begin, whatever was read before it: a record lost there does not shift this one
+            first = number * self.facts.rows_per_shard
+            records = size = 0
+            try:
+                for payloads in _batches(self._payloads(self.directory / name), step):
+                    batch = _decoded(payloads, columns, records, shape.row_length)
+                    at = first + records
+                    records += len(payloads)
+                    size += sum(map(len, payloads))
+                    stored = shape.values(rows.block(at, at + len(payloads)))
+                    where = f"{name}, of the records from {records - len(payloads)} on"
+                    found.different += [f"{where}: {d}" for d in _differences(batch, stored)]
+            except FormatError as error:
+                found.broken.append(str(error).replace(f"{self.directory}/", "", 1))
+            found.records.append(records)
+            found.payload_bytes.append(size)
+        # rows behind the last record were compared with nothing
+        if sum(found.records) != len(rows):
+            found.different.append(f"{sum(found.records)} records of {split}, {len(rows)} rows in {PACKED_COHORTS}")
+        return found
+
+    def _payloads(self, path: Path) -> Iterator[bytes]:
+        if self.facts.format == "array_record":
+            return array_record.records(path)
+        return (record.payload for record in tfrecord.records(path))
+
+
+def _batches(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    for payload in payloads:
+        batch.append(payload)
+        if len(batch) == rows:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _decoded(payloads: list[bytes], columns: list[FeatureColumn], before: int, most: int) -> dict[str, NDArray[Any]]:
+    """The columns of some records, as wide as the longest row may be: ``most`` values."""
+    try:
+        found = example.decode_rows(payloads, columns)
+    except FormatError as error:
+        raise FormatError(f"of the records from {before} on, {error}") from None
+    return {name: _widened(values, most) for name, values in found.items()}
+
+
+def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
+    # `RowBlock.columns` fills its arrays to the longest row, so both have one shape
+    missing = max(0, width - values.shape[1])
+    return np.pad(values, ((0, 0), (0, missing)), constant_values=example.ABSENT) if missing else values
+
+
+def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]]) -> Iterator[str]:
+    for name, column in found.items():
+        if column.shape != stored[name].shape:
+            yield f"column {name} has {len(column)} rows, {PACKED_COHORTS} {len(stored[name])}"
+        elif (wrong := (column != stored[name]).any(axis=1)).any():
+            yield f"row {int(wrong.argmax())}, column {name}: not that of {PACKED_COHORTS}"
+
+
+def open_shards(cohort: ShardedCohort) -> CohortShards:
+    """Open the shards of a cohort in a worker; raises MissingArtifactError or IntegrityError without them or rows."""
+    return CohortShards(
+        directory=cohort.store.local(cohort.artifact),
+        receipt=cohort.store.require(cohort.artifact),
+        packed=cohort.store.local(cohort.packed),
+        packed_receipt=cohort.store.require(cohort.packed),
+        notes=cohort.notes,
+        month=cohort.month,
+    )
+
+
+def records_intact(shards: CohortShards) -> Finding:
+    """The files are shards 1 to N of each split; both checksums of every record are right, and its columns and lengths;
+    each shard has the records and bytes of the receipt, and the declared rows, of which only the last has fewer.
+    """
+    counted = shards.counts.values()
+    records = sum(sum(of.records) for of in counted)
+    defects = [*_misnamed(shards), *(defect for of in counted for defect in of.broken), *_miscounted(shards)]
+    return verdict(
+        (f"{name_of(shards.receipt)}: {defect}" for defect in defects),
+        f"{records} records in {count_of(sum(len(of.records) for of in counted), 'shard')}, every checksum right.",
+        f"rows_per_shard may have changed since. {_REBUILD}",
+        facts={"records": records, "rows_per_shard": str(shards.notes.rows_per_shard)},
+    )
+
+
+def _misnamed(shards: CohortShards) -> Iterator[str]:
+    wanted = {name for split in shards.splits for name in shards.names(split)}
+    listed = {record.path for record in shards.receipt.files}
+    yield from (f"{name} is not in the receipt" for name in sorted(wanted - listed))
+    yield from (f"{name} is not a shard of this cohort" for name in sorted(listed - wanted))
+
+
+def _miscounted(shards: CohortShards) -> Iterator[str]:
+    most = shards.notes.rows_per_shard
+    for split, of in shards.counts.items():
+        told, last = shards.splits[split], len(of.records)
+        found = zip(of.records, told.shard_lengths, of.payload_bytes, told.payload_bytes, strict=True)
+        for number, (name, (rows, length, size, told_size)) in enumerate(
+            zip(shards.names(split), found, strict=True), 1
+        ):
+            # compared shard by shard: a wrong length that another shard makes up for is found
+            if (rows, size) != (length, told_size):
+                yield f"{name}: {rows} records of {size} bytes, the receipt says {length} of {told_size}"
+            if rows > most or not rows or (rows < most and number < last):
+                yield f"{name}: {rows} rows, {most} are declared and only the last shard has fewer"
+
+
+def equals_packed_rows(shards: CohortShards) -> Finding:
+    """Every stored value equals that of the packed rows, in order, and the receipt names these rows as its input."""
+    counted = shards.counts.values()
+    defects = [defect for of in counted for defect in of.different]
+    # no check passes on half of the records
+    if broken := sum(len(of.broken) for of in counted):
+        defects.append(f"{broken} shards cannot be read to their end")
+    if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
+        defects.append(f"made of other rows than {PACKED_COHORTS} has now")
+    rows = sum(sum(of.records) for of in counted)
+    if shards.receipt.ledger != row_ledger(rows, [shards.packed_receipt.ledger]):
+        defects.append("its ledger is not that of these rows")
+    if not RowFacts.of(shards.receipt).alike(RowFacts.of(shards.packed_receipt)):
+        defects.append(f"its receipt tells of other rows than that of {PACKED_COHORTS}")
+    return verdict(
+        (f"{name_of(shards.receipt)}: {defect}" for defect in defects),
+        f"{rows} rows, all equal.",
+        _REBUILD,
+        facts={"rows": rows},
+    )
+
+
+SHARD_CHECKS: tuple[Check[CohortShards], ...] = (
+    FILES_INTACT,
+    Check(
+        "records_intact",
+        "The files are shards 1 to N of each split, named as their cohort; the checksums of every record are right, "
+        "and it has the declared columns; each shard has as many as the receipt says, and as declared except the last.",
+        records_intact,
+        version=2,
+    ),
+    Check(
+        "equals_packed_rows",
+        "Record for record, the shards are the rows of packed_cohorts as it is now.",
+        equals_packed_rows,
+    ),
+)
+_KINDS: dict[FileFormat, set[str]] = {"tfrecord": {"tensorflow", "file"}, "array_record": {"file"}}
+
+
+def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, packed: ArtifactSpec) -> ArtifactSpec:
+    """The shards in one format.
+
+    Args:
+        notes: The dataset.
+        format: One of its formats.
+        packed: The packed cohorts, whose partitions the shards share.
+    """
+    return ArtifactSpec(
+        declaration=notes,
+        name=COHORT_SHARDS[format],
+        version=VERSION,
+        description=f"Shards of at most {notes.rows_per_shard} examples of each cohort.",
+        kinds=_KINDS[format],
+        inputs=(packed,),
+        partitions=packed.partitions,
+        pool="cpu",
+        recipes=partial(_recipes, notes, format),
+        build=partial(_build, notes, format),
+        metadata=_metadata,
+        columns=dict.fromkeys(notes.columns, _column_type(notes)),
+        check_groups=(
+            PartitionChecks(
+                checks=SHARD_CHECKS,
+                planned=lambda store, months: sharded_cohorts(notes, store, months, format),
+                open=open_shards,
+                workers=lambda *_: CheckWorkers(engine=notes.engine, declared=notes.workers),
+                guard=unquoting,
+            ),
+        ),
+    )
+
+
+def _column_type(notes: NotesDeclaration) -> str:
+    # as an Example stores integers; TFDS casts them to the int32 of its features.json
+    return "list<int64>" if notes.stored_length is None else f"list<int64>[{notes.stored_length}]"
+
+
+def sharded_cohorts(
+    notes: NotesDeclaration, store: ArtifactStore, months: Iterable[str], format: FileFormat = "tfrecord"
+) -> list[ShardedCohort]:
+    """The shards in one format of the given months of ``notes``, to be made or proven, in their order.
+
+    A month whose packed cohort is not in ``store`` fails alone, when its shards are built.
+    """
+    chosen = list(months)
+    packed = [notes.artifact(PACKED_COHORTS, month) for month in chosen]
+    return [
+        ShardedCohort(
+            artifact=notes.artifact(COHORT_SHARDS[format], month),
+            packed=artifact,
+            store=store,
+            notes=notes,
+            format=format,
+            month=month,
+            source_bytes=0 if receipt is None else receipt.total_bytes,
+        )
+        for month, artifact, receipt in zip(chosen, packed, store.receipts(packed), strict=True)
+    ]
+
+
+def _build(notes: NotesDeclaration, format: FileFormat, request: BuildRequest) -> Iterator[Outcome]:
+    cohorts = sharded_cohorts(notes, request.store, request.partitions, format)
+    return run_tasks(
+        [TaskJob(cohort, ensure_sharded_cohort) for cohort in cohorts],
+        workers=request.workers,
+        engine=notes.engine,
+        progress=request.progress,
+    )
+
+
+def _recipes(
+    notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, months: Sequence[str | None]
+) -> Iterator[Recipe]:
+    for cohort in sharded_cohorts(notes, store, [month or "" for month in months], format):
+        yield cohort.recipe(store.require(cohort.packed))
+
+
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    lengths = [rows for split in CohortShardsFacts.of(receipt).splits.values() for rows in split.shard_lengths]
+    return {"shards": len(lengths), "rows": sum(lengths)}

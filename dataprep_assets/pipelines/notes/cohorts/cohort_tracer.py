@@ -1,0 +1,435 @@
+"""Traces notes: from a row of packed rows, of a shard or of a directory to the records that it is made of, and back.
+
+A note has no id of its own: it is identified by its month, its record there and its number in the record, as in
+messages. A record's month stands for its file, whose name is never shown. Everything is read from finished artifacts,
+so a combination of datasets is traced without their declarations. Patients are found only with the patient key, and no
+text of a sensitive dataset is decoded.
+
+Rows are read only from receipts, packed rows, `origins.npy` and `provenance.json`, by ranges if they are in a bucket.
+
+Entry points: `CohortTracer`, `notes_tracer`, `replay_tracer`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from dataprep_assets.engine.trace.place import TokenRange
+from dataprep_assets.engine.trace.trace import Question, Trace, Tracer
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
+from dataprep_assets.formats.row_origins import ORIGINS, Origins
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.notes.cohorts.packed_files import (
+    PACKED_COHORTS,
+    PATIENTS,
+    PackedCohortFacts,
+    in_split,
+    read_patients,
+)
+from dataprep_assets.pipelines.notes.cohorts.row_layout import CHUNK, NOTE, ORIGIN_COLUMNS, PATIENT, RECORD
+from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import COHORT_SHARDS, CohortShardsFacts
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.reading import patient_digest
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts
+from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
+from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.traced_rows import TracedRows, TracedSegment
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOfMonth:
+    """A packed row: `row` counts from 0 within a split of a dataset's month."""
+
+    dataset: str
+    month: str
+    split: str
+    row: int
+
+
+_File = tuple[str, str, str, str]
+"""Dataset, month and path of a file of a month's shards, with its digest: two of them may have the same bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedShard:
+    """A file of a month's shards: rows `first` to `stop` of the split are in it, in order."""
+
+    artifact: Artifact
+    file: str
+    sha256: str
+    first: int
+    stop: int
+
+
+class TracedMonth:
+    """One packed cohort, and the shards that are made of it."""
+
+    def __init__(self, store: ArtifactStore, dataset: str, month: str) -> None:
+        """Open it; raises MissingArtifactError when it is not there."""
+        self._store, self.dataset, self.month = store, dataset, month
+        self.handle = ArtifactHandle.of(store, Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month))
+        self.facts = PackedCohortFacts.of(self.handle.receipt)
+        # by split, opened once: one question may be about many notes of a month
+        self._rows: dict[str, TracedRows] = {}
+
+    def file(self, split: str, name: str) -> str:
+        """The path in the artifact of a split's file."""
+        return in_split(list(self.facts.splits), split, name)
+
+    def rows(self, split: str) -> TracedRows:
+        """The rows of a split."""
+        if split not in self._rows:
+            rows, origins = self.file(split, f"{self.month}.parquet"), self.file(split, ORIGINS)
+            self._rows[split] = TracedRows(self.handle, rows, origins, ORIGIN_COLUMNS)
+        return self._rows[split]
+
+    def patient(self, split: str, digest: bytes) -> int | None:
+        """The place of a patient in a split's `patients.bin`; None if no row is of this patient."""
+        name = self.file(split, PATIENTS)
+        digests = read_patients(self._store.local(self.handle.artifact, [name]) / name)
+        at = [place for place, one in enumerate(digests) if one.tobytes() == digest]
+        return at[0] if at else None
+
+    @cached_property
+    def stale(self) -> tuple[Artifact, ...]:
+        """Its shards that were made of other rows."""
+        return tuple(a for a, content, _ in self._shards if content != self.handle.receipt.content)
+
+    def shards(self, split: str) -> Iterator[TracedShard]:
+        """The files of a split, in every present format, that were made from these rows."""
+        for _, content, files in self._shards:
+            if content == self.handle.receipt.content:
+                yield from (shard for name, shard in files if name == split)
+
+    @cached_property
+    def _shards(self) -> list[tuple[Artifact, str, list[tuple[str, TracedShard]]]]:
+        """For each artifact of shards: the content of the rows it was made from, and split and file of each shard."""
+        every = [Artifact(dataset=self.dataset, name=name, partition=self.month) for name in COHORT_SHARDS.values()]
+        found = []
+        for artifact, receipt in zip(every, self._store.receipts(every), strict=True):
+            if receipt is None:
+                continue
+            facts, files = CohortShardsFacts.of(receipt), []
+            for split, of in facts.splits.items():
+                stops = list(accumulate(of.shard_lengths, initial=0))
+                prefix = in_split(list(facts.splits), split, "")
+                # numbers in names have the same width, so names sort by number
+                records = sorted((r for r in receipt.files if r.path.startswith(prefix)), key=lambda r: r.path)
+                for record, first, stop in zip(records, stops[:-1], stops[1:], strict=True):
+                    shard = TracedShard(
+                        artifact=artifact, file=record.path, sha256=record.sha256, first=first, stop=stop
+                    )
+                    files.append((split, shard))
+            found.append((artifact, receipt.inputs[PACKED_COHORTS], files))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Linked:
+    """A shard of a directory under its name there, with the number of rows of the split before it."""
+
+    name: str
+    origin: ShardOrigin
+    before: int
+
+
+class TracedDirectory:
+    """A directory of one dataset or of several: maps each of its shards to a month's file."""
+
+    def __init__(self, store: ArtifactStore, artifact: Artifact) -> None:
+        """Open it; raises MissingArtifactError when it is not there."""
+        self.handle = ArtifactHandle.of(store, artifact)
+        self.facts = DirectoryFacts.of(self.handle.receipt)
+        provenance = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
+        self._splits: dict[str, list[_Linked]] = {}
+        for split, entries in provenance.items():
+            before = list(accumulate((origin.rows for _, origin in entries), initial=0))[:-1]
+            self._splits[split] = [
+                _Linked(name=name, origin=origin, before=rows)
+                for (name, origin), rows in zip(entries, before, strict=True)
+            ]
+        # a month's file → where the shard is: several times where a combination repeats it
+        self._by_file: dict[_File, list[tuple[str, _Linked]]] = {}
+        for split, linked in self._splits.items():
+            for one in linked:
+                file = (one.origin.dataset, one.origin.partition, one.origin.source_shard, one.origin.sha256)
+                self._by_file.setdefault(file, []).append((split, one))
+
+    def of_row(self, split: str, row: int) -> tuple[ShardOrigin, int]:
+        """The shard that holds a row of a split, counted from 0, and the row in it; raises NotFoundError for none."""
+        linked = self._splits.get(split, [])
+        count = linked[-1].before + linked[-1].origin.rows if linked else 0
+        if not 0 <= row < count:
+            raise NotFoundError(
+                f"trace: no row {row} in {self.handle.artifact}, {split}, which has {count}, counted from 0"
+            )
+        # the last shard that begins at or before the row
+        at = int(np.searchsorted([one.before for one in linked], row, side="right")) - 1
+        return linked[at].origin, row - linked[at].before
+
+    def find_shards(self, name: str) -> Iterator[tuple[str, ShardOrigin]]:
+        """The shards with this file name, here or in their month, with or without its suffix; with their splits."""
+        for split, linked in self._splits.items():
+            for one in linked:
+                source = PurePosixPath(one.origin.source_shard)
+                if name in (one.name, str(source), source.name, source.stem):
+                    yield split, one.origin
+
+    def holding(self, shard: TracedShard) -> Iterator[tuple[str, str, int]]:
+        """Where a month's file is, as it is now: split, path in the artifact, rows of the split before it."""
+        file = (shard.artifact.dataset, str(shard.artifact.partition), shard.file, shard.sha256)
+        for split, one in self._by_file.get(file, ()):
+            folder = f"{self.facts.directory}/" if self.facts.directory else ""
+            yield split, f"{folder}{one.name}", one.before
+
+
+Found = tuple[TracedMonth, str, int, int]
+"""A note: its month, split, record and number."""
+
+
+class CohortTracer(Tracer):
+    """Traces the rows of one dataset of notes, or of a combination of several."""
+
+    def __init__(
+        self,
+        declaration: DatasetDeclaration,
+        store: ArtifactStore,
+        *,
+        splits: Sequence[str],
+        months: Sequence[str],
+        directories: Sequence[Artifact],
+        bundle: Callable[[], TokenizerBundle] | None = None,
+        key: Callable[[], bytes] | None = None,
+    ) -> None:
+        """Open the present directories.
+
+        Args:
+            declaration: The dataset or combination.
+            store: Where its artifacts are, and those of what it combines.
+            splits: Its splits.
+            months: Its own months; empty for a combination.
+            directories: Its directories of shards.
+            bundle: Loads the tokenizer; None if no text can be decoded.
+            key: Loads the patient key; None if patients cannot be found.
+        """
+        self._declaration, self._store, self._splits, self._months = declaration, store, splits, months
+        self._bundle, self._key = bundle, key
+        self._directories: list[TracedDirectory] = []
+        # by dataset and month: each is opened once for all questions
+        self._opened: dict[tuple[str, str], TracedMonth] = {}
+        notes = []
+        for artifact in directories:
+            try:
+                self._directories.append(TracedDirectory(store, artifact))
+            except DataprepError as error:
+                # what is not built yet, or damaged, leaves the other formats traceable
+                notes.append(f"{artifact} is not traced: {error}")
+        self.notes = tuple(notes)
+
+    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
+        shown = decode and not self._declaration.sensitive and self._bundle is not None
+        with unquoting(self._declaration.dataset):
+            # a note once, though a row may hold several chunks; months compare by identity, because each is opened once
+            return [self._traced(*note, shown=shown) for note in dict.fromkeys(self._located(question))]
+
+    def _located(self, question: Question) -> Iterator[Found]:
+        if question.tfrecord_row is not None:
+            return self._of_row(self._shard_row(question, question.tfrecord_row))
+        if not self._months:
+            raise ConfigError(
+                f"trace: {self._declaration.dataset} is made of the shards of other datasets: its own rows are found "
+                "by `tfrecord_row`; ask for records in the dataset that packed them"
+            )
+        if question.packed_row is not None:
+            return self._of_row(self._packed_row(question, question.packed_row))
+        if question.file is not None and question.row is not None:
+            return self._of_record(question, question.file, question.row)
+        if question.id is not None:
+            return self._of_patient(question, str(question.id))
+        raise ConfigError(
+            "trace: notes are found by `tfrecord_row`, by `shard` and `packed_row` (the shard is a month), by `file` "
+            "and `row` (the file is a month, the row a record), or by a patient's `id`"
+        )
+
+    def _require_split(self, question: Question) -> str:
+        if question.split is None and len(self._splits) > 1:
+            raise ConfigError(f"trace: {question.way}: name the split, one of {', '.join(self._splits)}")
+        split = question.split or self._splits[0]
+        if split not in self._splits:
+            raise NotFoundError(f"trace: no split {split!r}; there are {', '.join(self._splits)}")
+        return split
+
+    def _month(self, dataset: str, month: str) -> TracedMonth:
+        if (dataset, month) not in self._opened:
+            self._opened[(dataset, month)] = TracedMonth(self._store, dataset, month)
+        return self._opened[(dataset, month)]
+
+    def _own(self, month: str | None) -> TracedMonth:
+        if month not in self._months:
+            told = "name the month" if month is None else f"no month {month!r}"
+            raise NotFoundError(f"trace: {told}; there are {self._months[0]} to {self._months[-1]}")
+        return self._month(self._declaration.dataset, str(month))
+
+    def _shard_row(self, question: Question, row: int) -> RowOfMonth:
+        """The packed row behind a row of a split of a directory, or of one of its files."""
+        if not self._directories:
+            raise NotFoundError(f"trace: {'; '.join(self.notes)}")
+        split, origin, within = (
+            self._of_split(question, row) if question.shard is None else self._of_file(question, row)
+        )
+        month = self._month(origin.dataset, origin.partition)
+        # by content, too: a month that was packed again has other rows under the same name
+        for shard in month.shards(split):
+            if (shard.file, shard.sha256) == (origin.source_shard, origin.sha256):
+                return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=shard.first + within)
+        raise NotFoundError(
+            f"trace: {origin.dataset}/{origin.partition} was packed again since this shard was linked. Run "
+            f"{origin.dataset} and {self._declaration.dataset} first"
+        )
+
+    def _of_split(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
+        # any of them: all formats have the same rows in the same order
+        split, directory = self._require_split(question), self._directories[0]
+        if directory.facts.directory is None:
+            raise ConfigError(
+                f"trace: {directory.handle.artifact} is virtual: its loader decides the order of rows. Name the file, "
+                "too, as `shard`"
+            )
+        return (split, *directory.of_row(split, row))
+
+    def _of_file(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
+        name = str(question.shard)
+        for directory in self._directories:
+            for split, origin in directory.find_shards(name):
+                if question.split not in (None, split):
+                    continue
+                if not 0 <= row < origin.rows:
+                    raise NotFoundError(f"trace: no row {row} in {name}, which has {origin.rows}, counted from 0")
+                return split, origin, row
+        raise NotFoundError(f"trace: no file {name!r} in {self._directories[0].handle.artifact}")
+
+    def _packed_row(self, question: Question, row: int) -> RowOfMonth:
+        month, split = self._own(question.shard), self._require_split(question)
+        if not 0 <= row < (count := month.facts.splits[split].rows):
+            raise NotFoundError(f"trace: no row {row} in {month.month}, {split}, which has {count}, counted from 0")
+        return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=row)
+
+    def _of_row(self, found: RowOfMonth) -> Iterator[Found]:
+        month = self._month(found.dataset, found.month)
+        rows = month.rows(found.split)
+        yield from _notes(month, found.split, rows.origins[list(rows.segments(found.row))])
+
+    def _of_record(self, question: Question, name: str, record: int) -> Iterator[Found]:
+        month, absent = self._own(name), True
+        for split in self._splits if question.split is None else [self._require_split(question)]:
+            origins = month.rows(split).origins
+            for note in _notes(month, split, origins[origins[:, RECORD] == record]):
+                absent = False
+                yield note
+        if absent:
+            raise NotFoundError(f"trace: record {record} of {name} is in no row: no such record, or it was dropped")
+
+    def _of_patient(self, question: Question, patient: str) -> Iterator[Found]:
+        assert self._key is not None, "a dataset with months has a key"
+        digest, absent = patient_digest(self._key(), patient), True
+        for name in self._months if question.shard is None else [question.shard]:
+            month = self._own(name)
+            for split in self._splits if question.split is None else [self._require_split(question)]:
+                if (place := month.patient(split, digest)) is not None:
+                    absent = False
+                    origins = month.rows(split).origins
+                    yield from _notes(month, split, origins[origins[:, PATIENT] == place])
+        if absent:
+            raise NotFoundError(f"trace: no row of {self._declaration.dataset} is of this patient")
+
+    def _traced(self, month: TracedMonth, split: str, record: int, note: int, *, shown: bool) -> Trace:
+        rows = month.rows(split)
+        origins = rows.origins
+        chosen = np.flatnonzero((origins[:, RECORD] == record) & (origins[:, NOTE] == note))
+        chosen = chosen[np.argsort(origins[chosen, CHUNK])]
+        segments = [rows.segment(at) for at in chosen.tolist()]
+        places = [place for segment in segments for place in self._places(month, split, segment, note)]
+        for stale in month.stale:
+            self.notes = tuple(dict.fromkeys([*self.notes, f"{stale} was made of other rows. Run the dataset first"]))
+        return Trace(
+            dataset=month.dataset,
+            split=split,
+            document=int(chosen.min()),
+            file=month.month,
+            row=record,
+            tokens=sum(len(segment.ids) for segment in segments),
+            places=tuple(places),
+            text=self._text(month, segments) if shown else None,
+        )
+
+    def _places(self, month: TracedMonth, split: str, segment: TracedSegment, note: int) -> Iterator[TokenRange]:
+        row, start, stop = segment.row, segment.start, segment.stop
+        at = {"segment": segment.number + 1, "note": note}
+        name = month.file(split, f"{month.month}.jsonl")
+        yield TokenRange(artifact=str(month.handle.artifact), file=name, start=start, stop=stop, at={"row": row, **at})
+        for shard in month.shards(split):
+            if not shard.first <= row < shard.stop:
+                continue
+            within = row - shard.first
+            yield TokenRange(
+                artifact=str(shard.artifact), file=shard.file, start=start, stop=stop, at={"row": within, **at}
+            )
+            for directory in self._directories:
+                for _, file, before in directory.holding(shard):
+                    yield TokenRange(
+                        artifact=str(directory.handle.artifact),
+                        file=file,
+                        start=start,
+                        stop=stop,
+                        at={"row": within, "row_of_split": before + within, **at},
+                    )
+
+    def _text(self, month: TracedMonth, segments: Sequence[TracedSegment]) -> str:
+        assert self._bundle is not None
+        ids = np.concatenate([segment.ids for segment in segments])
+        # without BOS and separator where they are there: a comparison counts as 0 or 1
+        whole = ids[int(ids[0]) == month.facts.bos_id : len(ids) - (int(ids[-1]) == month.facts.separator_id)]
+        return self._bundle().decode(whole)
+
+
+def _notes(month: TracedMonth, split: str, origins: Origins) -> Iterator[Found]:
+    yield from ((month, split, record, note) for record, note in origins[:, [RECORD, NOTE]].tolist())
+
+
+def notes_tracer(notes: NotesDeclaration, store: ArtifactStore) -> CohortTracer:
+    """The tracer of a dataset of notes.
+
+    Args:
+        notes: The dataset.
+        store: Where its artifacts are.
+    """
+    return CohortTracer(
+        notes,
+        store,
+        splits=list(notes.splits),
+        months=notes.months.expected_keys,
+        directories=[notes.artifact(DIRECTORIES[format]) for format in notes.formats],
+        bundle=partial(load_bundle, notes.tokenizer),
+        key=notes.patient_key.load,
+    )
+
+
+def replay_tracer(replay: ReplayDeclaration, store: ArtifactStore) -> CohortTracer:
+    """The tracer of a combination.
+
+    Args:
+        replay: The combination.
+        store: Where its directory is, and the datasets that it combines.
+    """
+    directory = replay.artifact(DIRECTORIES[replay.format])
+    return CohortTracer(replay, store, splits=replay.splits, months=(), directories=[directory])

@@ -1,0 +1,378 @@
+"""One packed cohort opened for its proofs: its files and receipt, one reading of its rows, one of its source.
+
+The columnar files are read once for all proofs that count tokens, the JSON lines once for all that look at rows, the
+source once for all that compare with it; all in blocks, so memory does not grow with the cohort.
+
+All JSON lines are counted, a sample is parsed. A line that is, byte for byte, what the build writes for the row in the
+columnar file has that row's values: it is not parsed to know them. Parsing takes ten times as long.
+
+Entry points: `OpenedCohort`; `load_tokenizer`; `CohortRowScan`, `SourceScan`, `SampledNote` for what a reading found.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from dataprep_assets.engine.checks.finding import ledger_of
+from dataprep_assets.engine.checks.level import SAMPLED, draw_documents
+from dataprep_assets.errors import FormatError, TokenizerError
+from dataprep_assets.formats.packed_rows import PackedFile, open_packed, row_defects
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, no_file
+from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort
+from dataprep_assets.pipelines.notes.cohorts.packed_files import (
+    RETRACTED_NOTES,
+    RETRACTED_PATIENTS,
+    PackedCohortFacts,
+    PackedSplit,
+    packed_paths,
+    read_patients,
+)
+from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
+from dataprep_assets.pipelines.notes.cohorts.spool import split_of
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.reading import (
+    DIGEST_BYTES,
+    DroppedNote,
+    Note,
+    RecordStart,
+    note_digest,
+    read_notes,
+)
+from dataprep_assets.sources.cohorts import CohortReader
+from dataprep_assets.stream.reencoding import Encode
+from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
+
+SAMPLED_ROWS = 64
+"""Number of JSON lines that are looked at, spread over the file; the digests of `files_intact` cover the others."""
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledLines:
+    """How many lines a file has, the columns of sampled ones by line (from 0), and which of these are verbatim the rows
+    of the columnar file. A column: int32 where verbatim, else int64; shape ``(1, values)``."""
+
+    count: int
+    columns: Mapping[int, Columns]
+    verbatim: frozenset[int]
+
+
+def sampled_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) -> SampledLines:
+    """Look at the lines of the file ``path``: the first, the last, and some between, as far as ``rows`` go.
+
+    ``shape`` is what the rows share.
+
+    Raises FormatError, ending with the ``remedy``, for a last line that was cut and for one that is not a row.
+    """
+    wanted = set(np.linspace(0, max(len(rows) - 1, 0), min(len(rows), SAMPLED_ROWS)).astype(int).tolist())
+    count, found = 0, dict[int, Columns]()
+    verbatim = set[int]()
+    with open(path, "rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                raise FormatError(f"{path}: line {count + 1} has no end; the file was cut. {remedy}")
+            if count in wanted:
+                columns = _if_verbatim(line, rows, shape, count)
+                if columns is not None:
+                    verbatim.add(count)
+                try:
+                    found[count] = columns or _parsed(line)
+                except (ValueError, TypeError, AttributeError, OverflowError):
+                    # no JSON, no object, lists of something else, or an integer beyond int64
+                    raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
+            count += 1
+    return SampledLines(count=count, columns=found, verbatim=frozenset(verbatim))
+
+
+def _if_verbatim(line: bytes, rows: PackedFile, shape: RowShape, at: int) -> Columns | None:
+    try:
+        block = rows.block(at, at + 1)
+        if next(shape.json_lines(block)) != line:
+            return None
+    except FormatError:  # of the columnar file, whose proofs name it
+        return None
+    stop = shape.stored_lengths(block)[0]
+    return {name: column[:, :stop] for name, column in shape.values(block).items()}
+
+
+def _parsed(line: bytes) -> dict[str, NDArray[Any]]:
+    return {name: np.array([values], np.int64) for name, values in orjson.loads(line).items()}
+
+
+SAMPLED_RETRACTED = 8
+"""Number of retracted notes of a cohort that are searched."""
+REBUILD = "Materialize this partition of packed_cohorts again"
+Int64 = NDArray[np.int64]
+
+
+def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
+    """The tokenizer with this digest; raises TokenizerError if its files have changed."""
+    bundle = loaded_once(directory)
+    if bundle.digest != digest:
+        raise TokenizerError(f"{directory}: the tokenizer changed while the proofs were going on; start them again")
+    return bundle
+
+
+@dataclass(frozen=True, kw_only=True)
+class CohortRowScan:
+    """The content of one split's columnar file. ``used``: int64, shape ``(rows,)``, tokens of each row."""
+
+    used: Int64
+    segments: int
+    tokens: int
+    low: int | None
+    high: int | None
+    pads: int
+    separators: int
+    inner_separators: int
+    bos_starts: int
+    doubled_bos: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledNote:
+    """A note of the sample, rendered again: its place in the cohort, the index of its split, header and text."""
+
+    record: int
+    number: int
+    split: int
+    header: str
+    text: str
+
+    def __repr__(self) -> str:
+        return f"SampledNote({self.record}, {self.number})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceScan:
+    """The present content of a cohort's source.
+
+    `digest` is that of its file, as in the receipt. `notes` includes retracted ones; `retracted` counts only these.
+    `digests` are the patients with other notes, `retracted_digests` the retracted ones, `retracted_notes` the notes
+    that are retracted by themselves. `sampled` are notes that must be in the rows, `sampled_retracted` those that must
+    not.
+    """
+
+    digest: str
+    notes: int
+    headers: int
+    dropped: Mapping[str, int]
+    patients: int
+    patients_without_notes: int
+    digests: frozenset[bytes]
+    sampled: tuple[SampledNote, ...]
+    retracted: int = 0
+    retracted_digests: frozenset[bytes] = frozenset()
+    retracted_notes: frozenset[bytes] = frozenset()
+    sampled_retracted: tuple[SampledNote, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"SourceScan({self.notes} notes)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedCohort:
+    """One packed cohort to prove: its files, its receipt and its declaration.
+
+    `retracted` are the digests of the patients and notes on the dataset's retraction list. `encode` encodes all but a
+    few notes again, which the reference encodes; without it the reference encodes all.
+    """
+
+    directory: Path
+    receipt: Receipt
+    notes: NotesDeclaration
+    month: str
+    bundle: TokenizerBundle
+    file: CohortFile | None = None
+    key: bytes = b""
+    retracted: frozenset[bytes] = frozenset()
+    encode: Encode | None = None
+    cohort: PackedCohort | None = None
+
+    def __repr__(self) -> str:
+        return f"OpenedCohort({self.month})"
+
+    @cached_property
+    def scans(self) -> Mapping[str, CohortRowScan]:
+        """Split → content of its columnar file.
+
+        Raises FormatError for a row that is empty or too long, or a damaged file.
+        """
+        return {name: self._scan(self.rows(name)) for name in packed_paths(self.notes, self.month)}
+
+    def _scan(self, file: PackedFile) -> CohortRowScan:
+        separator, bos, shape = self.facts.separator_id, self.facts.bos_id, self.shape
+        counts: Counter[str] = Counter()
+        # an empty array, because concatenate refuses none at all
+        used: list[Int64] = [np.zeros(0, np.int64)]
+        lows, highs = [], []
+        for block in file:
+            used.append(np.diff(block.rows))
+            if defects := row_defects(block, shape.row_length):
+                raise FormatError(f"{file.path}: {defects[0]}. {REBUILD}")
+            # Separators and BOS are counted where segments end and begin, so that what is within a note stands out.
+            starts, stops = block.bounds()
+            is_separator = block.tokens == separator
+            begins = starts[block.tokens[starts] == bos] if bos is not None else starts[:0]
+            counts["rows"] += len(block)
+            counts["segments"] += stops.size
+            counts["tokens"] += block.tokens.size
+            counts["pads"] += int(np.count_nonzero(block.tokens == shape.pad_id))
+            counts["separators"] += int(np.count_nonzero(is_separator))
+            counts["ends"] += int(np.count_nonzero(is_separator[stops - 1]))
+            counts["bos"] += begins.size
+            # the token behind each BOS; -1, which is no id, stands behind the last token of the block
+            counts["doubled"] += int(np.count_nonzero(np.append(block.tokens, -1)[begins + 1] == bos))
+            lows.append(int(block.tokens.min()))
+            highs.append(int(block.tokens.max()))
+        return CohortRowScan(
+            used=np.concatenate(used),
+            segments=counts["segments"],
+            tokens=counts["tokens"],
+            low=min(lows, default=None),
+            high=max(highs, default=None),
+            pads=counts["pads"],
+            separators=counts["separators"],
+            inner_separators=counts["separators"] - counts["ends"],
+            bos_starts=counts["bos"],
+            doubled_bos=counts["doubled"],
+        )
+
+    @cached_property
+    def lines(self) -> Mapping[str, SampledLines]:
+        """Split → its JSON lines, counted and sampled. Raises FormatError for a damaged file, or a columnar one."""
+        paths = packed_paths(self.notes, self.month)
+        return {
+            name: sampled_lines(self.directory / path.jsonl, self.rows(name), self.shape, REBUILD)
+            for name, path in paths.items()
+        }
+
+    @cached_property
+    def facts(self) -> PackedCohortFacts:
+        """The receipt's facts; raises IntegrityError when one is missing."""
+        return PackedCohortFacts.of(self.receipt)
+
+    @property
+    def shape(self) -> RowShape:
+        """What all rows share."""
+        return self.facts.shape
+
+    def rows(self, split: str) -> PackedFile:
+        """The columnar file of a split; raises FormatError if it is damaged."""
+        return open_packed(self.directory / packed_paths(self.notes, self.month)[split].rows, masked=False)
+
+    @property
+    def splits(self) -> Mapping[str, PackedSplit]:
+        """Split → its counts in the receipt."""
+        return self.facts.splits
+
+    @cached_property
+    def left_out(self) -> frozenset[bytes]:
+        """The digests of the patients whose notes were left out as retracted."""
+        return self._digests(RETRACTED_PATIENTS, DIGEST_BYTES)
+
+    @cached_property
+    def notes_left_out(self) -> frozenset[bytes]:
+        """The digests of the notes that were left out by themselves."""
+        return self._digests(RETRACTED_NOTES, 2 * DIGEST_BYTES)
+
+    def _digests(self, name: str, width: int) -> frozenset[bytes]:
+        path = self.directory / name
+        return frozenset(digest.tobytes() for digest in read_patients(path, width)) if path.exists() else frozenset()
+
+    def _is_retracted(self, note: Note) -> bool:
+        return note.patient in self.retracted or note_digest(self.key, note) in self.retracted
+
+    @cached_property
+    def source(self) -> SourceScan:
+        """The present source, read to its end; raises the errors of the build."""
+        if self.file is None:
+            raise no_file([self.month])
+        with unquoting(self.month):
+            return self._scan_source(self.file)
+
+    def kept_notes(self) -> Iterator[SampledNote]:
+        """The notes of the present source that are not retracted, read again at each call."""
+        if self.file is None:
+            raise no_file([self.month])
+        with unquoting(self.month):
+            for found in self._read_notes(self.file.reader(self.file.fetch())):
+                if isinstance(found, Note) and not self._is_retracted(found):
+                    yield self._placed(found)
+
+    def _read_notes(self, reader: CohortReader) -> Iterator[RecordStart | Note | DroppedNote]:
+        fields, template = self.notes.cohorts.fields, self.notes.header_template()
+        return read_notes(reader, fields, template, key=self.key, month=self.month)
+
+    def _placed(self, note: Note) -> SampledNote:
+        return SampledNote(
+            record=note.record,
+            number=note.number,
+            split=split_of(note.patient, self.notes.splits.values()),
+            header=note.header,
+            text=note.text,
+        )
+
+    def _scan_source(self, file: CohortFile) -> SourceScan:
+        ledger = ledger_of(self.receipt)
+        rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
+        # read again, the source gives those without room, too: they are refused only when rows are laid out
+        kept = ledger.documents + ledger.dropped.get("header_too_long", 0)
+        wanted = set(draw_documents(self.receipt.key, kept, SAMPLED).tolist())
+        unwanted = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
+        reader = file.reader(file.fetch())
+        counts: Counter[str] = Counter()
+        dropped: Counter[str] = Counter()
+        opened: set[bytes] = set()
+        # False: of notes that are kept, True: of retracted ones
+        digests: dict[bool, set[bytes]] = {False: set(), True: set()}
+        alone: set[bytes] = set()
+        sampled: dict[bool, list[SampledNote]] = {False: [], True: []}
+        for found in self._read_notes(reader):
+            if isinstance(found, Note):
+                is_retracted = self._is_retracted(found)
+                kind = "retracted" if is_retracted else "kept"
+                if counts[kind] in (unwanted if is_retracted else wanted):
+                    sampled[is_retracted].append(self._placed(found))
+                counts[kind] += 1
+                counts["headers"] += bool(found.header)
+                # a note of a retracted patient goes with the patient, even if it is also on the list by itself
+                if is_retracted and found.patient not in self.retracted:
+                    alone.add(note_digest(self.key, found))
+                else:
+                    digests[is_retracted].add(found.patient)
+            elif isinstance(found, RecordStart):
+                opened.add(found.patient)
+                counts["without"] += not found.notes
+            else:
+                dropped[found.reason] += found.notes
+        return SourceScan(
+            digest=self.notes.source_digests(self.key).digest_of(reader.sha256),
+            notes=counts["kept"] + counts["retracted"],
+            headers=counts["headers"],
+            dropped=dict(sorted(dropped.items())),
+            patients=len(opened),
+            patients_without_notes=counts["without"],
+            digests=frozenset(digests[False]),
+            sampled=tuple(sampled[False]),
+            retracted=counts["retracted"],
+            retracted_digests=frozenset(digests[True]),
+            retracted_notes=frozenset(alone),
+            sampled_retracted=tuple(sampled[True]),
+        )
+
+
+def _choose_numbers(rng: np.random.Generator, count: int, most: int) -> set[int]:
+    return set(rng.choice(count, min(most, count), replace=False).tolist()) if count else set()

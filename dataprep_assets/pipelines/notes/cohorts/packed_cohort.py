@@ -1,0 +1,306 @@
+"""Packs one month's notes into the files of a cohort, and defines what decides their bytes.
+
+Tokens are conserved: the notes' tokens, minus truncated ones, plus repeated headers and overlaps, equal the rows'
+tokens; a cohort that does not balance is not committed.
+
+Entry points: `PackedCohort`, `ensure_packed_cohort`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, IntegrityError
+from dataprep_assets.execution.tasks import report
+from dataprep_assets.formats.packed_rows import PackedRowBlock, write_rows
+from dataprep_assets.formats.row_origins import write_origins
+from dataprep_assets.formats.tensorflow.example import ABSENT
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import canonical_json, sha256_file
+from dataprep_assets.integrity.ledger import RETRACTED, Ledger
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, no_file
+from dataprep_assets.pipelines.notes.cohorts.packed_files import (
+    QUARANTINE,
+    RETRACTED_NOTES,
+    RETRACTED_PATIENTS,
+    PackedCohortFacts,
+    PackedSplit,
+    SplitTokens,
+    packed_paths,
+)
+from dataprep_assets.pipelines.notes.cohorts.row_layout import NoteLayout, lay_out
+from dataprep_assets.pipelines.notes.cohorts.spool import DropCounter, Spool, fill_spool
+from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying, counted_entries
+from dataprep_assets.plural import count_of
+
+# Since 5 a month's rows are Parquet, and its origins an array: the rows are those of 1.
+VERSION = 5
+_SPOOL = "spool.tokens"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedCohort:
+    """One cohort to pack, or to prove.
+
+    `file` is None if the source has none, which fails only this cohort. `retracted` are the digests (hex) of those on
+    the plan's retraction list that apply here (`retractions.applying`), as far as is known before packing.
+    """
+
+    artifact: Artifact
+    store: ArtifactStore = field(repr=False)
+    plan: NotesPlan = field(repr=False)
+    month: str
+    file: CohortFile | None
+    retracted: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def source_bytes(self) -> int:
+        """Size of the cohort's file as stored."""
+        return 0 if self.file is None else self.file.bytes
+
+    def recipe(self, sha256: str) -> Recipe:
+        """What decides the cohort's bytes, packed from a file with this SHA-256."""
+        # Without a file there is a recipe all the same: `status` compares it and says that the source changed.
+        digest = self.cohort_digest(sha256) if sha256 else ""
+        # Only where entries apply: a list must not change the keys of months that it says nothing about.
+        retracted = {"retracted": counted_entries(self.retracted)} if self.retracted else {}
+        return Recipe.made_of(
+            self.artifact,
+            VERSION,
+            settings={"month": self.month, **self.plan.settings, **retracted},
+            sources={"cohort": digest, **self.plan.sources},
+        )
+
+    def cohort_digest(self, sha256: str) -> str:
+        """The digest, in keys and receipts, of a file with this SHA-256: keyed if the notes are sensitive."""
+        return self.plan.notes.source_digests(self.plan.key).digest_of(sha256)
+
+    @property
+    def recipe_now(self) -> Recipe:
+        """The recipe for the present source: its file, if there is one, is fetched and read completely."""
+        if self.file is None:
+            return self.recipe("")
+        path = self.file.fetch()
+        with unquoting(self.month):
+            return self.recipe(sha256_file(path))
+
+
+def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
+    """Build one cohort unless it is current, in this process. Returns its receipt and whether it was reused."""
+    if cohort.file is None:
+        raise no_file([cohort.month])
+    file = cohort.file
+    with unquoting(cohort.month):
+        path = file.fetch()
+        # The key needs the digest before a note is read; `write` compares it with that of the bytes it has read.
+        sha256 = sha256_file(path)
+
+        def write(staged: Path) -> WrittenFiles:
+            return _Writer(cohort, staged).write(file, path, sha256)
+
+        return ensure(cohort.recipe(sha256), cohort.store, write, cohort.plan.notes.verify)
+
+
+class _Writer:
+    """Writes one cohort's files into its staging directory."""
+
+    def __init__(self, cohort: PackedCohort, staged: Path) -> None:
+        self._cohort, self._plan, self._notes = cohort, cohort.plan, cohort.plan.notes
+        self._month, self._staged = cohort.month, staged
+        self._drops = DropCounter(cohort.plan, cohort.month)
+        # lowest and highest id of all rows written so far, for the ledger; these stand for none
+        self._low, self._high = 1 << 32, -1
+
+    def write(self, file: CohortFile, path: Path, sha256: str) -> WrittenFiles:
+        reader = file.reader(path)
+        spooled = self._staged / _SPOOL
+        spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report)
+        if reader.sha256 != sha256:
+            raise CorruptSourceError(f"{self._month}: its file changed while it was read; run it again")
+        # All splits are laid out before a row is written: until then not all is known that is dropped from the month.
+        layouts = [
+            lay_out(self._notes, spool, index, self._drops, self._plan.retracted)
+            for index in range(len(self._notes.splits))
+        ]
+        dropped = self._drops.dropped
+        # these two were dropped out of the spool, which still counts them
+        rows_in = len(spool) + sum(dropped.values()) - dropped["header_too_long"] - dropped[RETRACTED]
+        self._drops.check_budget(rows_in)
+        splits = {
+            name: self._write_split(spool, layout, name)
+            for name, layout in zip(self._notes.splits, layouts, strict=True)
+        }
+        # whatever stays in staging becomes a file of the artifact
+        spooled.unlink()
+        if self._drops.quarantine:
+            lines = b"".join(canonical_json(position) + b"\n" for position in self._drops.quarantine)
+            (self._staged / QUARANTINE).write_bytes(lines)
+        found = self._left_out(spool, layouts)
+        for name, digests in ((RETRACTED_PATIENTS, found.left_out), (RETRACTED_NOTES, found.notes)):
+            # no empty file where nothing is left out: its name alone would change the content of every month
+            if digests:
+                (self._staged / name).write_bytes(b"".join(sorted(digests)))
+        ledger = self._ledger(spool, layouts, splits, rows_in, reader.bytes_read)
+        ledger.balance(self._month)
+        self._require_notes(spool, ledger)
+        return WrittenFiles(
+            inputs={"cohort": self._cohort.cohort_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
+            facts=self._facts(spool, splits, len(found.left_out)),
+            ledger=ledger,
+            # only packing shows which entries of the list apply here, and the key has exactly these
+            recipe=replace(self._cohort, retracted=applying(self._plan.retracted, found)).recipe(sha256),
+        )
+
+    def _left_out(self, spool: Spool, layouts: Sequence[NoteLayout]) -> CohortPatients:
+        """The patients in the rows, and who and what was left out of them."""
+        retracted = np.concatenate([layout.retracted for layout in layouts])
+        patients = self._plan.retracted.intersection(_patients(spool, [retracted]))
+        # the others went with their patients, whatever the list says of single notes
+        alone = (at for at in retracted.tolist() if spool.digests[spool.patients[at]] not in patients)
+        return CohortPatients(
+            held=frozenset(_patients(spool, (layout.documents for layout in layouts))),
+            left_out=patients,
+            notes=frozenset(spool.listed[at] for at in alone),
+        )
+
+    def _write_split(self, spool: Spool, layout: NoteLayout, name: str) -> PackedSplit:
+        shape, paths = self._plan.shape, packed_paths(self._notes, self._month)[name]
+        for path in (paths.jsonl, paths.rows):
+            (self._staged / path).parent.mkdir(exist_ok=True)
+        with open(self._staged / paths.jsonl, "xb") as jsonl:
+            write_rows(self._staged / paths.rows, self._checked(spool, layout, jsonl), masked=False)
+        patients = _patients(spool, [layout.documents])
+        (self._staged / paths.patients).write_bytes(b"".join(patients))
+        write_origins(self._staged / paths.origins, layout.origins(spool))
+        rows, tokens = layout.offsets.size - 1, int(layout.lengths.sum())
+        positions = rows * shape.row_length if self._notes.layout == "prepacked" else tokens
+        return PackedSplit(
+            rows=rows,
+            segments=layout.items.size,
+            documents=layout.documents.size,
+            patients=len(patients),
+            tokens=self._tokens(spool, layout, name),
+            padding=positions - tokens,
+            fill=round(tokens / positions, 6) if positions else 1.0,
+            truncated_documents=layout.truncated_documents,
+        )
+
+    def _checked(self, spool: Spool, layout: NoteLayout, jsonl: BinaryIO) -> Iterator[PackedRowBlock]:
+        """The rows, a row group at a time, which are written as JSON lines, too."""
+        for block in layout.blocks(self._plan.shape.group_rows, spool.tokens):
+            self._require_valid(block)
+            jsonl.writelines(self._plan.shape.json_lines(block))
+            yield block
+
+    def _require_valid(self, block: PackedRowBlock) -> None:
+        """Raise FormatError for a reserved pad id among the tokens; otherwise extend the range of ids."""
+        # `checked_pad` judges by the vocabulary; these are the ids that the tokenizer made of the notes
+        if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
+            raise FormatError(
+                f"{self._month}: a note holds the pad id {self._plan.shape.pad_id}; choose another, or declare "
+                "`pad: {may_occur: true}`"
+            )
+        if block.tokens.size:
+            self._low = min(self._low, int(block.tokens.min()))
+            self._high = max(self._high, int(block.tokens.max()))
+
+    def _tokens(self, spool: Spool, layout: NoteLayout, name: str) -> SplitTokens:
+        """The balance of tokens; raises IntegrityError if the rows do not have the tokens of the notes."""
+        headers = int(spool.headers[layout.documents].sum())
+        bodies = int(spool.bodies[layout.documents].sum())
+        repeated = overlap = 0
+        # In a stream every segment is one range, and nothing is repeated. Of chunks the layout says how much they hold
+        # beyond one header and one body a note.
+        if layout.lengths.shape[1] == 2:
+            of_headers, of_bodies = layout.lengths.sum(axis=0).tolist()
+            repeated, overlap = of_headers - headers, of_bodies - (bodies - layout.truncated)
+        tokens = SplitTokens(
+            in_documents=headers + bodies,
+            truncated=layout.truncated,
+            repeated_headers=repeated,
+            overlap=overlap,
+            in_rows=int(layout.lengths.sum()),
+        )
+        if tokens.in_rows != tokens.balance or min(repeated, overlap) < 0:
+            raise IntegrityError(
+                f"{self._month}: split {name}: its tokens do not balance: {tokens.to_json()}. This is a bug"
+            )
+        return tokens
+
+    def _ledger(
+        self,
+        spool: Spool,
+        layouts: Sequence[NoteLayout],
+        splits: Mapping[str, PackedSplit],
+        rows_in: int,
+        source_bytes: int,
+    ) -> Ledger:
+        kept = np.concatenate([layout.documents for layout in layouts])
+        truncated = sum(layout.truncated_documents for layout in layouts)
+        return replace(
+            spool.counted,
+            rows_in=rows_in,
+            documents=int(kept.size),
+            dropped=dict(sorted((reason, count) for reason, count in self._drops.dropped.items() if count)),
+            tokens=sum(split.tokens.in_rows for split in splits.values()),
+            # a truncated note has lost the separator at its end
+            separators=int(kept.size) - truncated,
+            source_bytes=source_bytes,
+            text_characters=int(spool.characters[kept].sum()),
+            min_id=self._low if self._high >= 0 else None,
+            max_id=self._high if self._high >= 0 else None,
+        )
+
+    def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
+        # A wrong path in cohorts.fields finds nothing and would pass for an empty month. One of which all notes were
+        # retracted is right.
+        if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
+            return
+        if not spool.patients_seen and not ledger.dropped:
+            found = "its file has no patient"
+        elif not ledger.dropped:
+            found = f"none of its {count_of(spool.patients_seen, 'patient')} has a note: their lists are empty"
+        else:
+            reasons = ", ".join(f"{count} for {reason}" for reason, count in ledger.dropped.items())
+            found = f"none of its notes is left: {reasons}"
+        raise BadRecordError(
+            f"{self._month}: {found}. Check cohorts.fields, or name the month in months.allow_empty if that is right",
+            month=self._month,
+        )
+
+    def _facts(self, spool: Spool, splits: Mapping[str, PackedSplit], retracted: int) -> PackedCohortFacts:
+        plan = self._plan
+        return PackedCohortFacts(
+            layout=self._notes.layout,
+            columns=list(plan.shape.columns),
+            row_length=plan.shape.row_length,
+            pad_id=plan.shape.pad_id,
+            pad_may_occur=self._notes.pad_may_occur,
+            separator_id=plan.stream.separator_id,
+            bos_id=plan.stream.bos_id,
+            tokenizer=plan.tokenizer,
+            vocab_size=plan.vocab_size,
+            certificate=dict(plan.stream.certificate),
+            packing=self._notes.packing.model_dump(),
+            long_notes=self._notes.long_notes.model_dump(),
+            patients=spool.patients_seen - retracted,
+            patients_without_notes=spool.patients_without_notes,
+            splits=dict(splits),
+            **{"pipeline": self._notes.pipeline, "rows": self._notes.rows} if plan.shape.pad_id == ABSENT else {},
+        )
+
+
+def _patients(spool: Spool, notes: Iterable[NDArray[np.int64]]) -> list[bytes]:
+    """The digests of the patients of these notes, sorted."""
+    found = {patient for some in notes for patient in np.unique(spool.patients[some]).tolist()}
+    return sorted(spool.digests[at] for at in found)

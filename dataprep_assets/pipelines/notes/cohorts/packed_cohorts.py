@@ -1,0 +1,284 @@
+"""The artifact `<dataset>/packed_cohorts`, one partition per cohort (`YYYY-MM`): each month's notes as packed rows.
+
+A cohort that fails does not stop the others. `packed_files` describes the files, `packed_cohort` makes them.
+
+A patient in several months is refused before the first month is packed. The directory of all months would refuse it
+(`tfds_directory`), but only after hours of packing. Here the patients of months that are not packed yet are read from
+the source, without a note being encoded, and those of packed months from their `patients.bin`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Loss, dropped_rows
+from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.checks.finding import first_of
+from dataprep_assets.engine.checks.groups import CheckWorkers, PartitionChecks
+from dataprep_assets.engine.checks.level import documents_in
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
+from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.integrity.artifacts import ArtifactStore, absent
+from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import list_cohorts
+from dataprep_assets.pipelines.notes.cohorts.packed_cohort import VERSION, PackedCohort, ensure_packed_cohort
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts_checks import COHORT_CHECKS, open_cohort
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, PackedCohortFacts
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.notes_plan import notes_plan
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.reading import (
+    DIGEST_BYTES,
+    EMPTY,
+    MISSING_METADATA,
+    Note,
+    note_digest,
+    read_notes,
+)
+from dataprep_assets.pipelines.notes.retractions import cohort_patients, retracted_here
+from dataprep_assets.pipelines.notes.source_watch import notes_watch
+from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.losses_check import as_declared
+from dataprep_assets.stream.source import upstream_of
+from dataprep_assets.stream.stream_losses import tokenizer_losses
+from dataprep_assets.stream.token_stream import load_encoder
+
+Digests = NDArray[np.void]
+
+
+def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts: Sequence[PackedCohort]) -> None:
+    """Raise IntegrityError naming the months that share patients, unless ``notes`` allow it or nothing is left to pack.
+
+    ``cohorts`` are those of the run; ``store`` has those that were packed before. An unreadable file is ignored here:
+    packing it reports what is wrong.
+    """
+    if notes.duplicate_patients != "fail":
+        return
+    packed = _packed_patients(notes, store)
+    # a month without a file fails by itself when it is packed
+    in_run = {cohort.month: cohort for cohort in cohorts if cohort.file is not None}
+    todo = [month for month in in_run if month not in packed]
+    if not todo:
+        return
+    of_month = packed | {month: _of_source(in_run[month]) for month in todo}
+    if not (months := _sharing(of_month)):
+        return
+    # a packed month may be packed anew in this run: before anything is refused, what it has of them now is read
+    of_month |= {month: _of_source(in_run[month]) for month in months if month in packed and month in in_run}
+    if months := _sharing(of_month):
+        every = np.concatenate([of_month[month] for month in months])
+        twice = int(np.count_nonzero(np.unique(every, return_counts=True)[1] > 1))
+        raise IntegrityError(
+            f"{notes.dataset}: patients in several cohorts: {twice}, of {first_of(months, 8)}. Nothing was packed. "
+            "Correct the source, or declare `duplicate_patients: allow`"
+        )
+
+
+def _packed_patients(notes: NotesDeclaration, store: ArtifactStore) -> dict[str, Digests]:
+    """Month → the patients in its rows, for the packed months."""
+    found = {}
+    artifacts = [notes.artifact(PACKED_COHORTS, month) for month in notes.months.expected_keys]
+    for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
+        if receipt is not None and artifact.partition is not None:
+            found[artifact.partition] = _array(cohort_patients(store, artifact, receipt).held)
+    return found
+
+
+def _of_source(cohort: PackedCohort) -> Digests:
+    """The patients of a month's file who have a note that would be packed."""
+    found: set[bytes] = set()
+    with suppress(DataprepError), unquoting(cohort.month):
+        found.update(_digests(cohort))
+    return _array(found - cohort.plan.retracted)
+
+
+def _digests(cohort: PackedCohort) -> Iterator[bytes]:
+    assert cohort.file is not None
+    notes, key, retracted = cohort.plan.notes, cohort.plan.key, cohort.plan.retracted
+    reader, fields, template = cohort.file.reader(cohort.file.fetch()), notes.cohorts.fields, notes.header_template()
+    for item in read_notes(reader, fields, template, key=key, month=cohort.month):
+        if isinstance(item, Note) and not (retracted and note_digest(key, item) in retracted):
+            yield item.patient
+
+
+def _array(digests: frozenset[bytes] | set[bytes]) -> Digests:
+    return np.frombuffer(b"".join(sorted(digests)), np.dtype((np.void, DIGEST_BYTES)))
+
+
+def _sharing(of_month: Mapping[str, Digests]) -> list[str]:
+    """The months, in order, that have a patient of another one."""
+    # with an empty array, because concatenate refuses none at all
+    every = np.concatenate([*of_month.values(), np.zeros(0, np.dtype((np.void, DIGEST_BYTES)))])
+    distinct, counts = np.unique(every, return_counts=True)
+    twice = distinct[counts > 1]
+    return sorted(month for month, digests in of_month.items() if twice.size and np.isin(digests, twice).any())
+
+
+def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certificate: ArtifactSpec) -> ArtifactSpec:
+    """The packed cohorts of a dataset.
+
+    Args:
+        notes: The dataset.
+        months: Its cohorts.
+        certificate: The engine certificate.
+    """
+    return ArtifactSpec(
+        declaration=notes,
+        name=PACKED_COHORTS,
+        version=VERSION,
+        description="Packed rows of each birth month: `<YYYY>-<MM>.jsonl`, and as Parquet.",
+        kinds={"json", "parquet"},
+        inputs=(*upstream_of(notes.source), certificate),
+        partitions=months,
+        watch=notes_watch(notes),
+        pool="cpu",
+        recipes=partial(_recipes, notes),
+        build=partial(_build, notes),
+        metadata=_metadata,
+        losses=lambda _, receipts: _losses(notes, receipts),
+        rows=_rows,
+        check_groups=(
+            PartitionChecks(
+                checks=as_declared(COHORT_CHECKS, notes.prove.level, notes.tokenizer),
+                planned=partial(packed_cohorts, notes),
+                open=open_cohort,
+                workers=lambda *_: CheckWorkers(engine=notes.engine, declared=notes.workers),
+                guard=unquoting,
+                documents=documents_in,
+            ),
+        ),
+    )
+
+
+def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterable[str]) -> list[PackedCohort]:
+    """The cohorts of the given months, to be packed or proven, in their order.
+
+    Raises ConfigError for a month that ``notes`` does not declare; raises MissingArtifactError when the engine
+    certificate is not in ``store``; the errors of `list_cohorts`.
+    """
+    plan = notes_plan(notes, load_certificate(notes, store))
+    files = list_cohorts(notes)
+    expected = set(notes.months.expected_keys)
+    chosen = list(months)
+    for month in chosen:
+        if month not in expected:
+            raise ConfigError(f"{notes.dataset}: {month} is not one of its months")
+    return [
+        PackedCohort(
+            artifact=notes.artifact(PACKED_COHORTS, month),
+            store=store,
+            plan=plan,
+            month=month,
+            file=files.get(month),
+            retracted=retracted_here(store, notes.artifact(PACKED_COHORTS, month), plan.retracted),
+        )
+        for month in chosen
+    ]
+
+
+def build_packed_cohorts(
+    cohorts: Sequence[PackedCohort],
+    *,
+    workers: int,
+    engine: TaskEngine = ON_PROCESSES,
+    progress: Progress | None = None,
+) -> Iterator[Outcome]:
+    """Build the cohorts that are not current, several at a time; yields each once it is verified, built or failed.
+
+    Args:
+        cohorts: The cohorts to pack.
+        workers: Largest number of workers, which does not affect the bytes.
+        engine: Who does the work.
+        progress: Counts and shows the work; None: nothing is shown.
+
+    Raises:
+        WorkerDiedError: The workers of a cohort kept dying; those that were finished are committed.
+    """
+    # Workers begin as forks of a process with the tokenizer only where a cohort has no receipt: a run that finds all
+    # current needs none.
+    wanted = absent(cohorts)
+    return run_tasks(
+        [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],
+        workers=workers,
+        engine=engine,
+        progress=progress,
+        prepare=partial(load_encoder, wanted[0].plan.stream) if wanted else None,
+    )
+
+
+def _build(notes: NotesDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    cohorts = packed_cohorts(notes, request.store, request.partitions)
+    require_patients_once(notes, request.store, cohorts)
+    return build_packed_cohorts(cohorts, workers=request.workers, engine=notes.engine, progress=request.progress)
+
+
+def _recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[str | None]) -> Iterator[Recipe]:
+    """The recipes for the present source: every cohort file is read completely.
+
+    If there is a retraction list and the cohort does not exist yet, only packing shows to whom the list applies, and
+    so the key.
+    """
+    for cohort in packed_cohorts(notes, store, [month or "" for month in months]):
+        recipe = cohort.recipe_now
+        is_known = not cohort.plan.retracted or store.receipt(cohort.artifact) is not None
+        yield recipe if is_known else replace(recipe, key="")
+
+
+def _rows(receipt: Receipt) -> int:
+    return sum(split.rows for split in PackedCohortFacts.of(receipt).splits.values())
+
+
+def _losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    """Notes that were dropped or cut, by reason and month, and months that need no file."""
+    chosen = {RETRACTED: "", EMPTY: "", **({MISSING_METADATA: FILTER} if notes.template.missing == "drop" else {})}
+    yield from dropped_rows(receipts, lambda reason: chosen.get(reason, BAD_RECORD), unit="note")
+    yield from tokenizer_losses(receipts)
+    documents = sum(receipt.ledger.documents for receipt in receipts if receipt.ledger)
+    cut = Counter[str]()
+    for receipt in receipts:
+        splits = PackedCohortFacts.of(receipt).splits.values()
+        cut[str(receipt.partition)] += sum(split.truncated_documents for split in splits)
+    yield Loss(
+        action="cut",
+        reason="long_notes",
+        count=cut.total(),
+        of=documents,
+        unit="note",
+        files=dict((+cut).most_common()),
+    )
+    missing = notes.months.allow_missing
+    yield Loss(
+        action="left out",
+        reason="allow_missing",
+        count=len(missing),
+        of=len(missing) + len(notes.months.expected_keys),
+        unit="month",
+        files=dict.fromkeys(missing, 1),
+    )
+
+
+def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+    """Counts of patients and rows, and how full the rows are."""
+    facts = PackedCohortFacts.of(receipt)
+    rows = _rows(receipt)
+    shown: dict[str, Shown] = {
+        "patients": facts.patients,
+        "patients_without_notes": facts.patients_without_notes,
+        # as text: numbers are plotted over time, and this one cannot change
+        "row_length": str(facts.row_length),
+        "layout": facts.layout,
+        "rows": rows,
+    }
+    if rows and receipt.ledger is not None and facts.layout == "prepacked":
+        shown["fill"] = round(receipt.ledger.tokens / (rows * facts.row_length), 5)
+    return shown

@@ -1,0 +1,485 @@
+"""The checks of one packed cohort: its JSON lines, its columnar rows, the digests of its patients, and the receipt.
+
+Each proof recomputes from the bytes what the receipt claims, or from the source what the bytes should be. Messages
+name records, notes, rows and positions: no token, no text, no identifier, no name of a source file.
+
+The proofs that compare with the present source read, render and encode it again, by the reference engine.
+
+`no_retracted_document` compares the digests of the patients in the rows with the retraction list, counts the retracted
+notes in the present source, and searches the rows for the tokens of a sample of these. Downstream artifacts are proven
+to have exactly these rows: shards by `equals_packed_rows`, directories by `equals_cohort_shards`.
+
+Entry points: `COHORT_CHECKS`, `open_cohort`. The proofs on rows are in `packed_rows_checks`.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from dataprep_assets.bounds import alive
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check
+from dataprep_assets.engine.checks.finding import Finding, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.level import BY_REFERENCE, EVERY_DOCUMENT, draw_documents
+from dataprep_assets.engine.checks.scratch_rebuild import by_content, made_again, other_bytes
+from dataprep_assets.formats.packed_rows import PackedFile, open_packed
+from dataprep_assets.formats.row_origins import Origins, read_origins
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.pipelines.notes.cohorts.opened_cohort import REBUILD, OpenedCohort, SampledNote, load_tokenizer
+from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort, ensure_packed_cohort
+from dataprep_assets.pipelines.notes.cohorts.packed_files import (
+    QUARANTINE,
+    RETRACTED_NOTES,
+    RETRACTED_PATIENTS,
+    packed_paths,
+    read_patients,
+)
+from dataprep_assets.pipelines.notes.cohorts.packed_rows_checks import (
+    ids_in_vocabulary,
+    jsonl_equals_rows,
+    labels_within_notes,
+    rows_filled,
+    rows_valid,
+    separators_match_notes,
+    tokens_conserved,
+)
+from dataprep_assets.pipelines.notes.cohorts.row_layout import CHUNK, NOTE, ORIGIN_COLUMNS, PATIENT, RECORD
+from dataprep_assets.pipelines.notes.cohorts.spool import split_of
+from dataprep_assets.pipelines.notes.note_search import NoteChunk, NoteSearch
+from dataprep_assets.pipelines.notes.reading import DEFECTS
+from dataprep_assets.stream import reencoding
+from dataprep_assets.stream.losses_check import losses_check, losses_within_limit
+from dataprep_assets.stream.reencoding import encode_of
+from dataprep_assets.stream.token_shard import TokenBinsFacts
+
+SHORTEST = 8
+"""Fewest tokens of a note that is searched: shorter ones occur by chance."""
+_ENDS = 32
+"""Characters by which a kept note is taken to be worth encoding, as it may hold the tokens of a retracted one."""
+
+
+def no_retracted_document(packed: OpenedCohort) -> Finding:
+    """No patient and no note on the retraction list is in the rows, and those left out are those of the list."""
+    dropped = ledger_of(packed.receipt).dropped.get(RETRACTED, 0)
+    defects = list(_by_digest(packed, dropped))
+    looked = 0
+    if packed.retracted:
+        looked = len(packed.source.sampled_retracted)
+        defects += _by_source(packed, dropped)
+        for index, split in enumerate(packed.notes.splits):
+            defects += _by_tokens(packed, index, split)
+    return verdict(
+        (f"{name_of(packed.receipt)}: {defect}" for defect in defects),
+        f"None of the {len(packed.retracted)} patients and notes on the list is in the rows; {looked} of their "
+        f"{dropped} notes were looked for by their tokens."
+        if packed.retracted
+        else "No patient or note of this dataset is retracted.",
+        REBUILD,
+        facts={"retracted": dropped, "retracted_patients": len(packed.left_out), "looked_for": looked},
+    )
+
+
+def _by_digest(packed: OpenedCohort, dropped: int) -> Iterator[str]:
+    for path in packed_paths(packed.notes, packed.month).values():
+        here = {digest.tobytes() for digest in read_patients(packed.directory / path.patients)}
+        if left := len(here & packed.retracted):
+            yield f"{path.patients}: {left} retracted patients are in the rows"
+    # a patient whose entry was taken off the list is to come back
+    if strays := len(packed.left_out - packed.retracted):
+        yield f"{RETRACTED_PATIENTS}: notes of {strays} patients were left out who are on the list no more"
+    if strays := len(packed.notes_left_out - packed.retracted):
+        yield f"{RETRACTED_NOTES}: {strays} notes were left out that are on the list no more"
+    if bool(packed.left_out or packed.notes_left_out) != bool(dropped):
+        yield (
+            f"{RETRACTED_PATIENTS} has {len(packed.left_out)} patients, {RETRACTED_NOTES} {len(packed.notes_left_out)} "
+            f"notes, the ledger {dropped} notes that were left out"
+        )
+
+
+def _by_source(packed: OpenedCohort, dropped: int) -> Iterator[str]:
+    """Compare the counts with the source. Notes that do not fit in a row are dropped for that reason in any case."""
+    source, late = packed.source, ledger_of(packed.receipt).dropped.get("header_too_long", 0)
+    if not dropped <= source.retracted <= dropped + late:
+        yield f"the source has {source.retracted} retracted notes, {dropped} were left out"
+    alone = source.retracted_notes - packed.notes_left_out
+    if packed.notes_left_out - source.retracted_notes or (alone and not late):
+        yield (
+            f"the source has {len(source.retracted_notes)} notes that are retracted by themselves, "
+            f"{len(packed.notes_left_out)} were left out"
+        )
+    missing = source.retracted_digests - packed.left_out
+    if packed.left_out - source.retracted_digests or (missing and not late):
+        yield (
+            f"the source has notes of {len(source.retracted_digests)} retracted patients, those of "
+            f"{len(packed.left_out)} were left out"
+        )
+
+
+def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
+    """The retracted notes of the sample that are in the rows of a split, unless an equal kept note explains them."""
+    notes = [note for note in packed.source.sampled_retracted if note.split == index]
+    search = NoteSearch(packed, split)
+    chunks = search.chunks(notes)
+    present = search.find_chunks(chunks)
+    of_note = {at: [i for i, chunk in enumerate(chunks) if chunk.note == at] for at in range(len(notes))}
+    left = {
+        at: [chunks[i] for i in own]
+        for at, own in of_note.items()
+        # every chunk of it, as one alone may be another note's; ids are bytes, four a token
+        if own and all(present[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * SHORTEST
+    }
+    for at in _unexplained(packed, index, search, notes, left) if left else ():
+        yield (f"the tokens of record {notes[at].record}, note {notes[at].number}, which is retracted, are in {split}")
+
+
+def _unexplained(
+    packed: OpenedCohort,
+    index: int,
+    search: NoteSearch,
+    notes: Sequence[SampledNote],
+    left: dict[int, list[NoteChunk]],
+) -> list[int]:
+    """The notes with a chunk that is in no kept note: several patients may have the same note."""
+    for kept in packed.kept_notes():
+        if kept.split != index:
+            continue
+        whole, own = kept.header + kept.text, None
+        # Encoded once, and only if it may be an explanation: encoding every kept note would be as much as to pack them.
+        for at in [at for at in left if _alike(notes[at].text, whole)]:
+            own = search.chunks([kept]) if own is None else own
+            left[at] = [chunk for chunk in left[at] if not search.holds(own, chunk)]
+    return [at for at, chunks in left.items() if chunks]
+
+
+def _alike(text: str, other: str) -> bool:
+    return text[:_ENDS] in other or text[-_ENDS:] in other
+
+
+def misplaced(
+    packed: OpenedCohort, split: str, notes: Sequence[SampledNote], chunks: Sequence[NoteChunk]
+) -> Iterator[str]:
+    """The defects of the origins of a split's rows, one sentence each.
+
+    Args:
+        packed: The cohort.
+        split: One of its splits.
+        notes: Sampled notes of it.
+        chunks: Their chunks, as the reference encodes them.
+    """
+    paths = packed_paths(packed.notes, packed.month)[split]
+    origins = read_origins(packed.directory / paths.origins, ORIGIN_COLUMNS)
+    if len(origins) != packed.scans[split].segments:
+        yield f"{paths.origins} has {len(origins)} segments, the rows {packed.scans[split].segments}"
+        return
+    yield from _mixed_up(origins, len(read_patients(packed.directory / paths.patients)), paths.origins)
+    held, made = _pieces(packed.rows(split), origins, notes), defaultdict[int, list[bytes]](list)
+    for chunk in chunks:
+        made[chunk.note].append(chunk.ids)
+    for at, note in enumerate(notes):
+        found, wanted = held[note.record, note.number], made[at]
+        # the pieces of a stream follow each other; chunks are packed in any order
+        same = b"".join(found) == b"".join(wanted) if packed.notes.concatenated else sorted(found) == sorted(wanted)
+        if not same:
+            yield f"record {note.record}, note {note.number}: not where {paths.origins} says"
+
+
+def _mixed_up(origins: Origins, patients: int, name: str) -> Iterator[str]:
+    """What no origins can be: chunks of a note that are not numbered from 0, a record of two patients, or of none."""
+    note = _note_numbers(origins[:, RECORD], origins[:, NOTE])
+    order = np.lexsort((origins[:, CHUNK], note))
+    ordered = note[order]
+    if not np.array_equal(origins[order, CHUNK], np.arange(len(order)) - np.searchsorted(ordered, ordered)):
+        yield f"{name}: the chunks of a note are not numbered from 0"
+    pairs = np.unique(np.stack([origins[:, RECORD], origins[:, PATIENT]]), axis=1)
+    whose = np.unique(pairs[1])
+    if len(np.unique(pairs[0])) != pairs.shape[1] or not np.array_equal(whose, np.arange(patients)):
+        yield f"{name}: a record is of two patients, or a patient of none"
+
+
+def _note_numbers(records: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """One number for each note, by which segments are sorted and compared; both are below 2^31."""
+    return records << 32 | numbers
+
+
+def _pieces(
+    file: PackedFile, origins: Origins, notes: Sequence[SampledNote]
+) -> defaultdict[tuple[int, int], list[bytes]]:
+    """Record and note → the tokens of its segments, int32, in the order of the rows."""
+    pieces: defaultdict[tuple[int, int], list[bytes]] = defaultdict(list)
+    wanted = np.array([note.record << 32 | note.number for note in notes], np.int64)
+    chosen = np.isin(_note_numbers(origins[:, RECORD], origins[:, NOTE]), wanted)
+    first = 0
+    for block in file:
+        begins, ends = block.bounds()
+        for at in np.flatnonzero(chosen[first : first + begins.size]).tolist():
+            record, note = origins[first + at, [RECORD, NOTE]].tolist()
+            pieces[record, note].append(block.tokens[begins[at] : ends[at]].astype("<i4", copy=False).tobytes())
+        first += begins.size
+    return pieces
+
+
+def notes_recounted(packed: OpenedCohort) -> Finding:
+    """The present source is the same file, with the notes, drops, headers and patients of the receipt."""
+    receipt, ledger, source = packed.receipt, ledger_of(packed.receipt), packed.source
+    where = name_of(receipt)
+    late, retracted = ledger.dropped.get("header_too_long", 0), ledger.dropped.get(RETRACTED, 0)
+    kept = source.notes - source.retracted
+    expected = {
+        "digest": (source.digest, receipt.inputs["cohort"]),
+        # a retracted note without room is retracted in the source's count, and `header_too_long` in the ledger's
+        "notes that are kept": (kept, ledger.documents + late - (source.retracted - retracted)),
+        "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
+        "patients": (source.patients, packed.facts.patients + len(packed.left_out)),
+        "patients without notes": (source.patients_without_notes, packed.facts.patients_without_notes),
+    }
+    defects = [f"{where}: the source has {what} {a}, the receipt {b}" for what, (a, b) in expected.items() if a != b]
+    dropped = {r: n for r, n in ledger.dropped.items() if r not in ("header_too_long", RETRACTED)}
+    if source.dropped != dropped:
+        defects.append(f"{where}: the source has drops {dict(source.dropped)}, the receipt {dropped}")
+    stored = _digests(packed)
+    strangers = len(stored - source.digests)
+    # a patient of whom no note has room is in the source and in no row
+    if strangers or (not late and len(stored) != len(source.digests)):
+        defects.append(
+            f"{where}: {len(stored)} patients are in the rows, {len(source.digests)} of the source have notes, "
+            f"{strangers} of the former are not among the latter"
+        )
+    missing = source.dropped.get("missing_metadata", 0)
+    return verdict(
+        defects,
+        f"{source.notes} notes of {source.patients} patients, {source.headers} with a header, {missing} dropped "
+        "because a field of theirs is missing" + (f", {retracted} because they are retracted." if retracted else "."),
+        f"The source or the key changed since the cohort was packed. {REBUILD}",
+        facts={
+            "notes": source.notes,
+            "with_header": source.headers,
+            "without_header": source.notes - source.headers,
+            "missing_metadata": missing,
+            "patients": source.patients,
+        },
+    )
+
+
+def _digests(packed: OpenedCohort) -> set[bytes]:
+    """The keyed digests of all patients in the rows."""
+    paths = packed_paths(packed.notes, packed.month).values()
+    return {digest.tobytes() for path in paths for digest in read_patients(packed.directory / path.patients)}
+
+
+def round_trip(packed: OpenedCohort) -> Finding:
+    """Sampled notes, read again from the source, rendered and encoded again, are in their split's rows, where
+    `origins.npy` says; a few of them are encoded by the reference, and searched in all rows.
+
+    With every document, the cohort is packed again and has these files. The sample is seeded by the receipt's key, so
+    a failure repeats. Messages name record, note and chunk.
+    """
+    receipt, sampled, level = packed.receipt, packed.source.sampled, packed.notes.prove.level
+    few = {sampled[at] for at in draw_documents(receipt.key, len(sampled), BY_REFERENCE).tolist()}
+    defects: list[str] = []
+    for index, name in enumerate(packed.notes.splits):
+        notes = [note for note in sampled if note.split == index]
+        search, searched = NoteSearch(packed, name), [note for note in notes if note in few]
+        chunks = search.chunks(searched)
+        for chunk, there in zip(chunks, search.find_chunks(chunks), strict=True):
+            if not there:
+                lost = searched[chunk.note]
+                defects.append(
+                    f"record {lost.record}, note {lost.number}: its chunk {chunk.chunk + 1} is "
+                    f"not in the rows of {name}"
+                )
+        defects += misplaced(packed, name, searched, chunks)
+        # The whole sample, as the engine encodes it: the reference, which is many times slower, has had a few of them.
+        if not defects:
+            defects += misplaced(packed, name, notes, search.by_engine().chunks(notes))
+    if level == EVERY_DOCUMENT and not defects:
+        defects += packed_otherwise(packed)
+    compared = packed.source.notes if level == EVERY_DOCUMENT else len(sampled)
+    return verdict(
+        (f"{name_of(receipt)}: {d}" for d in defects),
+        f"{compared} notes, rendered and encoded again, are in the rows.",
+        f"Source, template or tokenizer changed since it was packed. {REBUILD}",
+        facts={"documents_compared": compared, "documents": packed.source.notes, "level": level},
+    )
+
+
+def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
+    """How the files differ from those of the cohort, packed again."""
+    cohort = packed.cohort
+    if cohort is None:
+        raise ValueError("every document of a cohort is packed again by what describes it")
+
+    def pack(store: ArtifactStore) -> None:
+        ensure_packed_cohort(replace(cohort, store=store))
+
+    with made_again(cohort.artifact, cohort.store, pack) as folder:
+        # Compared row by row, and below to the byte only if the same libraries wrote both.
+        of_rows = {paths.rows for paths in packed_paths(packed.notes, packed.month).values()}
+        for name in sorted(of_rows):
+            blocks = (open_packed(where / name, masked=False) for where in (packed.directory, folder))
+            for held, made in zip_longest(*blocks):
+                alive()
+                if held is None or made is None or not held.equals(made):
+                    yield f"{name}: its rows from {(held or made).first} on are not those that are packed again"
+                    break
+        yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, of_rows))
+
+
+def ledger_balances(packed: OpenedCohort) -> Finding:
+    """Notes in = kept + dropped; the quarantine has a place for every note that was dropped for a defect."""
+    receipt, ledger = packed.receipt, ledger_of(packed.receipt)
+    ledger.balance(name_of(receipt))
+    in_splits = sum(of.documents for of in packed.splits.values())
+    defective = {r: n for r, n in ledger.dropped.items() if r in DEFECTS}
+    path = packed.directory / QUARANTINE
+    quarantined: Counter[str] = Counter()
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        position = orjson.loads(line)
+        quarantined[position["reason"]] += position["notes"]
+    defects = []
+    if in_splits != ledger.documents:
+        defects.append(f"{name_of(receipt)}: its splits have {in_splits} notes, its ledger {ledger.documents}")
+    if dict(quarantined) != defective:
+        defects.append(f"{name_of(receipt)}: {QUARANTINE} has {dict(quarantined)}, the ledger {defective}")
+    return verdict(
+        defects,
+        f"{ledger.rows_in} notes in, {ledger.documents} kept, {sum(ledger.dropped.values())} dropped.",
+        REBUILD,
+        facts={"rows_in": ledger.rows_in, "documents": ledger.documents, "dropped": sum(ledger.dropped.values())},
+        table=[{"reason": reason, "notes": count} for reason, count in ledger.dropped.items()] or None,
+    )
+
+
+def certificate_valid(packed: OpenedCohort) -> Finding:
+    """The proof of token bins, for a cohort: header and text of a note are two documents for an engine."""
+    ledger, special_tokens = ledger_of(packed.receipt), packed.notes.document.special_tokens
+    # notes that got into no row were encoded all the same
+    encoded = 2 * (ledger.documents + ledger.dropped.get("header_too_long", 0) + ledger.dropped.get(RETRACTED, 0))
+    facts = TokenBinsFacts(
+        dtype="uint32",
+        separator_id=packed.facts.separator_id,
+        bos_id=packed.facts.bos_id,
+        special_tokens=special_tokens,
+        certificate=packed.facts.certificate,
+    )
+    receipt = replace(packed.receipt, ledger=replace(ledger, documents=encoded), facts=facts.to_json())
+    return reencoding.certificate_valid(receipt, packed.bundle, special_tokens)
+
+
+def patients_in_their_split(packed: OpenedCohort) -> Finding:
+    """Digests are sorted, distinct and counted; each is in the split that it decides, so in no other."""
+    defects, total = [], 0
+    shares = list(packed.notes.splits.values())
+    for index, (name, path) in enumerate(packed_paths(packed.notes, packed.month).items()):
+        digests = [digest.tobytes() for digest in read_patients(packed.directory / path.patients)]
+        total += len(digests)
+        if digests != sorted(set(digests)):
+            defects.append(f"{path.patients}: its digests are not sorted, or one occurs twice")
+        if len(digests) != packed.splits[name].patients:
+            defects.append(f"{path.patients}: {len(digests)} patients, the receipt says {packed.splits[name].patients}")
+        if strays := sum(split_of(digest, shares) != index for digest in digests):
+            defects.append(f"{path.patients}: {strays} patients are of another split than {name}")
+    return verdict(
+        (f"{name_of(packed.receipt)}: {d}" for d in defects),
+        f"{total} patients, each in one of {len(shares)} splits.",
+        REBUILD,
+        facts={"patients": total, "splits": len(shares)},
+    )
+
+
+def open_cohort(cohort: PackedCohort) -> OpenedCohort:
+    """Open a cohort in a worker; raises MissingArtifactError or IntegrityError if it cannot be read."""
+    return OpenedCohort(
+        directory=cohort.store.local(cohort.artifact),
+        receipt=cohort.store.require(cohort.artifact),
+        notes=cohort.plan.notes,
+        month=cohort.month,
+        bundle=load_tokenizer(cohort.plan.stream.tokenizer, cohort.plan.stream.tokenizer_digest),
+        file=cohort.file,
+        key=cohort.plan.key,
+        retracted=cohort.plan.retracted,
+        encode=encode_of(cohort.plan.stream),
+        cohort=cohort,
+    )
+
+
+def _losses_within_limit(packed: OpenedCohort) -> Finding:
+    assert packed.cohort is not None
+    return losses_within_limit(packed.receipt, packed.cohort.plan.stream.max_loss)
+
+
+# All but the last block: rows would be lost or read wrongly, teach across documents, or leak patients to another split.
+COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
+    FILES_INTACT,
+    Check(
+        "ledger_balances",
+        "Notes in = notes kept + notes dropped by reason; what was dropped for a defect has its place.",
+        ledger_balances,
+    ),
+    Check(
+        "rows_valid",
+        "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
+        rows_valid,
+    ),
+    Check(
+        "labels_within_notes",
+        "In the batch that MaxText's loader makes of sampled rows no label is padding, and none leads into another "
+        "note.",
+        labels_within_notes,
+    ),
+    Check(
+        "ids_in_vocabulary",
+        "Every id is below len(tokenizer), and none is the pad id, recomputed from the file.",
+        ids_in_vocabulary,
+    ),
+    Check(
+        "tokens_conserved",
+        "Tokens of the notes, less truncated, plus repeated headers and overlaps, are in the rows.",
+        tokens_conserved,
+    ),
+    Check(
+        "separators_match_notes",
+        "One separator ends each note, and one BOS begins it; none is doubled or missing.",
+        separators_match_notes,
+    ),
+    Check(
+        "jsonl_equals_rows",
+        "The JSON lines are as many as the columnar rows, and sampled ones are equal.",
+        jsonl_equals_rows,
+    ),
+    Check("certificate_valid", "The engine that encoded the cohort was certified for it.", certificate_valid),
+    Check(
+        "notes_recounted",
+        "Read again, the source has the notes, drops by reason, headers and patients of the receipt.",
+        notes_recounted,
+    ),
+    Check(
+        "round_trip",
+        "Sampled notes, or every one, rendered and encoded again, are in the rows of their split, where `origins.npy` "
+        "says.",
+        round_trip,
+        samples=True,
+    ),
+    Check(
+        "patients_in_their_split",
+        "Each patient is in the one split that the keyed digest of the id decides.",
+        patients_in_their_split,
+    ),
+    Check(
+        "no_retracted_document",
+        "No patient or note on the retraction list is in the rows, by digest, by the source, and by a sample's tokens.",
+        no_retracted_document,
+    ),
+    losses_check(_losses_within_limit),
+    # half-empty rows only cost time
+    Check(
+        "rows_filled",
+        "No two rows would fit into one: padding is what the packing algorithm cannot avoid.",
+        rows_filled,
+        blocking=False,
+    ),
+)

@@ -1,0 +1,154 @@
+"""The files of a packed cohort, one month's notes as packed rows, and the facts in its receipt.
+
+With the single split `train` the files are at the top, as in the original scripts; with several splits, each has a
+folder:
+
+==========================  =====================================================================================
+``<YYYY>-<MM>.jsonl``       one packed row a line, every stored column a list of integers
+                            (docs/formats/packed-rows.md#files)
+``<YYYY>-<MM>.parquet``     the same rows (`formats/packed_rows`), from which shards are made
+``patients.bin``            sorted 16-byte keyed digests of the patients in these rows; see below
+``origins.npy``             which record, note and patient each segment of the rows is of (`row_origins`)
+==========================  =====================================================================================
+
+``quarantine.jsonl`` holds the positions of what was dropped for a defect; ``retracted.bin``, if there are any, the
+digests of the patients whose notes are left out because they are on the retraction list, ``retracted_notes.bin`` those
+of single notes (32 bytes, the patient's first). The digests of patients prove
+that no patient is in two splits or two cohorts; without the secret key they cannot be traced back, but they are still
+data about patients: they stay in this artifact, beside the notes, and are in no receipt, event or shard.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.row_origins import ORIGINS
+from dataprep_assets.packing.stock_maxtext import Pipeline
+from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
+from dataprep_assets.pipelines.notes.declaration import Layout, NotesDeclaration, Rows
+from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
+
+PACKED_COHORTS = "packed_cohorts"
+"""Name of the artifact."""
+QUARANTINE = "quarantine.jsonl"
+PATIENTS = "patients.bin"
+RETRACTED_PATIENTS = "retracted.bin"
+RETRACTED_NOTES = "retracted_notes.bin"
+
+
+class RowFacts(Facts):
+    """Facts that hold for packed rows and for everything made of them.
+
+    `pipeline` and `rows` are declared for unpacked rows, and absent otherwise. `pad_id` is -1 if rows are not padded.
+    """
+
+    layout: Layout
+    columns: list[str]
+    row_length: int
+    pad_id: int
+    pad_may_occur: bool
+    separator_id: int
+    bos_id: int | None
+    tokenizer: str
+    vocab_size: int
+    pipeline: Pipeline | None = None
+    rows: Rows | None = None
+
+    @property
+    def shape(self) -> RowShape:
+        """What all rows share."""
+        return RowShape(columns=tuple(self.columns), row_length=self.row_length, pad_id=self.pad_id)
+
+    def alike(self, other: "RowFacts") -> bool:
+        """Whether both describe rows of the same kind; the tokenizer's name does not matter."""
+        return self.model_dump(exclude={"tokenizer"}) == other.model_dump(exclude={"tokenizer"})
+
+
+class SplitTokens(Facts):
+    """The balance of a split's tokens: `in_rows` is the notes' sum minus `truncated` plus what is repeated."""
+
+    in_documents: int
+    truncated: int
+    repeated_headers: int
+    overlap: int
+    in_rows: int
+
+    @property
+    def balance(self) -> int:
+        """Tokens that the rows must have; equals `in_rows` if none was lost."""
+        return self.in_documents - self.truncated + self.repeated_headers + self.overlap
+
+
+class PackedSplit(Facts):
+    """The counts of one split of a cohort. `fill` is the share of positions that hold tokens."""
+
+    rows: int
+    segments: int
+    documents: int
+    patients: int
+    tokens: SplitTokens
+    padding: int
+    fill: float
+    truncated_documents: int
+
+
+class PackedCohortFacts(RowFacts):
+    """Facts in the receipt of a packed cohort."""
+
+    certificate: dict[str, Any]
+    packing: dict[str, Any]
+    long_notes: dict[str, Any]
+    patients: int
+    patients_without_notes: int
+    splits: dict[str, PackedSplit]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedPaths:
+    """The files of one split, relative to the artifact."""
+
+    jsonl: str
+    rows: str
+    patients: str
+    origins: str
+
+
+def in_split(splits: Sequence[str], split: str, name: str) -> str:
+    """The path in an artifact of a split's file called ``name``: at the top if ``splits`` is only `train`."""
+    return name if tuple(splits) == ("train",) else f"{split}/{name}"
+
+
+def packed_lines(splits: Sequence[str], split: str, month: str) -> str:
+    """The path in a month's artifact of a split's rows as JSON lines."""
+    return in_split(splits, split, f"{month}.jsonl")
+
+
+def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
+    """Split → its files in a month's artifact."""
+    splits = tuple(notes.splits)
+    return {
+        name: PackedPaths(
+            jsonl=packed_lines(splits, name, month),
+            rows=in_split(splits, name, f"{month}.parquet"),
+            patients=in_split(splits, name, PATIENTS),
+            origins=in_split(splits, name, ORIGINS),
+        )
+        for name in splits
+    }
+
+
+def read_patients(path: Path, width: int = DIGEST_BYTES) -> NDArray[np.void]:
+    """The sorted digests of a file, of ``width`` bytes each, shape ``(digests,)``: 16 of a patient, 32 of a note.
+
+    Raises FormatError when cut.
+    """
+    content = path.read_bytes()
+    if len(content) % width:
+        raise FormatError(f"{path}: {len(content)} bytes are not a multiple of {width}; it was cut")
+    return np.frombuffer(content, np.dtype((np.void, width)))

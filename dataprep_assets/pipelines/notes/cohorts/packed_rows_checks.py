@@ -1,0 +1,299 @@
+"""Checks of the rows of one packed cohort: the columnar file, the JSON lines beside it, and the counts in the receipt.
+
+Messages name files, rows, lines, columns and positions, never a token.
+
+Entry points: `rows_valid`, `labels_within_notes`, `ids_in_vocabulary`, `tokens_conserved`, `separators_match_notes`,
+`jsonl_equals_rows`, `rows_filled`; `token_defects` for rows of one column.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.engine.checks.finding import Finding, Row, ledger_of, name_of, verdict
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.tensorflow.example import ABSENT
+from dataprep_assets.packing.row_defects import find_row_defects
+from dataprep_assets.pipelines.notes.cohorts.opened_cohort import REBUILD, CohortRowScan, OpenedCohort
+from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
+from dataprep_assets.pipelines.notes.declaration import TOKENS
+from dataprep_assets.pipelines.notes.tfds.maxtext import stock_rule
+from dataprep_assets.serving.sampler.maxtext import six_columns
+
+
+def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_size: int) -> Iterator[str]:
+    """The defects of some unpacked rows, one sentence each; rows count from 0.
+
+    ``columns`` is name → array of integers, shape ``(rows, width)``, with `ABSENT` after the tokens of a row;
+    ``shape`` what all rows must share; every id must be below ``vocab_size``.
+    """
+    if set(columns) != {TOKENS} or columns[TOKENS].shape[1] > shape.row_length:
+        yield f"its columns are {sorted(columns)}, unpacked rows have `tokens` of at most {shape.row_length} values"
+        return
+    tokens = columns[TOKENS]
+    # As many as are not ABSENT: one of these among the values, or a value behind them, is then out of place.
+    lengths = (tokens != ABSENT).sum(axis=1)
+    stored = np.arange(tokens.shape[1]) < lengths[:, None]
+    wrong = ((tokens < 0) | (tokens >= vocab_size)) & stored | ~stored & (tokens != ABSENT)
+    if wrong.any():
+        row, at = np.argwhere(wrong)[0].tolist()
+        yield f"row {row}, position {at}: the id is not below the vocabulary of {vocab_size}"
+    if not lengths.all():
+        yield f"row {int(lengths.argmin())} has no token"
+
+
+def rows_valid(packed: OpenedCohort) -> Finding:
+    """No row is empty or too long; sampled JSON lines hold the invariants of their layout.
+
+    See docs/formats/packed-rows.md#invariants.
+    """
+    defects, looked, pad = [], 0, packed.notes.pad
+    pad_id: int | None = ABSENT
+    # from the declaration: a file and its receipt may agree on a wrong one
+    if pad is not None:
+        pad_id = pad.id if pad.token is None else packed.bundle.token(pad.token, key="pad.token").id
+    for name, scan in packed.scans.items():
+        path = packed_paths(packed.notes, packed.month)[name].jsonl
+        if packed.shape.row_length != packed.notes.capacity or packed.shape.columns != packed.notes.columns:
+            defects.append(f"{path}: rows of {packed.shape.row_length}, {packed.notes.capacity} are declared")
+        if packed.shape.pad_id != pad_id:
+            defects.append(f"{path}: {packed.shape.pad_id} fills the rows, the pad that is declared is {pad_id}")
+        for line, columns in packed.lines[name].columns.items():
+            looked += 1
+            if packed.notes.layout == "unpacked" and columns.keys() == {TOKENS}:
+                stored, there = int(scan.used[line]), columns[TOKENS].size
+                defects += [f"{path}: line {line + 1}: {there} tokens, its row has {stored}"] * (there != stored)
+            defects += [f"{path}: line {line + 1}: {d}" for d in _invalid(packed, columns)]
+    return verdict(
+        defects,
+        f"{sum(len(s.used) for s in packed.scans.values())} rows fit; {looked} JSON lines hold every invariant.",
+        REBUILD,
+        facts={"rows": sum(len(s.used) for s in packed.scans.values()), "lines_examined": looked},
+    )
+
+
+def _invalid(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
+    if packed.notes.layout == "unpacked":
+        yield from token_defects(columns, packed.shape, packed.bundle.vocab_size)
+        return
+    if unknown := sorted(columns.keys() ^ set(packed.notes.columns)):
+        yield f"columns {unknown} are missing or not declared"
+    for defect in find_row_defects(
+        columns,
+        row_length=packed.shape.row_length,
+        pad_id=packed.shape.pad_id,
+        vocab_size=packed.bundle.vocab_size,
+        pad_is_reserved=not packed.notes.pad_may_occur,
+    ):
+        yield str(defect)
+
+
+def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
+    """As many JSON lines as columnar rows and as the receipt says, and the sampled ones are equal."""
+    defects, total, compared = [], 0, 0
+    for name, path in packed_paths(packed.notes, packed.month).items():
+        file, sampled = packed.rows(name), packed.lines[name]
+        lines = sampled.count
+        total += lines
+        if not lines == len(file) == packed.splits[name].rows:
+            defects.append(
+                f"{path.jsonl}: {lines} lines for {len(file)} columnar rows; the receipt says "
+                f"{packed.splits[name].rows}"
+            )
+        for line, columns in sampled.columns.items():
+            compared += 1
+            # its bytes are what the row gives: nothing is left to compare
+            if line in sampled.verbatim:
+                continue
+            block = file.block(line, line + 1)
+            stored = packed.shape.values(block)
+            # the arrays are filled up to the longest row, lines are not
+            if packed.notes.layout == "unpacked":
+                stored = {name: column[:, : block.tokens.size] for name, column in stored.items()}
+            if stored.keys() != columns.keys():
+                defects.append(f"{path.jsonl}: line {line + 1} has other columns than {path.rows}")
+                continue
+            different = [column for column in stored if not np.array_equal(stored[column], columns[column])]
+            if different:
+                defects.append(f"{path.jsonl}: line {line + 1}, column {different[0]}: not that of {path.rows}")
+    return verdict(
+        defects,
+        f"{total} lines, as many as columnar rows; {compared} compared are equal.",
+        REBUILD,
+        facts={"lines": total, "lines_compared": compared},
+    )
+
+
+def labels_within_notes(packed: OpenedCohort) -> Finding:
+    """Load sampled JSON lines as the trainer does: no label is trained on padding or across notes.
+
+    The loader is that of unmodified MaxText for unpacked rows, and that of `serving.maxtext` for prepacked ones. The
+    columnar file says where the notes are in a row.
+    """
+    labels = padding = across = masked = 0
+    for name in packed_paths(packed.notes, packed.month):
+        file = packed.rows(name)
+        for line, columns in packed.lines[name].columns.items():
+            trained, hidden = _trained(packed, columns)
+            # The note of each position, 0 behind the tokens. One more than labels: label i is the token at i + 1.
+            notes = np.zeros(trained.size + 1, np.int64)
+            segments = file.block(line, line + 1).lengths
+            numbers = np.repeat(np.arange(1, segments.size + 1), segments)[: notes.size]
+            notes[: numbers.size] = numbers
+            labels += int(np.count_nonzero(trained))
+            padding += int(np.count_nonzero(trained & (notes[1:] == 0)))
+            across += int(np.count_nonzero(trained & (notes[1:] != 0) & (notes[1:] != notes[:-1])))
+            masked += hidden
+    facts = {"labels": labels, "on_padding": padding, "across_notes": across, "masked_labels": masked}
+    where = name_of(packed.receipt)
+    if across and not padding and packed.notes.concatenated:
+        said = f"{where}: {across} of {labels} labels lead from one note into the next: its rows are one stream"
+        return Finding(
+            passed=False,
+            warning=True,
+            facts=facts,
+            summary=f"{said}. That is what the declaration asks for; with `rows: notes`, or another "
+            "packing.algorithm, none would.",
+        )
+    defects = [f"{where}: {padding} of {labels} labels are padding"] if padding else []
+    defects += [f"{where}: {across} of {labels} labels lead from one note into the next"] if across else []
+    return verdict(
+        defects,
+        f"{labels} labels of sampled rows, none on padding, none across notes; {masked} that the loader leaves out.",
+        REBUILD,
+        facts=facts,
+    )
+
+
+def _trained(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], int]:
+    """For one row: the positions whose labels the loader trains, and how many it leaves out because of their id."""
+    if packed.notes.layout == "prepacked":
+        batch = six_columns(columns)
+        # stored segments decide what is trained, so no label is left out because of its id
+        return batch["targets_segmentation"][0] != 0, 0
+    if columns.keys() != {TOKENS}:
+        raise FormatError(f"{packed.month}: a line has the columns {sorted(columns)}, not {TOKENS}. {REBUILD}")
+    batch_of_one = stock_rule(packed.notes, packed.bundle).labels([columns[TOKENS][0]])
+    return batch_of_one.trained[0], int(np.count_nonzero(batch_of_one.masked))
+
+
+def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
+    """Every id is below len(tokenizer); no note holds the pad id unless declared; the ledger has the true range."""
+    size, ledger = packed.bundle.vocab_size, ledger_of(packed.receipt)
+    lows = [s.low for s in packed.scans.values() if s.low is not None]
+    highs = [s.high for s in packed.scans.values() if s.high is not None]
+    low, high = min(lows, default=None), max(highs, default=None)
+    pads = sum(s.pads for s in packed.scans.values())
+    defects = []
+    if low is not None and high is not None and (low < 0 or high >= size):
+        defects.append(f"{name_of(packed.receipt)}: ids are {low} to {high}, {packed.bundle.name} has {size}")
+    if (low, high) != (ledger.min_id, ledger.max_id):
+        defects.append(f"{name_of(packed.receipt)}: ids are {low} to {high}, its ledger says otherwise")
+    if pads and not packed.notes.pad_may_occur:
+        defects.append(f"{name_of(packed.receipt)}: {pads} tokens of notes are the reserved pad id")
+    return verdict(
+        defects,
+        f"Ids are {low} to {high}, below {size}; {pads} tokens of notes are the pad id.",
+        f"The rows were made with another tokenizer, or are damaged. {REBUILD}",
+        facts={
+            "vocab_size": str(size),
+            "pad_ids_in_notes": pads,
+            **({} if low is None or high is None else {"min_id": low, "max_id": high}),
+        },
+    )
+
+
+def tokens_conserved(packed: OpenedCohort) -> Finding:
+    """Tokens of notes − truncated + repeated headers + overlaps = tokens in rows, counted from the rows."""
+    defects, table = [], list[Row]()
+    for name, of in packed.splits.items():
+        scan, tokens = packed.scans[name], of.tokens
+        where = f"{name_of(packed.receipt)}: split {name}"
+        if tokens.balance != tokens.in_rows:
+            defects.append(f"{where}: its notes come to {tokens.balance} tokens, its rows to {tokens.in_rows}")
+        positions = _positions(packed, scan)
+        counted = {
+            "tokens": (scan.tokens, tokens.in_rows),
+            "rows": (len(scan.used), of.rows),
+            "segments": (scan.segments, of.segments),
+            "padding": (positions - scan.tokens, of.padding),
+            "fill": (round(scan.tokens / positions, 6) if positions else 1.0, of.fill),
+        }
+        defects += [
+            f"{where}: {a} {what} in the file, {b} in the receipt" for what, (a, b) in counted.items() if a != b
+        ]
+        table.append({"split": name, **tokens.to_json(), "padding": counted["padding"][0]})
+    in_rows, ledger = sum(scan.tokens for scan in packed.scans.values()), ledger_of(packed.receipt)
+    if in_rows != ledger.tokens:
+        defects.append(f"{name_of(packed.receipt)}: {in_rows} tokens in its rows, {ledger.tokens} in its ledger")
+    return verdict(defects, f"{in_rows} tokens, none lost or added.", REBUILD, facts={"tokens": in_rows}, table=table)
+
+
+def _positions(packed: OpenedCohort, scan: CohortRowScan) -> int:
+    """Stored positions of a split: its tokens, and the padding of rows that have any."""
+    return scan.tokens if packed.notes.layout == "unpacked" else len(scan.used) * packed.shape.row_length
+
+
+def separators_match_notes(packed: OpenedCohort) -> Finding:
+    """One separator ends each note and one BOS begins it, counted from the rows; none is doubled."""
+    receipt, ledger = packed.receipt, ledger_of(packed.receipt)
+    scans = list(packed.scans.values())
+    found, inner = sum(s.separators for s in scans), sum(s.inner_separators for s in scans)
+    defects = []
+    where = name_of(receipt)
+    # text gives them only with `special_tokens: match`; then overlaps and headers may repeat them
+    if not ledger.literal_separators:
+        if found != ledger.separators:
+            defects.append(f"{where}: {found} separators in its rows, {ledger.separators} notes have their end there")
+        if inner:
+            defects.append(f"{where}: {inner} separators are within a note: doubled, or out of its text")
+    bos = packed.facts.bos_id
+    begins = sum(s.bos_starts for s in scans)
+    if bos is not None and bos != packed.facts.separator_id:
+        every = sum(s.segments for s in scans)
+        # BOS is part of the header: in every chunk where that is repeated, else once a note
+        repeats = not packed.notes.concatenated and packed.notes.long_notes.rule == "repeat_header"
+        wanted = every if repeats else ledger.documents
+        if begins != wanted:
+            defects.append(f"{where}: {begins} segments begin with BOS, {wanted} should")
+        if doubled := sum(s.doubled_bos for s in scans):
+            defects.append(f"{where}: {doubled} segments begin with two BOS")
+    return verdict(
+        defects,
+        f"{found} separators end {ledger.documents} notes"
+        + ("." if bos is None else f", {begins} segments begin with BOS."),
+        REBUILD,
+        facts={"separators": found, "documents": ledger.documents, "literal_separators": ledger.literal_separators},
+    )
+
+
+def rows_filled(packed: OpenedCohort) -> Finding:
+    """Rows are filled as the packing algorithm guarantees for any notes."""
+    defects, table = [], list[Row]()
+    algorithm = "concat_then_split" if packed.notes.concatenated else packed.notes.packing.algorithm
+    for name, scan in packed.scans.items():
+        length, used = packed.shape.row_length, scan.used
+        if packed.notes.layout == "unpacked" and not packed.notes.concatenated:
+            wasted, why = 0, ""
+        elif algorithm == "concat_then_split":
+            wasted = int(np.count_nonzero(used[:-1] < length))
+            why = f"{wasted} rows before the last have padding"
+        elif algorithm == "concatenative":
+            wasted = int(np.count_nonzero(used[:-1] + used[1:] <= length))
+            why = f"{wasted} pairs of neighbouring rows would fit into one"
+        else:
+            # if the two emptiest rows do not fit into one, no two do
+            emptiest = np.partition(used, 1)[:2] if used.size > 1 else np.array([length])
+            wasted = int(emptiest.sum() <= length and used.size > 1)
+            why = "two rows would fit into one"
+        if wasted:
+            defects.append(f"{name_of(packed.receipt)}: split {name}: {why}, which {algorithm} never leaves")
+        fill = scan.tokens / _positions(packed, scan) if used.size else 1.0
+        table.append({"split": name, "rows": int(used.size), "fill": round(fill, 6)})
+    rows, tokens = sum(s.used.size for s in packed.scans.values()), sum(s.tokens for s in packed.scans.values())
+    positions = sum(_positions(packed, scan) for scan in packed.scans.values())
+    fill = round(tokens / positions, 6) if rows else 1.0
+    return verdict(defects, f"{rows} rows, filled to {fill}.", REBUILD, facts={"rows": rows, "fill": fill}, table=table)

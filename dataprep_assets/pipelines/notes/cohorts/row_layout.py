@@ -1,0 +1,148 @@
+"""Lays a cohort's notes out in rows: the ranges of its spool that each row holds, before a token is moved.
+
+The columns of a month's `origins.npy` (`formats/row_origins`), which stays beside the notes, are
+
+===========  ======================================================================================================
+``RECORD``   the record of the cohort's file, from 1, as in messages
+``NOTE``     the note within the record, from 1
+``CHUNK``    which piece of the note it is, from 0, in the order of its text
+``PATIENT``  the place of the patient's digest in `patients.bin`, from 0
+===========  ======================================================================================================
+
+Entry points: `lay_out`, `NoteLayout`.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.packing.algorithms import pack
+from dataprep_assets.packing.bins import Bins, Int64
+from dataprep_assets.packing.next_fit import concat_then_split
+from dataprep_assets.packing.row_layout import RowLayout
+from dataprep_assets.packing.splitting import SplitRule, split_documents, without_room
+from dataprep_assets.pipelines.notes.cohorts.spool import DropCounter, Spool
+from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.reading import DroppedNote
+
+ORIGIN_COLUMNS = 4
+RECORD, NOTE, CHUNK, PATIENT = range(ORIGIN_COLUMNS)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NoteLayout(RowLayout):
+    """Rows of notes. Of a chunk, the first range is the header, which is empty where it is not repeated.
+
+    ``documents``: int64, the notes that are in the rows; ``retracted``: those that would be, were they or their
+    patients not retracted.
+    """
+
+    documents: Int64
+    retracted: Int64
+    truncated: int = 0
+    truncated_documents: int = 0
+
+    def origins(self, spool: Spool) -> list[Int64]:
+        """The origins of the segments, by column."""
+        patients = spool.patients[self.items]
+        present = np.unique(patients)
+        # index of a patient in the spool → place in this split's `patients.bin`, which is sorted by digest
+        rank = np.zeros(len(spool.digests), np.int64)
+        rank[sorted(present.tolist(), key=spool.digests.__getitem__)] = np.arange(present.size)
+        return [spool.records[self.items], spool.numbers[self.items], self._chunks(), rank[patients]]
+
+    def _chunks(self) -> Int64:
+        """The number of each segment within its note, by where its text begins in the note."""
+        # A note's chunks all begin with its header, and only their last ranges move on.
+        order = np.lexsort((self.starts[:, -1], self.items))
+        notes = self.items[order]
+        found = np.empty_like(order)
+        # place among all segments, less that of the note's first
+        found[order] = np.arange(order.size) - np.searchsorted(notes, notes)
+        return found
+
+
+def lay_out(
+    notes: NotesDeclaration, spool: Spool, index: int, drops: DropCounter, retracted: Set[bytes] = frozenset()
+) -> NoteLayout:
+    """Lay out the rows of one split.
+
+    A note that is retracted, or its patient, is left out and counted if it would have been in a row. One that would not
+    have been is dropped for its own reason. So the patients in the rows and those left out show where a retraction list
+    applies.
+
+    Args:
+        notes: The declaration.
+        spool: The notes of a cohort, of all splits.
+        index: The split's place in the declared order.
+        drops: Counts dropped notes, those whose header leaves no room in a row.
+        retracted: The retraction list.
+    """
+    chosen = np.flatnonzero(spool.splits == index)
+    dates = spool.dates[chosen] if notes.order == "date" else np.zeros_like(chosen)
+    # lexsort's last key comes first: by patient, in the order of the source, then by date, then by place
+    documents = chosen[np.lexsort((chosen, dates, spool.patients[chosen]))]
+    # a stream is cut wherever a row ends, so no header is too long for it
+    if not notes.concatenated:
+        documents = _with_room(notes, spool, documents, drops)
+    # looked up once for each patient, and then spread over the notes
+    listed = np.array([digest in retracted for digest in spool.digests], bool)[spool.patients[documents]]
+    listed |= np.isin(documents, list(spool.listed))
+    drops.retract(int(np.count_nonzero(listed)))
+    layout = _concatenated if notes.concatenated else _pack_rows
+    return layout(notes, spool, documents[~listed], documents[listed])
+
+
+def _rule(notes: NotesDeclaration) -> SplitRule:
+    return SplitRule(rule=notes.long_notes.rule, row_length=notes.capacity, overlap=notes.long_notes.overlap)
+
+
+def _with_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
+    refused = without_room(spool.headers[documents], spool.bodies[documents], _rule(notes))
+    for at in documents[refused].tolist():
+        # -1: the spool keeps no byte offsets, and messages leave it out
+        position = (int(spool.records[at]), int(spool.numbers[at]), -1)
+        drops.drop(DroppedNote(*position, "header_too_long"))
+    return np.delete(documents, refused)
+
+
+def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> NoteLayout:
+    lengths = (spool.headers + spool.bodies)[documents]
+    segments = concat_then_split(lengths, notes.capacity)
+    return NoteLayout(
+        documents=documents,
+        retracted=retracted,
+        items=documents[segments.items],
+        starts=(spool.starts[documents][segments.items] + segments.starts)[:, None],
+        lengths=(segments.stops - segments.starts)[:, None],
+        offsets=segments.offsets,
+    )
+
+
+def _pack_rows(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> NoteLayout:
+    headers, bodies = spool.headers[documents], spool.bodies[documents]
+    chunks = split_documents(headers, bodies, _rule(notes))
+    bins = _bins(notes, chunks.lengths)
+    of = chunks.documents[bins.items]
+    starts, header = spool.starts[documents][of], headers[of]
+    body = (chunks.stops - chunks.starts)[bins.items]
+    return NoteLayout(
+        documents=documents,
+        retracted=retracted,
+        items=documents[of],
+        starts=np.stack([starts, starts + header + chunks.starts[bins.items]], axis=1),
+        lengths=np.stack([header * chunks.with_header[bins.items], body], axis=1),
+        offsets=bins.offsets,
+        truncated=int(chunks.dropped.sum()),
+        truncated_documents=int(np.count_nonzero(chunks.dropped)),
+    )
+
+
+def _bins(notes: NotesDeclaration, lengths: Int64) -> Bins:
+    """Which chunks share a row; each is alone if a row is a note."""
+    if notes.layout == "unpacked":
+        return Bins(items=np.arange(lengths.size), offsets=np.arange(lengths.size + 1))
+    algorithm: Any = notes.packing.algorithm
+    return pack(lengths, notes.capacity, algorithm, seed=notes.packing.seed)

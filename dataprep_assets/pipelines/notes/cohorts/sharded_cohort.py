@@ -1,0 +1,162 @@
+"""The shards of one cohort, made of its packed rows: TFRecord files, or ArrayRecord files of the same payloads.
+
+A shard is `<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords` (`.array_record`), from 1, of at most `rows_per_shard` rows, of which
+only the last of a cohort has fewer; with several splits, in a folder for each. Rows keep the order of the packed
+cohort. The receipt has what a directory of shards needs (rows and payload bytes of each).
+
+Entry points: `ShardedCohort`, `ensure_sharded_cohort`; `shard_names`, `row_ledger`.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.execution.tasks import report
+from dataprep_assets.formats.packed_rows import PackedFile, open_packed
+from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
+from dataprep_assets.formats.tensorflow.tfrecord import ShardCount
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohorts.packed_files import (
+    PACKED_COHORTS,
+    PackedCohortFacts,
+    RowFacts,
+    in_split,
+    packed_paths,
+)
+from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
+from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
+from dataprep_assets.pipelines.notes.privacy import unquoting
+
+VERSION = 3
+COHORT_SHARDS: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_record": "array_record_shards"}
+"""Format → name of the artifact."""
+
+
+class SplitShards(Facts):
+    """The shards of one split, in order: rows and payload bytes of each."""
+
+    shard_lengths: list[int]
+    payload_bytes: list[int]
+
+
+class CohortShardsFacts(RowFacts):
+    """Facts in the receipt of a cohort's shards."""
+
+    format: FileFormat
+    rows_per_shard: int
+    splits: dict[str, SplitShards]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardedCohort:
+    """The shards of one cohort to make, or to prove. `packed` is the cohort that they hold."""
+
+    artifact: Artifact
+    packed: Artifact
+    store: ArtifactStore = field(repr=False)
+    notes: NotesDeclaration = field(repr=False)
+    format: FileFormat
+    month: str
+    source_bytes: int
+
+    def recipe(self, packed: Receipt) -> Recipe:
+        """The recipe of shards made from the packed cohort with this receipt."""
+        # The content covers files alone. The receipt repeats these facts and the tokenizer, so the key has them, too.
+        return Recipe.made_of(
+            self.artifact,
+            VERSION,
+            settings={
+                "format": self.format,
+                "rows_per_shard": self.notes.rows_per_shard,
+                "splits": list(self.notes.splits),
+                "packed_rows": RowFacts.of(packed).to_json(),
+            },
+            sources={"tokenizer": packed.inputs["tokenizer"]},
+            upstream={f"{PACKED_COHORTS}/{self.month}": packed.content},
+        )
+
+
+def ensure_sharded_cohort(cohort: ShardedCohort) -> tuple[Receipt, bool]:
+    """Build the shards of one cohort unless they are current. Returns the receipt and whether it was reused."""
+    with unquoting(cohort.month):
+        packed = cohort.store.require(cohort.packed)
+
+        def write(staged: Path) -> WrittenFiles:
+            return _write(cohort, packed, staged)
+
+        return ensure(cohort.recipe(packed), cohort.store, write, cohort.notes.verify)
+
+
+def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
+    """The ``total`` shards in ``format`` of a ``split`` of a month of ``notes``, in order, relative to the artifact."""
+    splits = tuple(notes.splits)
+    names = [tfrecord.shard_name(month, index, total) for index in range(total)]
+    if format == "array_record":
+        names = [f"{name.removesuffix('.tfrecords')}.array_record" for name in names]
+    return [in_split(splits, split, name) for name in names]
+
+
+def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> WrittenFiles:
+    paths, facts = packed_paths(cohort.notes, cohort.month), PackedCohortFacts.of(packed)
+    directory = cohort.store.local(cohort.packed, [path.rows for path in paths.values()])
+    splits: dict[str, SplitShards] = {}
+    rows = 0
+    for split, path in paths.items():
+        found = _write_split(cohort, directory / path.rows, facts.shape, split, staged)
+        if sum(count.records for count in found) != facts.splits[split].rows:
+            raise IntegrityError(
+                f"{cohort.packed}: split {split} has other rows than its receipt says. Materialize packed_cohorts again"
+            )
+        splits[split] = SplitShards(
+            shard_lengths=[count.records for count in found],
+            payload_bytes=[count.payload_bytes for count in found],
+        )
+        rows += sum(count.records for count in found)
+    return WrittenFiles(
+        inputs={PACKED_COHORTS: packed.content, "tokenizer": packed.inputs["tokenizer"]},
+        facts=CohortShardsFacts(
+            **RowFacts.of(packed).to_json(),
+            format=cohort.format,
+            rows_per_shard=cohort.notes.rows_per_shard,
+            splits=splits,
+        ),
+        ledger=row_ledger(rows, [packed.ledger]),
+    )
+
+
+def row_ledger(rows: int, packed: Iterable[Ledger | None]) -> Ledger:
+    """The ledger of an artifact that holds packed rows, each row a document: their tokens and range of ids."""
+    of = Ledger.total(ledger for ledger in packed if ledger is not None)
+    return Ledger(rows_in=rows, documents=rows, tokens=of.tokens, min_id=of.min_id, max_id=of.max_id)
+
+
+def _write_split(cohort: ShardedCohort, path: Path, shape: RowShape, split: str, staged: Path) -> list[ShardCount]:
+    file = open_packed(path, masked=False)
+    step, write = cohort.notes.rows_per_shard, tfrecord.write if cohort.format == "tfrecord" else array_record.write
+    names = shard_names(cohort.notes, split, cohort.month, -(-len(file) // step), cohort.format)
+    counts = []
+    for index, name in enumerate(names):
+        (staged / name).parent.mkdir(exist_ok=True)
+        payloads = _payloads(file, shape, index * step, min((index + 1) * step, len(file)))
+        counts.append(write(staged / name, payloads, most=step))
+        report(source_bytes=cohort.source_bytes // (len(names) * len(cohort.notes.splits)))
+    return counts
+
+
+def _payloads(file: PackedFile, shape: RowShape, start: int, stop: int) -> Iterator[bytes]:
+    # a batch at a time, so that memory does not grow with the rows of a shard
+    step = shape.group_rows
+    for at in range(start, stop, step):
+        block = file.block(at, min(at + step, stop))
+        # Rows of one column are not padded: a trainer that masks its own pad id would train on ours.
+        lengths = np.diff(block.rows) if shape.columns == (TOKENS,) else None
+        yield from example.encode_rows(shape.values(block), lengths)

@@ -1,0 +1,357 @@
+"""The spool: a cohort's notes as token ids on disk, in source order, with lengths, patients and splits in memory.
+
+Ids go to one flat file of int32 (`[BOS] header body separator` for each note), so that memory is about fifty bytes per
+note, whatever its length. Rows are then laid out from the lengths only.
+
+Entry points: `fill_spool`, `Spool`.
+"""
+
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.curation.documents import sampled
+from dataprep_assets.errors import BadRecordError, Position, RowPosition
+from dataprep_assets.formats.flat_bins import create, read_ranges
+from dataprep_assets.formats.packed_rows import token_ids
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import RETRACTED, Ledger
+from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
+from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
+from dataprep_assets.pipelines.notes.reading import (
+    DIGEST_BYTES,
+    EMPTY,
+    MISSING_METADATA,
+    DroppedNote,
+    Note,
+    RecordStart,
+    note_digest,
+    read_notes,
+)
+from dataprep_assets.sources.cohorts import REFUSED, CohortReader
+from dataprep_assets.sources.readers.row_files import BadRecord
+from dataprep_assets.sources.readers.unreadable import place_of
+from dataprep_assets.stream.token_stream import load_encoder
+from dataprep_assets.tokenization.losses import Losses
+from dataprep_assets.tokenization.unencodable import encode_or_name
+
+# A batch ends with whichever comes first; both bound the memory of its texts and ids.
+_CHARACTERS = 2_000_000
+_NOTES = 4096
+_SHOWN = 20
+"""Most refused records that one error lists."""
+_DEFAULTS = "give template.defaults, or set `template: {missing: drop}`"
+_DROP = "set `bad_records: {policy: drop}` to count and skip such records"
+Int64 = NDArray[np.int64]
+
+
+class DropCounter:
+    """Counts dropped notes by reason, under the declared policies; keeps their positions, never their content."""
+
+    def __init__(self, plan: NotesPlan, month: str) -> None:
+        self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
+        # `template.missing` alone decides about missing metadata, whatever the policy of bad records is.
+        self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
+        self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
+        self._month = month
+        # of refused notes: sentences on the first, how many there are, and what would help (a dict for its order)
+        self._refused: list[str] = []
+        self._first_refused = RowPosition()
+        self._refusals = 0
+        self._remedies: dict[str, None] = {}
+        self.dropped: Counter[str] = Counter()
+        self.quarantine: list[dict[str, Any]] = []
+
+    def drop(self, found: DroppedNote) -> None:
+        """Count a dropped note, or keep its place for `require_none` if the policy is to fail."""
+        if found.reason not in self._harmless:
+            if self._policy == "fail" or found.reason in self._always_fails:
+                self._refuse(found)
+                return
+            position = {"record": found.record, "note": found.number, "byte": found.byte}
+            self.quarantine.append(position | {"notes": found.notes, "reason": found.reason})
+        self.dropped[found.reason] += found.notes
+
+    def _refuse(self, found: DroppedNote) -> None:
+        self._refusals += 1
+        is_missing = found.reason in self._always_fails
+        self._remedies[_DEFAULTS if is_missing else _DROP] = None
+        if not self._refused:
+            self._first_refused = RowPosition(row=found.record)
+        if len(self._refused) < _SHOWN:
+            note = f", note {found.number}" if found.number else ""
+            byte = f", byte {found.byte}" if found.byte >= 0 else ""
+            self._refused.append(f"record {found.record}{note}{byte}: {found.reason}")
+
+    @property
+    def fails(self) -> bool:
+        """Whether the cohort can no longer be packed."""
+        return bool(self._refusals)
+
+    def require_none(self) -> None:
+        """Raise BadRecordError naming up to 20 records that the policy refuses, so that a month is repaired at once."""
+        if not self._refusals:
+            return
+        count = "" if self._refusals == 1 else f"{self._refusals} cannot be used: "
+        more = f"; and {self._refusals - len(self._refused)} more" if self._refusals > len(self._refused) else ""
+        raise BadRecordError(
+            f"{self._month}: {count}{'; '.join(self._refused)}{more}. Correct the source, or "
+            f"{', or '.join(self._remedies)}",
+            month=self._month,
+            **self._first_refused,
+        )
+
+    def retract(self, count: int) -> None:
+        """Count retracted notes, which are not defects and not in the quarantine."""
+        self.dropped[RETRACTED] += count
+
+    def check_budget(self, rows_in: int) -> None:
+        """Raise BadRecordError for refused records, and if more were dropped for defects than the budget allows."""
+        # notes without room are found when rows are laid out, after `fill_spool` has asked this
+        self.require_none()
+        bad = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
+        if sum(bad.values()) > self._budget * rows_in:
+            first = self.quarantine[0]
+            raise BadRecordError(
+                f"{self._month}: {sum(bad.values())} of {rows_in} notes would be dropped {bad}, more than the budget "
+                f"of {self._budget:.4%}. The first is record {first['record']}, note {first['note']}, byte "
+                f"{first['byte']}: {first['reason']}. Correct the source, or raise `bad_records.budget`",
+                month=self._month,
+                row=first["record"],
+                byte=first["byte"],
+            )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Spool:
+    """A cohort's notes, in source order: int64 arrays of shape ``(notes,)``.
+
+    ``headers`` and ``bodies`` are lengths in tokens, including BOS and separator; ``starts`` is the position in the
+    file where a note begins. ``patients`` are indices into ``digests``, ``splits`` into the declared splits. ``listed``
+    has the digests of the notes that are on the retraction list by themselves, ``counted`` the ledger's counts that
+    follow from encoding.
+    """
+
+    path: Path
+    headers: Int64
+    bodies: Int64
+    starts: Int64
+    dates: Int64
+    patients: Int64
+    splits: Int64
+    records: Int64
+    numbers: Int64
+    characters: Int64
+    digests: tuple[bytes, ...]
+    listed: Mapping[int, bytes]
+    patients_seen: int
+    patients_without_notes: int
+    counted: Ledger
+
+    def __len__(self) -> int:
+        """Number of notes."""
+        return self.headers.size
+
+    def tokens(self, starts: Int64, lengths: Int64) -> NDArray[np.int32]:
+        """The tokens of these ranges of the file, one range after another; raises FormatError if it is too short."""
+        found: NDArray[np.int32] = read_ranges(self.path, "<i4", starts, lengths)
+        return found
+
+
+def split_of(digest: bytes, shares: Iterable[float]) -> int:
+    """The index of a patient's split: the digest's first 8 bytes as a fraction of 1, among the cumulative shares."""
+    at = int.from_bytes(digest[:8], "big")
+    total, last = 0.0, -1
+    for last, share in enumerate(shares):
+        total += share
+        if at < round(total * 2**64):
+            return last
+    # shares may add up to a little less than 1: what is above goes to the last split
+    return last
+
+
+def fill_spool(
+    plan: NotesPlan,
+    reader: CohortReader,
+    path: Path,
+    drops: DropCounter,
+    *,
+    month: str,
+    report: Callable[..., None] | None = None,
+) -> Spool:
+    """Read, render and encode every note of a cohort into the new file ``path``, as the ``plan`` says.
+
+    ``reader`` yields the records of ``month``'s file; notes that cannot be used are counted in ``drops``, which raises
+    BadRecordError with all of them if the policy is to fail: after the first the others are only read.
+    ``report`` is called after each batch with its tokens, documents, source bytes and milliseconds of CPU. Raises what
+    the reader raises.
+    """
+    notes = plan.notes
+    found = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)
+    with create(path) as file:
+        filling = _Filling(plan, month, file, reader, report)
+        first_bad, has_read = "", False
+        for item in found:
+            if isinstance(item, DroppedNote) and item.reason in REFUSED:
+                first_bad = first_bad or place_of(BadRecord(item.record, item.byte, item.reason))
+            else:
+                has_read = True
+            if isinstance(item, Note):
+                # once one is refused, the rest is read for its own defects, and not encoded
+                if not drops.fails:
+                    filling.add(item)
+            elif isinstance(item, RecordStart):
+                filling.open(item)
+            else:
+                drops.drop(item)
+        # whatever the policy is, and although a month may be empty: it is not what its name says
+        if first_bad and not has_read:
+            raise reader.unreadable(first_bad)
+        # before the rest is encoded in vain
+        drops.require_none()
+        filling.flush()
+    return filling.spool(path)
+
+
+class _Filling:
+    def __init__(
+        self, plan: NotesPlan, month: str, file: BinaryIO, reader: CohortReader, report: Callable[..., None] | None
+    ) -> None:
+        self._plan, self._month, self._file, self._reader, self._report = plan, month, file, reader, report
+        self._encoder = load_encoder(plan.stream)
+        # a process has one encoder, which counts on from cohort to cohort
+        self._before = (self._encoder.reference_documents, self._encoder.sampled_documents)
+        self._literals = self._encoder.bundle.special_literals
+        self._losses = Losses(self._encoder.bundle, plan.stream.special_tokens)
+        self._shares = list(plan.notes.splits.values())
+        # digest → index, in the order in which records opened
+        self._patients: dict[bytes, int] = {}
+        # most notes are of a patient of whom no note is on the list by itself: their digests are not needed
+        self._with_listed = {entry[:DIGEST_BYTES] for entry in plan.retracted if len(entry) > DIGEST_BYTES}
+        self._listed: dict[int, bytes] = {}
+        self._batch: list[Note] = []
+        self._size = 0
+        # Eight bytes a note in each, much less than lists of Python integers take. Outside of `flush` all are of one
+        # length: the number of notes that were encoded.
+        self._columns = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
+        self._columns |= {name: array("q") for name in ("records", "numbers", "characters")}
+        self._seen = self._without = self._special_literals = self._literal_separators = 0
+        self._bos = np.array([] if plan.stream.bos_id is None else [plan.stream.bos_id], np.uint32)
+        self._separator = np.array([plan.stream.separator_id], np.uint32)
+        self._read, self._cpu = 0, time.process_time()
+
+    def open(self, opened: RecordStart) -> None:
+        # where each record is one note, a patient opens again with each
+        if opened.patient not in self._patients:
+            self._patients[opened.patient] = len(self._patients)
+            self._seen += 1
+        self._without += not opened.notes
+
+    def add(self, note: Note) -> None:
+        self._batch.append(note)
+        self._size += len(note.text) + len(note.header)
+        if self._size >= _CHARACTERS or len(self._batch) >= _NOTES:
+            self.flush()
+
+    def _place(self, note: Note) -> tuple[str, Position]:
+        """Where a note is, in words and as a position."""
+        return f"{self._month}: record {note.record}, note {note.number}", {"month": self._month, "row": note.record}
+
+    def flush(self) -> None:
+        batch, self._batch, self._size = self._batch, [], 0
+        if not batch:
+            return
+        encode = self._plan.notes.template.encode
+        texts = [encoded_text(note.header, note.text, encode) for note in batch]
+        # one call for all: first the ids of every header, then those of every text
+        ids, offsets = encode_or_name(
+            self._encoder.encode,
+            [*(note.header for note in batch), *texts],
+            self._encoder.bundle.name,
+            lambda at: self._place(batch[at % len(batch)]),
+        )
+        bounds = offsets.astype(np.int64)
+        # before the columns grow: it numbers the notes from their length
+        self._recheck(texts, ids, bounds[len(batch) :])
+        bounds_list = bounds.tolist()
+        pieces = []
+        for at in range(len(batch)):
+            header, body = header_and_body(
+                ids[bounds_list[at] : bounds_list[at + 1]],
+                ids[bounds_list[len(batch) + at] : bounds_list[len(batch) + at + 1]],
+                encode,
+            )
+            # BOS counts with the header, which chunks repeat; the separator with the body, whose end truncation drops.
+            self._columns["headers"].append(self._bos.size + header.size)
+            self._columns["bodies"].append(body.size + self._separator.size)
+            pieces += [self._bos, header, body, self._separator]
+        flat = np.concatenate(pieces, dtype=np.uint32)
+        self._file.write(token_ids(flat, self._month).astype("<i4", copy=False).data)
+        self._count(batch)
+        self._special_literals += self._literals.count(texts)
+        self._losses.count(texts, ids[bounds[len(batch)] :])
+        # the header's own encoding is not in the rows if it is encoded together with the text
+        kept = ids if encode == "apart" else ids[bounds[len(batch)] :]
+        self._literal_separators += int(np.count_nonzero(kept == self._plan.stream.separator_id))
+        if self._report is not None:
+            cpu = time.process_time()
+            self._report(
+                tokens=flat.size,
+                documents=len(batch),
+                source_bytes=self._reader.bytes_read - self._read,
+                cpu_ms=int((cpu - self._cpu) * 1000),
+            )
+            self._read, self._cpu = self._reader.bytes_read, cpu
+
+    def _count(self, batch: list[Note]) -> None:
+        columns, plan = self._columns, self._plan
+        for note in batch:
+            ordinal = self._patients[note.patient]
+            if note.patient in self._with_listed and (entry := note_digest(plan.key, note)) in plan.retracted:
+                # before the columns grow: their length is the number of this note
+                self._listed[len(columns["patients"])] = entry
+            columns["dates"].append(note.date)
+            columns["patients"].append(ordinal)
+            columns["splits"].append(split_of(note.patient, self._shares))
+            columns["records"].append(note.record)
+            columns["numbers"].append(note.number)
+            columns["characters"].append(len(note.text))
+
+    def _recheck(self, texts: list[str], ids: NDArray[np.uint32], bounds: Int64) -> None:
+        rate = self._plan.stream.sample_rate
+        if rate <= 0:
+            return
+        first = len(self._columns["headers"])
+        # the same notes in every run of a month, so a disagreement repeats
+        seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
+        for at in sampled(np.arange(first, first + len(texts), dtype=np.uint64), seed, rate):
+            where = f"{self._month}: note {first + int(at) + 1} of those read"
+            self._encoder.recheck(texts[at], ids[bounds[at] : bounds[at + 1]], where)
+
+    def spool(self, path: Path) -> Spool:
+        arrays = {name: np.array(column, np.int64) for name, column in self._columns.items()}
+        lengths = arrays["headers"] + arrays["bodies"]
+        return Spool(
+            path=path,
+            starts=np.cumsum(lengths) - lengths,
+            digests=tuple(self._patients),
+            listed=self._listed,
+            patients_seen=self._seen,
+            patients_without_notes=self._without,
+            counted=Ledger(
+                dropped={},
+                special_literals=self._special_literals,
+                literal_separators=self._literal_separators,
+                reference_documents=self._encoder.reference_documents - self._before[0],
+                sampled_documents=self._encoder.sampled_documents - self._before[1],
+                **self._losses.counts,
+            ),
+            **arrays,
+        )

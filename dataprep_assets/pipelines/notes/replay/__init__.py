@@ -1,0 +1,1 @@
+"""Other cohorts mixed into notes."""

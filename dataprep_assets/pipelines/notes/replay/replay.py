@@ -1,0 +1,447 @@
+"""The artifact of a combination of datasets, such as `notes_replay_combined`: their shards, numbered together.
+
+No data are copied: shards are linked in the order of the declared mode (`shard_mixing`); mode `virtual` writes only the
+file that tells a loader how to mix (`virtual_mixture`).
+
+Every source must have the same columns, row length, tokenizer, pad id and layout. `provenance.json` says for every
+shard which source dataset, partition and file it is, so that `replay` can be left out again. A shard that two sources
+share is refused, because it would be there twice by accident.
+
+Entry points: `combined_directory_spec`, `build_replay`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding, Row, verdict
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.scratch_rebuild import rebuilt_otherwise
+from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words
+from dataprep_assets.engine.yaml.declaration import ATTRIBUTION
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohorts.packed_files import (
+    PACKED_COHORTS,
+    PATIENTS,
+    PackedCohortFacts,
+    RowFacts,
+    in_split,
+    packed_lines,
+    read_patients,
+)
+from dataprep_assets.pipelines.notes.cohorts.shard_mixing import Shards, ordered, rows_of
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration, ReplaySource
+from dataprep_assets.pipelines.notes.replay.replay_losses import replay_losses
+from dataprep_assets.pipelines.notes.tfds.directory_checks import (
+    FILES_INTACT,
+    REBUILD,
+    REBUILD_SOURCES,
+    TFDS_READS,
+    OpenedDirectory,
+)
+from dataprep_assets.pipelines.notes.tfds.linked_directory import (
+    DIRECTORIES,
+    CombinedFacts,
+    Directory,
+    DirectoryFacts,
+    DirectorySplit,
+    link_shards,
+    split_counts,
+    stored_length,
+)
+from dataprep_assets.pipelines.notes.tfds.maxtext import combined_line
+from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, read_provenance, write_provenance
+from dataprep_assets.pipelines.notes.tfds.virtual_mixture import for_hf, write_hf_card, write_mixture
+from dataprep_assets.plural import count_of
+
+VERSION = 2
+# what one loader with one set of options supposes of all rows; the tokenizer is compared by its digest
+_EQUAL = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "format")
+
+
+def combined_directory_spec(
+    replay: ReplayDeclaration, *, tokenizer: Callable[[], str | None] = lambda: None
+) -> ArtifactSpec:
+    """The directory of a combination, which is made in a single run: its sources are separate datasets.
+
+    Args:
+        replay: The combination.
+        tokenizer: Returns where the tokenizer of its sources is, for the trainer's settings.
+    """
+    name = DIRECTORIES[replay.format]
+    return ArtifactSpec(
+        declaration=replay,
+        name=name,
+        version=VERSION,
+        description=f"Several datasets as one, by `{replay.mode}`; see provenance.json.",
+        kinds={"tensorflow", "file"},
+        inputs=tuple(DatasetInput(dataset=source.dataset, name=name) for source in replay.sources),
+        watch=SourceWatch(identity=partial(_identity, replay), changes=partial(_changes, replay)),
+        names_places=frozenset({"locations of the sources"}) if replay.mode == "virtual" else None,
+        recipes=lambda store, _: [_recipe(replay, store, _sources(replay, store))],
+        build=lambda request: [Outcome.from_receipt(*build_replay(replay, request.store))],
+        metadata=partial(_metadata, replay, tokenizer),
+        losses=lambda store, receipts: replay_losses(replay, store, receipts),
+        check_groups=(
+            WholeChecks(
+                checks=VIRTUAL_CHECKS if replay.mode == "virtual" else COMBINED_CHECKS,
+                open=partial(_opened, replay),
+                guard=partial(unquoting, replay.dataset),
+            ),
+        ),
+    )
+
+
+def _metadata(
+    replay: ReplayDeclaration, tokenizer: Callable[[], str | None], store: ArtifactStore, receipt: Receipt
+) -> Mapping[str, Shown]:
+    line = combined_line(replay, store, DirectoryFacts.of(receipt), tokenizer())
+    return {**split_counts(receipt), "maxtext": Markdown("```\n" + line + "\n```")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ReplaySource:
+    declared: ReplaySource
+    artifact: Artifact
+    receipt: Receipt
+    facts: DirectoryFacts
+
+    @property
+    def tokenizer(self) -> str:
+        return self.receipt.inputs["tokenizer"]
+
+
+def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_ReplaySource]:
+    """The directories to combine, in declared order.
+
+    Raises MissingArtifactError for one that is not there, ConfigError for one without a declared split, IntegrityError
+    naming what differs between them.
+    """
+    artifacts = [Artifact(dataset=source.dataset, name=DIRECTORIES[replay.format]) for source in replay.sources]
+    receipts = store.receipts(artifacts)
+    if missing := [str(a) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
+        raise MissingArtifactError(f"{replay.dataset}: not there: {', '.join(missing)}. Materialize them first")
+    found = [
+        _ReplaySource(declared=declared, artifact=artifact, receipt=receipt, facts=DirectoryFacts.of(receipt))
+        for declared, artifact, receipt in zip(replay.sources, artifacts, receipts, strict=True)
+        if receipt is not None
+    ]
+    first = found[0]
+    for source in found:
+        if source.facts.mode == "virtual":
+            raise ConfigError(f"{replay.dataset}: {source.artifact} is virtual: it has no shards to combine")
+        wrong = [name for name in _EQUAL if getattr(source.facts, name) != getattr(first.facts, name)]
+        wrong += ["tokenizer"] if source.tokenizer != first.tokenizer else []
+        if wrong:
+            shown = "; ".join(f"{name} {_value(source, name)}, not {_value(first, name)}" for name in wrong)
+            raise IntegrityError(
+                f"{replay.dataset}: {source.artifact} cannot be combined with {first.artifact}: it has {shown}. "
+                "Build all sources with the same settings"
+            )
+        if lacking := [split for split in replay.splits if split not in source.facts.splits]:
+            raise ConfigError(f"{replay.dataset}: {source.artifact} has no split {', '.join(lacking)}")
+    return found
+
+
+def _value(source: _ReplaySource, name: str) -> str:
+    return source.tokenizer[:12] if name == "tokenizer" else str(getattr(source.facts, name))
+
+
+def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_ReplaySource]) -> Recipe:
+    # These decide no byte. Anything else of the declaration, also what is added to it later, enters the key.
+    names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation", "prove")
+    undecisive = dict.fromkeys(names, True)
+    declared = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
+    # A virtual combination is made of locations, so these decide its bytes.
+    locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
+    if for_hf(replay, sources[0].facts.pipeline):
+        # its card lists JSON lines, which lie with the packed cohorts
+        locations += [store.location(Artifact(dataset=s.declared.dataset, name=PACKED_COHORTS)) for s in sources]
+    made = [[source.receipt.key, source.receipt.content] for source in sources]
+    return Recipe(
+        artifact=replay.artifact(DIRECTORIES[replay.format]),
+        key=digest_value(["notes_replay", VERSION, declared, made, locations]),
+        version=VERSION,
+        settings=declared,
+        # sources with the same bytes can have another recipe or place
+        sources={"recipes of the sources": digest_value([source.receipt.key for source in sources])}
+        | ({"locations of the sources": digest_value(locations)} if locations else {}),
+        upstream={f"{s.artifact.dataset}:{s.artifact.name}": s.receipt.content for s in sources},
+    )
+
+
+def _identity(replay: ReplayDeclaration, store: ArtifactStore) -> SourceIdentity:
+    """The identity of the combined datasets now; raises MissingArtifactError if one is missing."""
+    return identity_of([str(s.artifact), s.receipt.key, s.receipt.content] for s in _sources(replay, store))
+
+
+def _changes(replay: ReplayDeclaration, store: ArtifactStore) -> str:
+    """Which datasets have changed since the combination was made."""
+    made = store.intact(replay.artifact(DIRECTORIES[replay.format]))
+    if made is None:
+        return in_words([(len(replay.sources), "dataset", "not combined yet")])
+    now, known = _recipe(replay, store, _sources(replay, store)).upstream, made.recipe.get("upstream", {})
+    return in_words([(sum(known.get(name) != content for name, content in now.items()), "dataset", "changed")])
+
+
+def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
+    """Build the combination unless it is current. Returns its receipt and whether it was reused.
+
+    Errors of missing or unequal sources name them; raises ConfigError when whole shards cannot come within the
+    tolerance of the declared weights; raises IntegrityError when two sources share a shard.
+    """
+    sources = _sources(replay, store)
+
+    def write(staged: Path) -> WrittenFiles:
+        splits = {split: [_shards(store, source, split) for source in sources] for split in replay.splits}
+        _require_distinct(replay, splits)
+        return (_write_virtual if replay.mode == "virtual" else _write_shards)(replay, store, sources, splits, staged)
+
+    return ensure(_recipe(replay, store, sources), store, write, replay.verify)
+
+
+def _shards(store: ArtifactStore, source: _ReplaySource, split: str) -> Shards:
+    """A source's shards of a split, in its order, as parts of its artifact."""
+    # A source may be a combination itself. Its entries name the datasets that it combined, and keep naming them.
+    provenance = read_provenance(store.local(source.artifact, [PROVENANCE]) / PROVENANCE)
+    return [
+        replace(origin, part=FileRef(source.artifact, source.receipt.file(f"{source.facts.directory}/{name}")))
+        for name, origin in provenance[split]
+    ]
+
+
+def _require_distinct(replay: ReplayDeclaration, splits: dict[str, list[Shards]]) -> None:
+    # SHA-256 → its source, over all splits: what trains in one source must not validate in another
+    of: dict[str, int] = {}
+    for shards in splits.values():
+        for source, origins in enumerate(shards):
+            for digest in {origin.sha256 for origin in origins}:
+                if of.setdefault(digest, source) != source:
+                    names = [replay.sources[of[digest]].dataset, replay.sources[source].dataset]
+                    raise IntegrityError(
+                        f"{replay.dataset}: {' and '.join(names)} share a shard. Leave one of them out, or "
+                        "weigh it more in mode `weighted`"
+                    )
+
+
+def _write_shards(
+    replay: ReplayDeclaration,
+    store: ArtifactStore,
+    sources: Sequence[_ReplaySource],
+    splits: dict[str, list[Shards]],
+    staged: Path,
+) -> WrittenFiles:
+    first = sources[0].facts
+    chosen, shares = {}, {}
+    for split, shards in splits.items():
+        chosen[split], shares[split] = ordered(replay, split, shards)
+    directory = Directory(
+        dataset=replay.dataset,
+        description=replay.description,
+        version=replay.tfds_version,
+        format=replay.format,
+        columns=tuple(FeatureColumn(name=name, length=stored_length(first)) for name in first.columns),
+        splits=chosen,
+    )
+    joined = link_shards(staged, store, directory)
+    rows = sum(split.rows for split in directory.info().splits)
+    return WrittenFiles(
+        inputs=_inputs(sources),
+        facts=CombinedFacts(
+            **_shared(replay, sources),
+            directory=directory.path,
+            version=directory.version,
+            splits=directory.counts(),
+            shares=shares,
+        ),
+        ledger=Ledger(rows_in=rows, documents=rows),
+        joined=joined,
+    )
+
+
+def _inputs(sources: Sequence[_ReplaySource]) -> dict[str, str]:
+    return {s.declared.dataset: s.receipt.content for s in sources} | {"tokenizer": sources[0].tokenizer}
+
+
+def _shared(replay: ReplayDeclaration, sources: Sequence[_ReplaySource]) -> dict[str, Any]:
+    """The facts that every mode has."""
+    rows = RowFacts.of(sources[0].receipt).to_json()
+    names = [source.declared.dataset for source in sources]
+    return rows | {"format": replay.format, "mode": replay.mode, "sources": names}
+
+
+def _json_lines(store: ArtifactStore, split: str, sources: Sequence[Shards]) -> Iterator[str]:
+    """The files of JSON lines with the rows of shards: one per cohort, in the order of the shards."""
+    for dataset, month in dict.fromkeys((origin.dataset, origin.partition) for shards in sources for origin in shards):
+        cohort = Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month)
+        splits = PackedCohortFacts.of(store.require(cohort)).splits
+        yield f"{store.location(cohort)}/{packed_lines(tuple(splits), split, month)}"
+
+
+def _write_virtual(
+    replay: ReplayDeclaration,
+    store: ArtifactStore,
+    sources: Sequence[_ReplaySource],
+    splits: dict[str, list[Shards]],
+    staged: Path,
+) -> WrittenFiles:
+    locations = {s.declared.dataset: f"{store.location(s.artifact)}/{s.facts.directory}" for s in sources}
+    # grain's mixture has one pattern and one weight for each dataset: those of the first split
+    first = splits[replay.splits[0]]
+    rows_in_first = {s.declared.dataset: rows_of(shards) for s, shards in zip(sources, first, strict=True)}
+    write_mixture(staged, replay, locations, rows_in_first)
+    if for_hf(replay, sources[0].facts.pipeline):
+        write_hf_card(staged, {split: list(_json_lines(store, split, shards)) for split, shards in splits.items()})
+    # without shards of its own, it has them under the names of the sources' directories
+    names = {
+        split: [
+            origin.to_json(Path(origin.part.record.path).name)
+            for of_source in shards
+            for origin in of_source
+            if origin.part is not None
+        ]
+        for split, shards in splits.items()
+    }
+    write_provenance(staged, names)
+    counts = {
+        split: DirectorySplit(rows=sum(map(rows_of, shards)), shards=sum(map(len, shards)))
+        for split, shards in splits.items()
+    }
+    rows = sum(count.rows for count in counts.values())
+    return WrittenFiles(
+        inputs=_inputs(sources),
+        facts=CombinedFacts(**_shared(replay, sources), splits=counts),
+        ledger=Ledger(rows_in=rows, documents=rows),
+    )
+
+
+# --- the checks
+
+
+@dataclass(frozen=True)
+class OpenedReplay(OpenedDirectory):
+    """A combination to check."""
+
+    replay: ReplayDeclaration
+
+
+def _opened(replay: ReplayDeclaration, store: ArtifactStore, _: Sequence[str] = ()) -> OpenedReplay:
+    return OpenedReplay(replay.artifact(DIRECTORIES[replay.format]), store, replay, replay).opened()
+
+
+def provenance_complete(opened: OpenedReplay) -> Finding:
+    """The combination is what is made again of its sources as they are now: the same shards in the same order, and the
+    same files for the loader, which name the sources where they are.
+    """
+    facts = CombinedFacts.of(opened.receipt)
+    shards = sum(split.shards for split in facts.splits.values())
+    return verdict(
+        (
+            f"{opened.name}: {defect}"
+            for defect in rebuilt_otherwise(opened.artifact, opened.store, partial(build_replay, opened.replay))
+        ),
+        f"{count_of(shards, 'shard')} of {count_of(len(facts.sources), 'source')}, as they are made again.",
+        REBUILD_SOURCES,
+        facts={"shards": shards, "sources": len(facts.sources)},
+    )
+
+
+def shares_achieved(opened: OpenedReplay) -> Finding:
+    """Each source's share of the rows of a split is the wanted one, within the tolerance.
+
+    `provenance_complete` checks that these are the rows of the shards.
+    """
+    replay, shares = opened.replay, CombinedFacts.of(opened.receipt).shares
+    table: list[Row] = [
+        {"split": split, "source": name, "rows": of.rows, "share": of.share, "wanted": of.wanted}
+        for split, of_split in shares.items()
+        for name, of in of_split.items()
+    ]
+    defects = [
+        f"{opened.name}: {split}: {name} has a share of {of.share:.4f}, wanted {of.wanted:.4f}"
+        for split, of_split in shares.items()
+        for name, of in of_split.items()
+        if abs(of.share - of.wanted) > replay.tolerance
+    ]
+    return verdict(
+        defects,
+        "; ".join(f"{row['source']} {row['share']:.4f} of {row['split']}" for row in table) + ".",
+        REBUILD,
+        facts={"tolerance": str(replay.tolerance)},
+        table=table,
+    )
+
+
+def splits_disjoint(directory: OpenedDirectory) -> Finding:
+    """No patient of one split, of whichever source, is in another split.
+
+    Digests under several patient keys cannot be compared: that is a warning.
+    """
+    store = directory.store
+    splits = list(directory.provenance)
+    digests, keys = [], set()
+    for split in splits:
+        found = [np.zeros(0, "V16")]
+        for dataset, month in sorted({(origin.dataset, origin.partition) for _, origin in directory.provenance[split]}):
+            cohort = Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month)
+            receipt = store.require(cohort)
+            keys.add(receipt.recipe.get("sources", {}).get("patient_key"))
+            found.append(_patients(store, cohort, receipt, split))
+        digests.append(np.unique(np.concatenate(found)))
+    _, counts = np.unique(np.concatenate(digests), return_counts=True)
+    leaked = int(np.count_nonzero(counts > 1))
+    where = directory.name
+    todo = "Use one `patient_key` and the same `splits` for all sources, and build them again"
+    if not leaked and len(keys) > 1 and len(splits) > 1:
+        unknown = "its sources have different patient keys, so whether a patient is in several splits cannot be told"
+        return verdict([f"{where}: {unknown}"], "", todo, warning=True)
+    defects = [f"{where}: {leaked} patients are in several of the splits {', '.join(splits)}"] if leaked else []
+    return verdict(
+        defects,
+        f"{int(counts.size)} patients, none in several of {len(splits)} splits.",
+        todo,
+        facts={"patients": int(counts.size), "in_several_splits": leaked},
+    )
+
+
+def _patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt, split: str) -> Any:
+    path = in_split(list(PackedCohortFacts.of(receipt).splits), split, PATIENTS)
+    return read_patients(store.local(cohort, [path]) / path)
+
+
+_SOURCE_CHECKS: tuple[Check[OpenedReplay], ...] = (
+    Check(
+        "provenance_complete",
+        "Made again of its sources as they are now, the combination has the same shards in the same order, and the "
+        "same files for the loader.",
+        provenance_complete,
+        version=2,
+    ),
+    Check(
+        "shares_achieved",
+        "Each source's share of the rows is the declared one within the tolerance.",
+        shares_achieved,
+        version=2,
+    ),
+    Check("splits_disjoint", "No patient of any source is in two splits of the combination.", splits_disjoint),
+)
+VIRTUAL_CHECKS: tuple[Check[OpenedReplay], ...] = (FILES_INTACT, *_SOURCE_CHECKS)
+"""The checks of a virtual combination, which has no shards of its own."""
+COMBINED_CHECKS: tuple[Check[OpenedReplay], ...] = (*VIRTUAL_CHECKS, TFDS_READS)

@@ -1,0 +1,63 @@
+"""The declaration of a combination of datasets of packed notes, validated once: the schema of its YAML."""
+
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from dataprep_assets.engine.yaml.declaration import Attribution, DatasetDeclaration
+from dataprep_assets.pipelines.notes.declaration import VERSION_HELP, FileFormat, TfdsVersion, tfds_name
+
+
+class ReplaySource(Attribution):
+    """One dataset of the same storage that goes into a combination."""
+
+    dataset: str = Field(description="Name of a dataset of packed notes, or of a combination.")
+    weight: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="Share of the rows, relative to the other sources' weights."
+    )
+
+
+class ReplayDeclaration(DatasetDeclaration):
+    """Several datasets of packed rows as one, shard by shard, without another byte written."""
+
+    sensitive: bool = Field(True, description="No text and no identifier in any log, event, metadata or plot.")
+    sources: tuple[ReplaySource, ...] = Field(min_length=1, description="The datasets, in order.")
+    splits: tuple[str, ...] = Field(("train",), min_length=1, description="Splits to combine; every source has them.")
+    mode: Literal["concat", "interleave", "weighted", "virtual"] = Field(
+        "interleave",
+        description="`concat`: one source after another. `interleave`: mixed in proportion, so that the first shards "
+        "have the mix of the whole. `weighted`: shards repeated or left out for the declared weights, then mixed. "
+        "`virtual`: no shards, only the files that tell a loader how to mix.",
+    )
+    seed: int = Field(0, ge=0, description="Decides the order of each source's shards in `interleave` and `weighted`.")
+    tolerance: float = Field(
+        0.01, gt=0, le=1, description="`weighted`: largest difference of a source's share from its declared one."
+    )
+    format: FileFormat = Field("tfrecord", description="Which of the sources' formats.")
+    tfds_version: TfdsVersion = Field("1.0.0", description=VERSION_HELP)
+
+    @field_validator("dataset")
+    @classmethod
+    def _snake_case(cls, name: str) -> str:
+        return tfds_name("dataset", name)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [source.dataset for source in self.sources]
+        if len(set(names)) != len(names):
+            raise ValueError("a source occurs twice; give it more weight in mode `weighted` instead")
+        if self.dataset in names:
+            raise ValueError("a combination cannot be its own source")
+        if len(set(self.splits)) != len(self.splits):
+            raise ValueError("a split occurs twice")
+        weighted = [source.weight is not None for source in self.sources]
+        if any(weighted) and (self.mode not in ("weighted", "virtual") or not all(weighted)):
+            raise ValueError("weights: all sources have one, in mode `weighted` or `virtual`; or none has")
+        if any(weighted) and self.mode == "virtual" and self.format == "tfrecord":
+            raise ValueError(
+                "weights: tfds.builder_from_directories knows none. Declare `format: array_record`, whose loader does, "
+                "or mode `weighted`"
+            )
+        if self.mode == "weighted" and not all(weighted):
+            raise ValueError("mode `weighted` needs the weight of every source")
+        return self

@@ -1,0 +1,144 @@
+"""Makes a directory that TFDS reads, of shards from any dataset: the same files under global names, with metadata.
+
+It is ``<dataset>/<version>/`` with the shards, `dataset_info.json` and `features.json`, so that the artifact's own path
+is a `data_dir` for `tfds.builder("<dataset>:<version>")`; and beside it `provenance.json`, the origin of every shard.
+ArrayRecord files are in an artifact of their own: TFDS reads one format from one directory.
+
+Entry points: `Directory`, `link_shards`; `DirectoryFacts`, `CombinedFacts`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.formats.tensorflow import tfds
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
+from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohorts.packed_files import RowFacts
+from dataprep_assets.pipelines.notes.declaration import FileFormat
+from dataprep_assets.pipelines.notes.tfds.provenance import ShardOrigin, write_provenance
+
+DIRECTORIES: dict[FileFormat, str] = {"tfrecord": "tfds_directory", "array_record": "array_record_directory"}
+"""Format → name of the artifact."""
+
+
+class DirectorySplit(Facts):
+    """The counts of one split."""
+
+    rows: int
+    shards: int
+
+
+class DirectoryFacts(RowFacts):
+    """Facts in the receipt of every directory, of one dataset or of several combined.
+
+    `directory` and `version` are absent in a virtual combination, which has no shards; `mode` is absent in the
+    directory of one dataset.
+    """
+
+    format: FileFormat
+    splits: dict[str, DirectorySplit]
+    directory: str | None = None
+    version: str | None = None
+    mode: str | None = None
+
+
+def stored_length(facts: RowFacts) -> int | None:
+    """Values of each column in every row with these facts; None if rows end with their tokens."""
+    return None if facts.layout == "unpacked" else facts.row_length
+
+
+class SourceShare(Facts):
+    """A source's rows in one split of a combination, their share of the split, and the share that was wanted."""
+
+    rows: int
+    share: float
+    wanted: float
+
+
+class CombinedFacts(DirectoryFacts):
+    """Facts in the receipt of a combination. `shares` is split → source → its share, absent in a virtual one."""
+
+    mode: str
+    sources: list[str]
+    shares: Mapping[str, Mapping[str, SourceShare]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directory:
+    """Describes a directory: name, format, version directory, columns, and each split's shards in order."""
+
+    dataset: str
+    description: str
+    version: str
+    format: FileFormat
+    columns: tuple[FeatureColumn, ...]
+    splits: Mapping[str, Sequence[ShardOrigin]]
+
+    @property
+    def path(self) -> str:
+        """The directory of shards, relative to the artifact."""
+        return f"{self.dataset}/{self.version}"
+
+    def info(self) -> tfds.DatasetInfo:
+        """Its metadata."""
+        return tfds.DatasetInfo(
+            name=self.dataset,
+            version=version_in_metadata(self.version),
+            description=self.description,
+            file_format=self.format,
+            columns=self.columns,
+            splits=tuple(
+                tfds.Split(
+                    name=name,
+                    shard_lengths=tuple(origin.rows for origin in origins),
+                    num_bytes=sum(origin.payload_bytes for origin in origins),
+                )
+                for name, origins in self.splits.items()
+            ),
+        )
+
+    def counts(self) -> dict[str, DirectorySplit]:
+        """Split → its rows and shards."""
+        return {
+            split.name: DirectorySplit(rows=split.rows, shards=len(split.shard_lengths)) for split in self.info().splits
+        }
+
+
+def version_in_metadata(version: str) -> str:
+    """The version in `dataset_info.json`: TFDS refuses the original scripts' `1.0` there, under any directory name."""
+    return "1.0.0" if version == "1.0" else version
+
+
+def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tuple[JoinedFile, ...]:
+    """Write a directory into the staging directory of its artifact: shards linked, metadata and provenance written.
+
+    ``staged`` is the staging directory, ``store`` holds the shards; every origin in ``directory`` must have its `part`.
+    Returns the linked files for `Written`.
+    """
+    info = directory.info()
+    where = staged / directory.path
+    where.mkdir(parents=True)
+    joined, provenance = [], {}
+    for split in info.splits:
+        origins, names = directory.splits[split.name], info.shard_names(split)
+        for origin, name in zip(origins, names, strict=True):
+            assert origin.part is not None
+            # A single part is linked where the file system can, and keeps the digest of its receipt: no byte is read.
+            joined.append(store.join(staged, f"{directory.path}/{name}", [origin.part], verify=False))
+        provenance[split.name] = [origin.to_json(name) for origin, name in zip(origins, names, strict=True)]
+    tfds.write_metadata(where, info)
+    write_provenance(staged, provenance)
+    return tuple(joined)
+
+
+def split_counts(receipt: Receipt) -> Mapping[str, Shown]:
+    """The metadata of every directory: rows and shards of each split."""
+    splits = DirectoryFacts.of(receipt).splits
+    rows = [{"split": name, "rows": of.rows, "shards": of.shards} for name, of in splits.items()]
+    return {"splits": Table(rows)} if rows else {}

@@ -1,0 +1,189 @@
+"""The options of MaxText to train on a directory of packed rows, and the explanation beside them."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from dataprep_assets.engine.checks.finding import first_of
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.packing.stock_maxtext import Pipeline, StockRule
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, in_split
+from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts, version_in_metadata
+from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, for_hf
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+
+_LOADER = (
+    "MaxText, after dataprep_assets.serving.sampler.maxtext.install(), without which it takes a row for one "
+    "document and trains from note to note:"
+)
+# `packing` also tells some attention kernels to look at segments (`layers/attention_op.py`).
+_PREPACKED = {"packing": "True"}
+# as MaxText's `grain_file_type` spells them
+_GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
+
+
+def stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
+    """How the declared pipeline of unmodified MaxText pads and masks rows of ``notes``; ``bundle`` is the tokenizer."""
+
+    def id_of(name: str) -> int | None:
+        content = bundle.configured(name)
+        return None if content is None else bundle.token(content, key=name).id
+
+    return StockRule(
+        pipeline=notes.pipeline,
+        row_length=notes.row_length,
+        pad_id=id_of("pad_token"),
+        unk_id=id_of("unk_token"),
+        bos_id=id_of("bos_token"),
+    )
+
+
+def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> dict[str, str]:
+    """The options of MaxText that train on ``notes`` in ``store``: name → value.
+
+    For prepacked rows those of the loader in `serving.maxtext`, for the directory in ``format``. For unpacked rows
+    those of the declared pipeline of unmodified MaxText; `hf` reads the JSON lines of the packed cohorts. It trains on
+    the first split, and evaluates on the second, if there is one, once `eval_interval` is set.
+    """
+    splits = tuple(notes.splits)
+    length = {"max_target_length": str(notes.row_length)}
+    if notes.layout == "unpacked" and notes.pipeline == "hf":
+        where = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
+        # the only other file of a month with this suffix has no hyphen in its name
+        files = [f"{where}/*/{in_split(splits, split, '*-*.jsonl')}" for split in splits]
+        # `datasets` calls the only split of explicitly given files `train`, whatever they are
+        found = {
+            "dataset_type": "hf",
+            "hf_path": "json",
+            "hf_train_files": files[0],
+            "train_split": "train",
+            **({"hf_eval_files": files[1], "hf_eval_split": "train"} if splits[1:] else {}),
+        }
+    else:
+        where = store.location(notes.artifact(DIRECTORIES[format]))
+        stock = notes.pipeline if notes.layout == "unpacked" else None
+        found = _files(where, notes.dataset, notes.tfds_version, splits, format, stock)
+    if notes.layout == "prepacked":
+        return found | length | _PREPACKED
+    # ArrayRecord is read by grain, whichever pipeline is declared
+    pipeline: Pipeline = "grain" if found["dataset_type"] == "grain" else notes.pipeline
+    tokenizer = str(notes.tokenizer.path or notes.tokenizer.repo)
+    return found | length | _unpacked(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)
+
+
+def _unpacked(
+    tokenizer: str, pipeline: Pipeline, rows: Literal["notes", "stream"] | None, *, evaluates: bool
+) -> dict[str, str]:
+    """The options of unpacked rows. MaxText loads the tokenizer to pad with its pad token, though it encodes nothing.
+
+    Packed by the tfds pipeline, the notes of a row stay apart. Packed by grain and hf, the last token of each predicts
+    the first of the next, so there a row is one note.
+    """
+    packs = pipeline == "tfds" and rows == "notes"
+    return {
+        "train_data_columns": f"['{TOKENS}']",
+        "tokenize_train_data": "False",
+        **({"eval_data_columns": f"['{TOKENS}']", "tokenize_eval_data": "False"} if evaluates else {}),
+        "packing": str(packs),
+        "tokenizer_type": "huggingface",
+        "tokenizer_path": tokenizer,
+    }
+
+
+def _files(
+    where: str, dataset: str, version: str, splits: Sequence[str], format: FileFormat, stock: Pipeline | None
+) -> dict[str, str]:
+    """The options that name a directory's files: to tfds by the dataset's name, to grain by a pattern."""
+    if format == "tfrecord" and stock != "grain":
+        name = f"{dataset}:{version_in_metadata(version)}"
+        return {
+            "dataset_type": "tfds",
+            "dataset_path": where,
+            "dataset_name": name,
+            "train_split": splits[0],
+            **({"eval_dataset_name": name, "eval_split": splits[1]} if splits[1:] else {}),
+        }
+    files = [f"{where}/{dataset}/{version}/{dataset}-{split}.{format}-*" for split in splits]
+    return {
+        "dataset_type": "grain",
+        "grain_file_type": _GRAIN_TYPES[format],
+        "grain_train_files": files[0],
+        **({"grain_eval_files": files[1]} if splits[1:] else {}),
+    }
+
+
+def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> str:
+    """The options of `maxtext_settings` as one line, with what prepacked rows need in addition."""
+    options = _join_settings(maxtext_settings(notes, store, format))
+    if notes.layout == "prepacked":
+        return f"{_LOADER} {options}"
+    return f"MaxText: {options}"
+
+
+def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
+    """A warning of months in ``store`` that are declared no more, if the pattern of the options reads them, too."""
+    if notes.layout != "unpacked" or notes.pipeline != "hf":
+        return []
+    left = sorted(set(store.partitions(notes.dataset, PACKED_COHORTS)) - set(notes.months.expected_keys))
+    told = f"hf reads months declared no more, too: {first_of(left, 8)}; `dataprep prune {notes.dataset}` first"
+    return [told] if left else []
+
+
+def evaluation_line(splits: Sequence[str]) -> list[str]:
+    """What to add to the options to evaluate on the second of some splits; nothing if there is none."""
+    if not splits[1:]:
+        return []
+    return [
+        (
+            f"to evaluate on {splits[1]}, add for example {'eval_interval=1000 eval_steps=10'}: steps between "
+            "evaluations, and batches of each, of which the split has to have so many"
+        )
+    ]
+
+
+def evaluates(replay: ReplayDeclaration, facts: DirectoryFacts) -> bool:
+    """Whether MaxText can evaluate on the second split of a combination; ``facts`` are those of its receipt."""
+    return len(replay.splits) > 1 and (replay.mode != "virtual" or for_hf(replay, facts.pipeline))
+
+
+def combined_line(
+    replay: ReplayDeclaration, store: ArtifactStore, facts: DirectoryFacts, tokenizer: str | None = None
+) -> str:
+    """The options to train on a combination in ``store``, as one line.
+
+    ``facts`` are those of its receipt. ``tokenizer`` is the folder of its sources' tokenizer, or its name on the hub;
+    None if it is not known here. hf reads no shards, but the JSON lines that a virtual combination lists.
+    """
+    where, split = store.location(replay.artifact(DIRECTORIES[replay.format])), replay.splits[0]
+    evaluated = evaluates(replay, facts)
+    if for_hf(replay, facts.pipeline):
+        found = {"dataset_type": "hf", "hf_path": where, "train_split": split}
+        found |= {"hf_eval_split": replay.splits[1]} if evaluated else {}
+    elif replay.mode == "virtual" and replay.format == "tfrecord":
+        return (
+            f"no pipeline of MaxText reads several directories; in Python: tfds.builder_from_directories(json.load("
+            f"open('{where}/{BUILDER_DIRECTORIES}'))).as_dataset('{split}')"
+        )
+    elif replay.mode == "virtual":
+        found = {
+            "dataset_type": "grain",
+            "grain_file_type": _GRAIN_TYPES[replay.format],
+            "grain_train_mixture_config_path": f"{where}/{GRAIN_MIXTURE}",
+        }
+    else:
+        found = _files(where, replay.dataset, replay.tfds_version, replay.splits, replay.format, facts.pipeline)
+    if facts.layout == "prepacked":
+        options = _join_settings(found | {"max_target_length": str(facts.row_length)} | _PREPACKED)
+        return f"{_LOADER} {options}"
+    # rows for tfds are stored one token longer, which it shifts away
+    length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
+    tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
+    pipeline: Pipeline = "tfds" if found["dataset_type"] == "tfds" else "grain"  # hf packs as little as grain
+    options = _join_settings(found | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluated))
+    return f"MaxText: {options}"
+
+
+def _join_settings(settings: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings.items())

@@ -1,0 +1,390 @@
+"""The artifacts `<dataset>/tfds_directory` and `<dataset>/array_record_directory`: what a trainer's loader opens.
+
+The shards of all cohorts in month order under their global names (`linked_directory`).
+
+Missing months, shards made with other settings or from older rows, and patients in several cohorts are refused.
+
+Entry points: `tfds_directory_spec`, `build_tfds_directory`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding, first_of, verdict
+from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.scratch_rebuild import rebuilt_otherwise
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.notes.cohorts.packed_files import (
+    PACKED_COHORTS,
+    RowFacts,
+    packed_paths,
+    read_patients,
+)
+from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
+    COHORT_SHARDS,
+    CohortShardsFacts,
+    row_ledger,
+    shard_names,
+)
+from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.tfds.directory_checks import (
+    FILES_INTACT,
+    REBUILD_SOURCES,
+    TFDS_READS,
+    OpenedDirectory,
+)
+from dataprep_assets.pipelines.notes.tfds.linked_directory import (
+    DIRECTORIES,
+    Directory,
+    DirectoryFacts,
+    link_shards,
+    split_counts,
+)
+from dataprep_assets.pipelines.notes.tfds.maxtext import maxtext_line
+from dataprep_assets.pipelines.notes.tfds.provenance import ShardOrigin
+from dataprep_assets.plural import count_of
+from dataprep_assets.stream.tokenizer import load_bundle
+
+VERSION = 2
+_DESCRIPTIONS: dict[FileFormat, str] = {
+    "tfrecord": "All cohorts under TFDS names, with `dataset_info.json` and `features.json`: tfds.builder reads it.",
+    "array_record": "All cohorts as ArrayRecord files under TFDS names: grain reads it.",
+}
+
+
+class TfdsDirectoryFacts(DirectoryFacts):
+    """Facts in the receipt of one dataset's directory."""
+
+    directory: str
+    version: str
+    months: int
+    patients: int
+    patients_in_several_cohorts: int
+
+
+def tfds_directory_spec(notes: NotesDeclaration, format: FileFormat, *, shards: ArtifactSpec) -> ArtifactSpec:
+    """The directory in one format.
+
+    Args:
+        notes: The dataset.
+        format: One of its formats.
+        shards: The shards of every cohort in this format.
+    """
+    return ArtifactSpec(
+        declaration=notes,
+        name=DIRECTORIES[format],
+        version=VERSION,
+        description=_DESCRIPTIONS[format],
+        kinds={"tensorflow", "file"},
+        inputs=(shards,),
+        recipes=lambda store, _: [_recipe(notes, _months(notes, store, format), format)],
+        build=lambda request: [Outcome.from_receipt(*build_tfds_directory(notes, request.store, format))],
+        metadata=partial(_metadata, notes, format),
+        check_groups=(
+            WholeChecks(
+                checks=DIRECTORY_CHECKS,
+                open=partial(_opened, notes, format),
+                guard=partial(unquoting, notes.dataset),
+            ),
+        ),
+    )
+
+
+def _metadata(
+    notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, receipt: Receipt
+) -> Mapping[str, Shown]:
+    facts = TfdsDirectoryFacts.of(receipt)
+    return {
+        **split_counts(receipt),
+        "months": facts.months,
+        "patients": facts.patients,
+        "patients_in_several_cohorts": facts.patients_in_several_cohorts,
+        "maxtext": Markdown("```\n" + maxtext_line(notes, store, format) + "\n```"),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Month:
+    month: str
+    shards: Artifact
+    receipt: Receipt
+    facts: CohortShardsFacts
+    packed: Artifact
+    packed_receipt: Receipt
+
+
+def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -> list[_Month]:
+    """Every declared month, in order. Raises MissingArtifactError naming the ones that are not there."""
+    months = notes.months.expected_keys
+    shards = [notes.artifact(COHORT_SHARDS[format], month) for month in months]
+    packed = [notes.artifact(PACKED_COHORTS, month) for month in months]
+    found = []
+    missing = []
+    receipts = zip(months, shards, store.receipts(shards), packed, store.receipts(packed), strict=True)
+    for month, artifact, receipt, rows, rows_receipt in receipts:
+        if receipt is None or rows_receipt is None:
+            missing.append(month)
+        else:
+            found.append(
+                _Month(
+                    month=month,
+                    shards=artifact,
+                    receipt=receipt,
+                    facts=CohortShardsFacts.of(receipt),
+                    packed=rows,
+                    packed_receipt=rows_receipt,
+                )
+            )
+    if missing:
+        shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
+        raise MissingArtifactError(
+            f"{notes.dataset}: {len(missing)} of {len(months)} months are not there: {shown}. Materialize "
+            f"these partitions of packed_cohorts and {COHORT_SHARDS[format]} first"
+        )
+    _require_same(notes, found)
+    return found
+
+
+def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
+    declared = {
+        "columns": list(notes.columns),
+        "row_length": notes.capacity,
+        "layout": notes.layout,
+        "rows_per_shard": notes.rows_per_shard,
+        "tokenizer": load_bundle(notes.tokenizer).digest,
+    }
+    first = RowFacts.of(months[0].receipt)
+    for found in months:
+        facts, receipt = found.facts, found.receipt
+        if receipt.inputs[PACKED_COHORTS] != found.packed_receipt.content:
+            raise IntegrityError(
+                f"{found.shards}: made of older rows than packed_cohorts has now. Materialize it again"
+            )
+        stored = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
+        # Compared with what is declared now. What the declaration does not say by itself, as the ids of tokens, must be
+        # the same in all months at least.
+        wrong = [name for name, value in declared.items() if stored[name] != value]
+        # the name of a tokenizer may change: its digest is compared above
+        alike = RowFacts.model_fields.keys() - {"tokenizer"}
+        wrong += sorted(name for name in alike if getattr(facts, name) != getattr(first, name))
+        if wrong or facts.splits.keys() != notes.splits.keys():
+            raise IntegrityError(
+                f"{found.shards}: made with another {', '.join(wrong) or 'set of splits'} than is declared now, or "
+                f"than {months[0].month} has. Materialize packed_cohorts and its shards again: only stale ones "
+                "are rebuilt"
+            )
+
+
+def _recipe(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Recipe:
+    declared = [notes.dataset, notes.description, notes.tfds_version, notes.duplicate_patients, format]
+    contents = [[m.month, m.receipt.key, m.receipt.content, m.packed_receipt.content] for m in months]
+    return Recipe(
+        artifact=notes.artifact(DIRECTORIES[format]),
+        key=digest_value(["tfds_directory", VERSION, declared, contents]),
+        version=VERSION,
+        settings={
+            "dataset": notes.dataset,
+            "description": notes.description,
+            "tfds_version": notes.tfds_version,
+            "duplicate_patients": notes.duplicate_patients,
+            "format": format,
+        },
+        # shards with the same bytes can have another recipe
+        sources={"recipes of the shards": digest_value([m.receipt.key for m in months])},
+        upstream={f"{m.shards.name}/{m.month}": m.receipt.content for m in months}
+        | {f"{m.packed.name}/{m.month}": m.packed_receipt.content for m in months},
+    )
+
+
+def build_tfds_directory(
+    notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord"
+) -> tuple[Receipt, bool]:
+    """Build the directory in ``format`` unless it is current. Returns its receipt and whether it was reused.
+
+    Raises MissingArtifactError naming the months that are not in ``store``; raises IntegrityError for shards that do
+    not belong together and, unless ``notes`` allow it, for patients in several cohorts; raises ConfigError for a split
+    without a row and for a format that is not declared.
+    """
+    if format not in notes.formats:
+        raise ConfigError(f"{notes.dataset}: format {format} is not among the declared {list(notes.formats)}")
+    months = _months(notes, store, format)
+
+    def write(staged: Path) -> WrittenFiles:
+        # refused before anything is linked
+        patients, several = _patients(notes, store, months)
+        directory = _directory(notes, months, format)
+        joined = link_shards(staged, store, directory)
+        rows = sum(split.rows for split in directory.info().splits)
+        in_shards = sum(m.receipt.ledger.documents for m in months if m.receipt.ledger is not None)
+        if rows != in_shards:
+            raise IntegrityError(f"{notes.dataset}: {rows} rows of {in_shards} in its shards. This is a bug")
+        return WrittenFiles(
+            inputs={m.month: m.receipt.content for m in months} | {"tokenizer": months[0].receipt.inputs["tokenizer"]},
+            facts=TfdsDirectoryFacts(
+                **RowFacts.of(months[0].receipt).to_json(),
+                directory=directory.path,
+                version=directory.version,
+                format=format,
+                splits=directory.counts(),
+                months=len(months),
+                patients=patients,
+                patients_in_several_cohorts=several,
+            ),
+            ledger=row_ledger(rows, (m.receipt.ledger for m in months)),
+            joined=joined,
+        )
+
+    with unquoting(notes.dataset):
+        return ensure(_recipe(notes, months, format), store, write, notes.verify)
+
+
+def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:
+    splits = {split: [o for m in months for o in _origins(notes, m, split, format)] for split in notes.splits}
+    # TFDS takes no split without a shard
+    if empty := [split for split, origins in splits.items() if not origins]:
+        raise ConfigError(f"{notes.dataset}: splits {empty} have no row; declare larger shares, or leave them out")
+    return Directory(
+        dataset=notes.dataset,
+        description=notes.description,
+        version=notes.tfds_version,
+        format=format,
+        columns=tuple(FeatureColumn(name=name, length=notes.stored_length) for name in notes.columns),
+        splits=splits,
+    )
+
+
+def _origins(notes: NotesDeclaration, month: _Month, split: str, format: FileFormat) -> list[ShardOrigin]:
+    lengths, sizes = month.facts.splits[split].shard_lengths, month.facts.splits[split].payload_bytes
+    origins = []
+    for name, rows, payload_bytes in zip(
+        shard_names(notes, split, month.month, len(lengths), format), lengths, sizes, strict=True
+    ):
+        record = month.receipt.file(name)
+        origins.append(
+            ShardOrigin(
+                dataset=notes.dataset,
+                partition=month.month,
+                source_shard=name,
+                rows=rows,
+                payload_bytes=payload_bytes,
+                sha256=record.sha256,
+                part=FileRef(month.shards, record),
+            )
+        )
+    return origins
+
+
+def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_Month]) -> tuple[int, int]:
+    """Number of patients, and of those in several cohorts; raises IntegrityError for the latter if they are refused."""
+    of_month = []
+    for found in months:
+        paths = [path.patients for path in packed_paths(notes, found.month).values()]
+        directory = store.local(found.packed, paths)
+        of_month.append(np.concatenate([read_patients(directory / path) for path in paths]))
+    every = np.concatenate(of_month)
+    distinct, counts = np.unique(every.view("V16"), return_counts=True)
+    twice = distinct[counts > 1]
+    if twice.size and notes.duplicate_patients == "fail":
+        among = [found.month for found, here in zip(months, of_month, strict=True) if np.isin(here, twice).any()]
+        raise IntegrityError(
+            f"{notes.dataset}: patients in several cohorts: {twice.size}, of {first_of(among, 8)}. Correct the source, "
+            "or declare `duplicate_patients: allow`"
+        )
+    return int(distinct.size), int(twice.size)
+
+
+# --- the checks
+
+
+@dataclass(frozen=True)
+class OpenedNotes(OpenedDirectory):
+    """The directory of one dataset, in one format, to check."""
+
+    notes: NotesDeclaration
+    format: FileFormat
+
+
+def _opened(notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, _: Sequence[str] = ()) -> OpenedNotes:
+    return OpenedNotes(notes.artifact(DIRECTORIES[format]), store, notes, notes, format).opened()
+
+
+def equals_cohort_shards(opened: OpenedNotes) -> Finding:
+    """The directory is what is made again of the cohorts' shards as they are now: every declared month once, in order,
+    each of its shards byte for byte, with the names, lengths, sizes and features of the metadata.
+    """
+    notes, format = opened.notes, opened.format
+    facts = TfdsDirectoryFacts.of(opened.receipt)
+    rows = sum(split.rows for split in facts.splits.values())
+    different = rebuilt_otherwise(
+        opened.artifact, opened.store, lambda store: build_tfds_directory(notes, store, format)
+    )
+    return verdict(
+        (f"{opened.name}: {d}" for d in different),
+        f"{rows} rows of {count_of(facts.months, 'month')}, every shard a cohort's, byte for byte.",
+        REBUILD_SOURCES,
+        facts={"rows": rows, "months": facts.months},
+    )
+
+
+def patients_disjoint(opened: OpenedNotes) -> Finding:
+    """The keyed digests of all months: none in two splits; none in two cohorts, unless that is declared."""
+    notes, store = opened.notes, opened.store
+    of_split: dict[str, list[Any]] = {split: [] for split in notes.splits}
+    for month in notes.months.expected_keys:
+        paths = packed_paths(notes, month)
+        folder = store.local(notes.artifact(PACKED_COHORTS, month), [path.patients for path in paths.values()])
+        for split, path in paths.items():
+            of_split[split].append(read_patients(folder / path.patients))
+    distinct, several, defects = 0, 0, list[str]()
+    in_splits = []
+    for split, of_months in of_split.items():
+        found, counts = np.unique(np.concatenate(of_months), return_counts=True)
+        # once for each split, so that whoever occurs twice among all of them is in two splits
+        in_splits.append(found)
+        distinct += found.size
+        again = int(np.count_nonzero(counts > 1))
+        several += again
+        if again and notes.duplicate_patients == "fail":
+            twice = found[counts > 1]
+            months = [m for m, d in zip(notes.months.expected_keys, of_months, strict=True) if np.isin(d, twice).any()]
+            defects.append(f"{split}: {again} patients are in several cohorts, of {first_of(months, 8)}")
+    _, counts = np.unique(np.concatenate(in_splits), return_counts=True)
+    if leaked := int(np.count_nonzero(counts > 1)):
+        defects.append(f"{leaked} patients are in several splits")
+    return verdict(
+        (f"{notes.dataset}: {d}" for d in defects),
+        f"{distinct} patients, {several} of them in several cohorts" + (", as declared." if several else "."),
+        "Correct the source, or declare `duplicate_patients: allow` where cohorts may share patients",
+        facts={"patients": distinct, "in_several_cohorts": several, "in_several_splits": leaked},
+    )
+
+
+DIRECTORY_CHECKS: tuple[Check[OpenedNotes], ...] = (
+    FILES_INTACT,
+    Check(
+        "equals_cohort_shards",
+        "Made again of the cohorts' shards as they are now, the directory has the same files and counts: every "
+        "declared month once, in order, each shard byte for byte, and the metadata that TFDS reads.",
+        equals_cohort_shards,
+        version=2,
+    ),
+    Check("patients_disjoint", "No patient is in two splits or in two cohorts.", patients_disjoint),
+    TFDS_READS,
+)

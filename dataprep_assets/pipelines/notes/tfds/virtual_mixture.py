@@ -1,0 +1,62 @@
+"""The files that tell a loader how to mix several datasets, for a combination without shards of its own."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.packing.stock_maxtext import Pipeline
+from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+
+GRAIN_MIXTURE = "grain_mixture.json"
+"""For grain: dataset → pattern of its shards, and weight."""
+BUILDER_DIRECTORIES = "builder_directories.json"
+"""For `tfds.builder_from_directories`: the directories, in declared order."""
+HF_CARD = "README.md"
+"""For `datasets.load_dataset` of the artifact's folder: split → the JSON lines of all packed cohorts, in order."""
+
+
+def for_hf(replay: ReplayDeclaration, pipeline: Pipeline | None) -> bool:
+    """Whether a combination of sources for this pipeline has an `HF_CARD`, which cannot express weights."""
+    return replay.mode == "virtual" and pipeline == "hf" and all(source.weight is None for source in replay.sources)
+
+
+def write_mixture(
+    staged: Path, replay: ReplayDeclaration, locations: Mapping[str, str], rows: Mapping[str, int]
+) -> None:
+    """Write the file for the loader of the declared format.
+
+    Args:
+        staged: The staging directory of the combination.
+        replay: Its declaration; undeclared weights follow from the rows.
+        locations: Dataset → path or URL of its directory of shards, in declared order.
+        rows: Dataset → its rows in the first split.
+    """
+    if replay.format == "tfrecord":
+        _write_json(staged / BUILDER_DIRECTORIES, list(locations.values()))
+        return
+    weights = [s.weight if s.weight is not None else rows[s.dataset] for s in replay.sources]
+    mixture = {
+        dataset: {"path": f"{location}/{dataset}-{replay.splits[0]}.array_record-*", "weight": weight / sum(weights)}
+        for (dataset, location), weight in zip(locations.items(), weights, strict=True)
+    }
+    _write_json(staged / GRAIN_MIXTURE, mixture)
+
+
+def write_hf_card(staged: Path, files: Mapping[str, Sequence[str]]) -> None:
+    """Write the `HF_CARD` of the staging directory: `files` is split → paths or URLs of its JSON lines."""
+    listed = [{"split": split, "path": list(paths)} for split, paths in files.items()]
+    card = {"configs": [{"config_name": "default", "data_files": listed}]}
+    # JSON is valid YAML, with fewer ways to write the same
+    (staged / HF_CARD).write_text(f"---\n{json.dumps(card, indent=1)}\n---\n")
+
+
+def read_hf_card(path: Path) -> dict[str, list[str]]:
+    """The inverse of `write_hf_card`; raises ValueError, KeyError or TypeError for another file."""
+    # JSON stands alone between the two lines of hyphens
+    (config,) = json.loads(path.read_text().strip().strip("-"))["configs"]
+    return {str(of["split"]): [str(file) for file in of["path"]] for of in config["data_files"]}
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")

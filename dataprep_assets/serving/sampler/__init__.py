@@ -1,0 +1,1 @@
+"""Which tokens a training run reads, in which order."""

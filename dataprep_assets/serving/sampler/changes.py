@@ -1,0 +1,63 @@
+"""What each revision of a schedule changed, for a person.
+
+Entry points: `changes_of`, `told_revisions`.
+"""
+
+from collections.abc import Iterator
+
+from dataprep_assets.serving.sampler.mixture import PLACES
+from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory, Source
+
+_SETTINGS = ("batch", "sequence_length", "seed", "samples", "steps")
+
+
+def changes_of(schedule: ScheduleHistory, number: int) -> list[str]:
+    """What a revision has otherwise than those that it follows; of the first one what it is."""
+    now = schedule.revisions[number]
+    if not number:
+        settings = [f"{name} {getattr(now, name)}" for name in _SETTINGS if getattr(now, name) is not None]
+        return [*settings, *(f"{source.name} {_share(source)}" for source in now.sources)]
+    before = schedule.revisions[schedule.upto(number).reign(now.first_step).revision]
+    found = [
+        f"{name} {getattr(before, name)} → {getattr(now, name)}"
+        for name in _SETTINGS
+        if getattr(before, name) != getattr(now, name)
+    ]
+    for source in now.sources:
+        then = before.source(source.name)
+        if then is None:
+            found.append(f"{source.name} added, {_share(source)}")
+            continue
+        if then.share != source.share:
+            found.append(f"{source.name} {_share(then)} → {_share(source)}")
+        if then.epochs != source.epochs:
+            found.append(f"{source.name}: epochs {then.epochs} → {source.epochs}")
+        found += _shards(then, source)
+    found += [f"{source.name} left out" for source in before.sources if now.source(source.name) is None]
+    return found or ["nothing: it takes steps back"]
+
+
+def _share(source: Source) -> str:
+    return f"{source.share / PLACES:.2%}"
+
+
+def _shards(then: Source, now: Source) -> Iterator[str]:
+    old = {shard.name: shard.content for shard in then.shards}
+    new = {shard.name: shard.content for shard in now.shards}
+    counts = {
+        "new": len(new.keys() - old.keys()),
+        "changed": sum(old.get(name, content) != content for name, content in new.items()),
+        "gone": len(old.keys() - new.keys()),
+    }
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if told:
+        yield f"shards of {now.name}: {told}"
+
+
+def told_revisions(schedule: ScheduleHistory) -> list[str]:
+    """A line for each revision: its number, its first step, what it changed."""
+    # nothing of it counts people, so all of it is shown
+    return [
+        f"revision {number} from step {revision.first_step:,}: {'; '.join(changes_of(schedule, number))}"
+        for number, revision in enumerate(schedule.revisions)
+    ]

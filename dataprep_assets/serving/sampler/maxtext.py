@@ -1,0 +1,194 @@
+"""A loader that makes MaxText train on prepacked rows as they are stored: with their segments and positions.
+
+No unmodified pipeline of MaxText accepts stored segments (docs/formats/packed-rows.md#maxtext). `install` replaces its
+tfds and grain pipelines with this loader: MaxText's own `get_datasets` finds and shards the files for the hosts, this
+module passes the five stored columns on and derives `targets`, and MaxText's `MultiHostDataLoadIterator` puts batches
+on devices. If the stored rows already have `targets`, that column is passed on unchanged.
+
+Importing it imports neither Dagster nor TensorFlow, JAX, grain or MaxText.
+
+Entry points: `install`; `six_columns`, `tfds_batches` and `grain_batches` for a training loop of one's own.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.formats.tensorflow import example
+from dataprep_assets.formats.tensorflow.example import FeatureColumn
+from dataprep_assets.packing.rows import COLUMNS, TARGETS
+
+__all__ = ["grain_batches", "install", "six_columns", "tfds_batches"]
+
+_SHUFFLE_BUFFER = 1024
+"""Rows of `tf.data`'s shuffle; that of MaxText's tfds pipeline."""
+_PIPELINES = "maxtext.input_pipeline"
+
+
+def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
+    """What MaxText's train step takes, out of the stored columns of a row or of a batch.
+
+    ``stored``: name → integers of shape ``(L,)`` or ``(rows, L)``. A label is the next input where
+    ``targets_segmentation`` is not 0, elsewhere 0, which the loss does not count. Raises ConfigError naming the columns
+    that are missing; raises FormatError for columns of different shapes.
+    """
+    if missing := sorted(set(COLUMNS) - stored.keys()):
+        raise ConfigError(f"columns {', '.join(missing)} are not there: these are not prepacked rows")
+    found = {name: np.asarray(stored[name], np.int32) for name in COLUMNS}
+    if len(shapes := {values.shape for values in found.values()}) > 1:
+        raise FormatError(f"the columns of a row have the shapes {sorted(shapes)}; they must be equal")
+    if TARGETS in stored:
+        return found | {TARGETS: np.asarray(stored[TARGETS], np.int32)}
+    following = np.zeros_like(found["inputs"])
+    following[..., :-1] = found["inputs"][..., 1:]
+    return found | {TARGETS: np.where(found["targets_segmentation"] != 0, following, 0).astype(np.int32)}
+
+
+def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: int | None = None) -> Any:
+    """A `tf.data.Dataset` of batches for MaxText, from a `tfds` dataset of prepacked rows.
+
+    Args:
+        rows: The dataset; an element is a dictionary of the stored columns.
+        batch_size: Rows of a batch; an incomplete last batch is dropped, as in MaxText.
+        epochs: How many times to repeat all rows; None: forever.
+        seed: Seed of the shuffle; None keeps the order of `rows`.
+
+    Raises ConfigError naming stored columns that the rows lack.
+    """
+    import tensorflow as tf
+
+    def six(row: Mapping[str, Any]) -> dict[str, Any]:
+        found = {name: tf.cast(row[name], tf.int32) for name in COLUMNS}
+        if TARGETS in row:
+            return found | {TARGETS: tf.cast(row[TARGETS], tf.int32)}
+        labels = tf.concat([found["inputs"][1:], [0]], 0)
+        return found | {TARGETS: tf.where(found["targets_segmentation"] != 0, labels, 0)}
+
+    if missing := sorted(set(COLUMNS) - rows.element_spec.keys()):
+        raise ConfigError(f"columns {', '.join(missing)} are not there: these are not prepacked rows")
+    if seed is not None:
+        rows = rows.shuffle(_SHUFFLE_BUFFER, seed=seed)
+    # `deterministic`: rows that are mapped side by side keep their order
+    rows = rows.repeat(epochs).map(six, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return rows.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+
+def grain_batches(payloads: Any, batch_size: int, row_length: int) -> Any:
+    """A `grain.IterDataset` of batches for MaxText, from a dataset of records, as grain's readers give them.
+
+    Args:
+        payloads: The dataset; an element is the payload of a TFRecord or ArrayRecord, a `tf.train.Example`.
+        batch_size: Rows of a batch. A last one that is not full is filled with rows without a label, as in MaxText.
+        row_length: Values of each stored column; for another length, reading a batch raises FormatError.
+    """
+    import grain.python as grain
+
+    rows = payloads.map(partial(_decoded, row_length=row_length))
+    return rows.batch(
+        batch_size, batch_fn=partial(grain.experimental.batch_and_pad, batch_size=batch_size, pad_value=0)
+    )
+
+
+def _decoded(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
+    """The six columns of one record; at the top of the module, because grain's workers import it by name."""
+    # stored targets are optional, and a record is all that says whether there are any
+    names: Sequence[str] = (*COLUMNS, TARGETS) if TARGETS in example.column_names(payload) else COLUMNS
+    rows = example.decode_rows([payload], [FeatureColumn(name=name, length=row_length) for name in names])
+    return six_columns({name: values[0] for name, values in rows.items()})
+
+
+def install() -> None:
+    """Make MaxText's `create_data_iterator` read prepacked rows for `dataset_type=tfds` and `dataset_type=grain`.
+
+    Call it once before training starts, in every process. Raises ImportError if MaxText is not installed.
+    """
+    interface = importlib.import_module(f"{_PIPELINES}.input_pipeline_interface")
+    interface.make_grain_train_iterator = partial(_grain_iterator, train=True)  # type: ignore[attr-defined]
+    interface.make_grain_eval_iterator = partial(_grain_iterator, train=False)  # type: ignore[attr-defined]
+    tfds = importlib.import_module(f"{_PIPELINES}.tfds_data_processing")
+    # the interface imports these two again at every call
+    tfds.make_tfds_train_iterator = partial(_tfds_iterator, train=True)  # type: ignore[attr-defined]
+    tfds.make_tfds_eval_iterator = partial(_tfds_iterator, train=False)  # type: ignore[attr-defined]
+
+
+def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
+    """Replaces `make_tfds_train_iterator` and `make_tfds_eval_iterator`."""
+    import jax
+
+    _require_plain(config)
+    pipeline = importlib.import_module(f"{_PIPELINES}.tfds_data_processing")
+    rows = pipeline.get_datasets(
+        dataset_name=config.dataset_name if train else config.eval_dataset_name,
+        data_split=config.train_split if train else config.eval_split,
+        shuffle_files=train and config.enable_data_shuffling,
+        shuffle_seed=config.data_shuffle_seed,
+        dataloading_host_index=processes.index(jax.process_index()),
+        dataloading_host_count=len(processes),
+        dataset_path=config.dataset_path,
+    )
+    stored = rows.element_spec.get("inputs")
+    if stored is not None and stored.shape != (config.max_target_length,):
+        raise ConfigError(f"rows of {stored.shape[0]} tokens: set max_target_length={stored.shape[0]}")
+    loaded = config.global_batch_size_to_load if train else config.global_batch_size_to_load_eval
+    batches = tfds_batches(
+        rows,
+        loaded // jax.process_count(),
+        epochs=config.num_epoch if train else 1,
+        seed=config.data_shuffle_seed if train and config.enable_data_shuffling else None,
+    )
+    return _on_devices(config, batches, global_mesh, train=train)
+
+
+def _grain_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
+    """Replaces `make_grain_train_iterator` and `make_grain_eval_iterator`."""
+    import jax
+
+    _require_plain(config)
+    pipeline = importlib.import_module(f"{_PIPELINES}.grain_data_processing")
+    utils = importlib.import_module(f"{_PIPELINES}.data_processing_utils")
+    worker_count = config.grain_worker_count if train else config.grain_worker_count_eval
+    payloads = pipeline.get_datasets(
+        config.grain_train_files if train else config.grain_eval_files,
+        config.grain_file_type,
+        shuffle=train and config.enable_data_shuffling,
+        shuffle_seed=config.data_shuffle_seed,
+        shuffle_buffer_size=config.grain_shuffle_buffer_size,
+        num_epoch=config.num_epoch if train else 1,
+        dataloading_host_index=processes.index(jax.process_index()),
+        dataloading_host_count=len(processes),
+        grain_worker_count=worker_count,
+        grain_num_threads=config.grain_num_threads if train else config.grain_num_threads_eval,
+        grain_prefetch_buffer_size=(
+            config.grain_prefetch_buffer_size if train else config.grain_prefetch_buffer_size_eval
+        ),
+        grain_data_source_max_workers=config.grain_data_source_max_workers,
+        mixture_config_path=config.grain_train_mixture_config_path if train else None,
+        grain_index_storage_option=config.grain_index_storage_option,
+    )
+    loaded = config.global_batch_size_to_load if train else config.global_batch_size_to_load_eval
+    batches = grain_batches(payloads, loaded // jax.process_count(), config.max_target_length)
+    buffered = config.grain_per_worker_buffer_size if train else config.grain_per_worker_buffer_size_eval
+    batches = utils.apply_multiprocessing_and_prefetch(batches, config, worker_count, buffered)
+    return _on_devices(config, batches, global_mesh, train=train)
+
+
+def _on_devices(config: Any, batches: Any, global_mesh: Any, *, train: bool) -> Any:
+    loading = importlib.import_module(f"{_PIPELINES}.multihost_dataloading")
+    fills = config.generate_padding_batch_train if train else config.generate_padding_batch_eval
+    return loading.MultiHostDataLoadIterator(batches, global_mesh, fills)
+
+
+def _require_plain(config: Any) -> None:
+    """Raise ConfigError for settings of MaxText that this loader does not support."""
+    refused = {
+        "colocated_python_data_input": bool(config.colocated_python_data_input),
+        "grain_use_elastic_iterator": bool(config.grain_use_elastic_iterator),
+        "expansion_factor_real_data": config.expansion_factor_real_data not in (-1, 1),
+    }
+    if wrong := [name for name, is_set in refused.items() if is_set]:
+        raise ConfigError(f"prepacked rows: leave {', '.join(wrong)} at MaxText's default: this loader cannot do that")

@@ -1,0 +1,199 @@
+"""A schedule's samples in the terms of Megatron-Core's data sets: which tokens of a split each is, and in which order.
+
+Megatron's sample is a stretch of a split's tokens. Windows are such, and stay such after an append; a sample that is
+put together from several places, as after another sequence length, is none. Megatron counts samples from the
+beginning of the run. What steps before the last revision read is given as it was where that is still there; where it
+is not, and beyond the end, a sample is nothing but padding: its loss is masked, so nobody trains on it unnoticed.
+
+Entry points: `SourceSamples`, `blend_blocks`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.serving.sampler.sampler import RevisionRule, Sampler, SourceCursor
+from dataprep_assets.serving.sampler.source_order import TokenSlices
+from dataprep_assets.serving.sampler.training_schedule import Source
+
+Int64 = NDArray[np.int64]
+_BLOCK = 1 << 18
+"""Samples at a time."""
+_PADDING = np.array([[0, 1], [0, 0]], np.int64)
+"""Rows of a sample from the second token to the first: no token."""
+
+
+@dataclass(frozen=True, eq=False)
+class SourceSamples:
+    """The samples of one source of the last revision.
+
+    `ends` is where the documents of its split end, in tokens of the split, whose shards follow one another.
+    """
+
+    sampler: Sampler
+    source: Source
+    ends: NDArray[np.uint64]
+
+    @cached_property
+    def _length(self) -> int:
+        return self.sampler.rules[-1].revision.sequence_length
+
+    @cached_property
+    def _tokens(self) -> Int64:
+        return np.array([shard.tokens for shard in self.source.shards], np.int64)
+
+    @cached_property
+    def _windows(self) -> Int64:
+        return -(-self._tokens // self._length)
+
+    @cached_property
+    def _firsts(self) -> Int64:
+        """The number of each shard's first window; after its last one comes its end, which is a row of its own."""
+        rows = self._windows + (self._tokens > 0)
+        return np.cumsum(rows) - rows
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """How many samples of it each reign reads."""
+        return [
+            0 if (number := _number(rule, self.source.name)) is None else rule.counts(rule.stop)[number]
+            for rule in self.sampler.rules
+        ]
+
+    @property
+    def size(self) -> int:
+        """How many samples the run reads of it."""
+        return sum(self.counts)
+
+    @property
+    def window_rows(self) -> int:
+        """Rows of `window_blocks`."""
+        return int((self._windows + (self._tokens > 0)).sum())
+
+    def window_blocks(self) -> Iterator[Int64]:
+        """(document, offset) of the first token of every window, and of the last token of each shard; int64, (n, 2)."""
+        # where each shard begins in the split
+        at = np.cumsum(self._tokens) - self._tokens
+        for start, tokens, windows in zip(at.tolist(), self._tokens.tolist(), self._windows.tolist(), strict=True):
+            for first in range(0, windows, _BLOCK):
+                yield self._rows(start + np.arange(first, min(first + _BLOCK, windows)) * self._length)
+            if tokens:
+                yield self._rows(np.array([start + tokens - 1]))
+
+    def _rows(self, tokens: Int64) -> Int64:
+        """(document, offset) of tokens of the split."""
+        documents = np.searchsorted(self.ends, tokens.astype(np.uint64), side="right")
+        begins = np.where(documents > 0, self.ends[documents - 1].astype(np.int64), 0)
+        return np.stack([documents, tokens - begins], axis=1)
+
+    def order_blocks(self, others: list[Int64]) -> Iterator[Int64]:
+        """Which sample of the index is the source's first, second, … of the run.
+
+        Samples that are no windows are rows that follow those of `window_blocks`: pairs, which are appended to
+        `others`. The first of them is the padding (`padding`).
+
+        Raises ConfigError if a step of the last revision reads a sample that is put together from several places.
+        """
+        others.append(_PADDING)
+        for rule, count in zip(self.sampler.rules, self.counts, strict=True):
+            if count:
+                number = _number(rule, self.source.name)
+                assert number is not None
+                for first in range(0, count, _BLOCK):
+                    ordinals = np.arange(first, min(first + _BLOCK, count))
+                    yield self._locate_samples(rule, rule.turns[number], ordinals, others)
+
+    def run_blocks(self, others: list[Int64]) -> Iterator[Int64]:
+        """As `order_blocks`, for each sample of the run; those of other sources, which it had before, are padding.
+
+        Megatron reads a single data set without a blend, so its samples are numbered as those of the run are.
+        """
+        others.append(_PADDING)
+        for rule in self.sampler.rules:
+            number = _number(rule, self.source.name)
+            count = (rule.stop - rule.first) * rule.revision.batch
+            for first in range(0, count, _BLOCK):
+                theirs, ordinals = rule.mixture.locate(np.arange(first, min(first + _BLOCK, count)))
+                found = np.full(len(theirs), self.padding)
+                if number is not None and (mine := theirs == number).any():
+                    found[mine] = self._locate_samples(rule, rule.turns[number], ordinals[mine], others)
+                yield found
+
+    @property
+    def padding(self) -> int:
+        """The sample of the index that is nothing but padding."""
+        return self.window_rows
+
+    def _locate_samples(self, rule: RevisionRule, turn: SourceCursor, ordinals: Int64, others: list[Int64]) -> Int64:
+        # Each sample as one stretch: its shard, its first token, and where its last span ends.
+        pieces = turn.pieces(ordinals)[1]
+        order = np.lexsort((pieces.at, pieces.row))
+        pieces = pieces._replace(**{name: column[order] for name, column in pieces._asdict().items()})
+        first = np.flatnonzero(np.diff(pieces.row, prepend=-1))
+        last = np.append(first[1:], len(pieces.row)) - 1
+        shards, start, stop = pieces.shard[first], pieces.start[first], pieces.stop[last]
+        if rule is not self.sampler.rules[-1]:
+            # The index has the shards of the last revision; what an earlier one read is found there by its content.
+            here = {shard.content: at for at, shard in enumerate(self.source.shards)}
+            moved = np.array([here.get(shard.content, -1) for shard in turn.source.shards], np.int64)
+            shards = moved[shards]
+        whole = (shards >= 0) & (stop - start <= self._length)
+        # a sample with a span that does not follow the one before it is no stretch
+        whole[np.searchsorted(first, np.flatnonzero(_torn(pieces)), side="right") - 1] = False
+        if rule is self.sampler.rules[-1] and not whole.all():
+            raise ConfigError(
+                f"{self.sampler.schedule.name}: after the revision from step {rule.first} samples of source "
+                f"{self.source.name} are put together from several places, which Megatron's indices cannot say: they "
+                "follow another `sequence_length` in the middle of an epoch. Keep the length, give the source another "
+                "`name` to begin it again, or leave `megatron` out and use TrainingData"
+            )
+        tokens = self._tokens[shards]
+        # Most are windows, whose rows are there already; the others get a pair of rows of their own.
+        windows = whole & (start % self._length == 0) & (stop == np.minimum(start + self._length, tokens))
+        found = np.where(windows, self._firsts[shards] + start // self._length, self.padding)
+        odd = np.flatnonzero(whole & ~windows)
+        if len(odd):
+            begins = (np.cumsum(self._tokens) - self._tokens)[shards[odd]]
+            # the token after a sample is its last label, unless its shard ends there
+            stops = np.minimum(stop[odd], tokens[odd] - 1)
+            found[odd] = self.window_rows + sum(map(len, others)) + 2 * np.arange(len(odd))
+            pairs = np.stack([self._rows(begins + start[odd]), self._rows(begins + stops)], axis=1)
+            others.append(pairs.reshape(-1, 2))
+        return found
+
+
+def _number(rule: RevisionRule, name: str) -> int | None:
+    return next((at for at, turn in enumerate(rule.turns) if turn.source.name == name), None)
+
+
+def _torn(pieces: TokenSlices) -> NDArray[np.bool_]:
+    """Of each piece, whether it does not follow, in its shard, the one before it in its sample."""
+    again = pieces.row[1:] == pieces.row[:-1]
+    follows = (pieces.shard[1:] == pieces.shard[:-1]) & (pieces.start[1:] == pieces.stop[:-1])
+    return np.append(np.zeros(min(len(pieces.row), 1), np.bool_), again & ~follows)
+
+
+def blend_blocks(sampler: Sampler, sources: list[SourceSamples], size: int) -> Iterator[tuple[Int64, Int64]]:
+    """The source of each of the run's samples, by its number in the last revision, and which of its samples it is.
+
+    A sample of a source that is not read any more, and those beyond the end up to `size`, are the padding of the first
+    source, which is the sample after its last one.
+    """
+    done = np.zeros(len(sources), np.int64)
+    names = {source.source.name: at for at, source in enumerate(sources)}
+    last = sources[0].size
+    for at, rule in enumerate(sampler.rules):
+        count = (rule.stop - rule.first) * rule.revision.batch
+        numbers = np.array([names.get(turn.source.name, -1) for turn in rule.turns], np.int64)
+        for first in range(0, count, _BLOCK):
+            theirs, ordinals = rule.mixture.locate(np.arange(first, min(first + _BLOCK, count)))
+            mine = numbers[theirs]
+            # -1, of a source that is not read any more, takes the last number of `done`, which `where` leaves out
+            yield np.maximum(mine, 0), np.where(mine < 0, last, done[mine] + ordinals)
+        done += [source.counts[at] for source in sources]
+    rest = size - sampler.samples
+    yield np.zeros(rest, np.int64), np.full(rest, last, np.int64)

@@ -1,0 +1,264 @@
+"""The ledger of a training run, computed: which documents a step read, and which steps read a document.
+
+Nothing is logged while training; the schedule says what each step reads, and its artifact keeps the documents of every
+shard that it ever named, so it also tells of documents that were retracted since.
+
+Entry points: `documents_of_step`, `find_documents`, `steps_of_document`, `tokens_read`.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.bounds import json_of
+from dataprep_assets.errors import FormatError
+from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows, no_runs, open_ids, open_runs
+from dataprep_assets.serving.sampler.sampler import Sampler, SampleRead
+from dataprep_assets.serving.sampler.training_data import TrainingData, documents_folder
+from dataprep_assets.serving.sampler.training_schedule import RevisionInterval, SourceShard
+
+SHARD = "shard.json"
+_BLOCK = 1 << 18
+"""Samples that are looked at together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenDocument:
+    """A document, or the part of one, that a step read.
+
+    Attributes:
+        step: The step.
+        position: Which sample of the step's batch.
+        source: The source.
+        epoch: How many times all of the source had been read before.
+        shard: The shard of the source's dataset.
+        document: Number of the document in the shard.
+        file: Its source file.
+        row: Its row there, from 1.
+        id: The hash by which the index knows it, 16 hex digits; None if its dataset has none.
+        tokens: How many of its tokens were read.
+    """
+
+    step: int
+    position: int
+    source: str
+    epoch: int
+    shard: str
+    document: int
+    file: str
+    row: int
+    id: str | None
+    tokens: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain builtins."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptDocument:
+    """A document that a schedule knows: its shard's name and content, its number there, its tokens, and its id in the
+    index (None if its dataset has none)."""
+
+    dataset: str
+    shard: SourceShard
+    document: int
+    start: int
+    stop: int
+    file: str
+    row: int
+    hash: int | None
+
+
+class SeenLedger:
+    """What the artifact of a schedule knows of documents."""
+
+    def __init__(self, data: TrainingData) -> None:
+        self.data = data
+        self._names = {record.path for record in data.handle.files}
+        # Of this object's own: a cache around the method would keep every ledger alive.
+        self.rows = lru_cache(maxsize=None)(self._rows)
+        # By content: a shard that several revisions read is one entry, one that lost documents in between is two.
+        self.shards = {
+            shard.content: (source.dataset, shard)
+            for revision in data.schedule.revisions
+            for source in revision.sources
+            for shard in source.shards
+        }
+
+    def shard_facts(self, content: str) -> dict[str, Any]:
+        """What the schedule says of a shard: dataset, partition, source files, how its ids were made."""
+        name = f"{documents_folder(content)}/{SHARD}"
+        try:
+            found: dict[str, Any] = json_of(self.data.handle.read(name))
+        except ValueError as error:
+            raise FormatError(f"{self.data.handle.location}/{name}: not JSON: {error}") from error
+        return found
+
+    def ids(self, content: str) -> NDArray[np.uint64] | None:
+        """The ids of a shard's documents; None if its dataset has none."""
+        name = f"{documents_folder(content)}/{IDS}"
+        if name not in self._names:
+            return None
+        return open_ids(self.data.handle.path(name), len(self.data.ends(self.shards[content][1])))
+
+    def _rows(self, content: str) -> tuple[list[str], DocumentRows]:
+        """The source files of a shard, and which rows of them its documents are."""
+        sources = self.shard_facts(content)["sources"]
+        # only a file of which the shard has a part says its rows
+        files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
+        name = f"{documents_folder(content)}/{ROWS}"
+        # where no row was left out there is no such file
+        runs = open_runs(self.data.handle.path(name)) if name in self._names else no_runs()
+        return [str(line["file"]) for line in sources], DocumentRows(files, runs)
+
+    def kept_document(self, content: str, document: int) -> KeptDocument:
+        """A document of a shard."""
+        dataset, shard = self.shards[content]
+        ends = self.data.ends(shard)
+        files, rows = self.rows(content)
+        file, row = rows.locate(document)
+        start = int(ends[document - 1]) if document else 0
+        ids = self.ids(content)
+        return KeptDocument(
+            dataset=dataset, shard=shard, document=document, start=start, stop=int(ends[document]), file=files[file],
+            row=row, hash=None if ids is None else int(ids[document]),
+        )  # fmt: skip
+
+    def documents_within(self, shard: SourceShard, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """(document, its tokens among `[start, stop)`) of each document that has any."""
+        ends = self.data.ends(shard)
+        at = start
+        # right of equal ends: a document that ends where the span begins, an empty one too, has none of its tokens
+        for document in range(int(np.searchsorted(ends, np.uint64(start), side="right")), len(ends)):
+            to = min(int(ends[document]), stop)
+            if to > at:
+                yield document, to - at
+            if to >= stop:
+                return
+            at = to
+
+
+def documents_of_step(ledger: SeenLedger, step: int, *, rank: int = 0, world_size: int = 1) -> list[SeenDocument]:
+    """The documents that a step read, or that one of its ranks did, in the order of the batch."""
+    sampler, found = ledger.data.sampler, []
+    positions = sampler.positions(step, rank, world_size)
+    sources = sampler.rule(step).revision.sources
+    spans = sampler.spans(step, positions)
+    for row, number, epoch, at, start, stop in zip(*(column.tolist() for column in spans), strict=True):
+        source, shard = sources[number], sources[number].shards[at]
+        for document, tokens in ledger.documents_within(shard, start, stop):
+            kept = ledger.kept_document(shard.content, document)
+            found.append(
+                SeenDocument(
+                    step=step,
+                    position=int(positions[row]),
+                    source=source.name,
+                    epoch=epoch,
+                    shard=shard.name,
+                    document=document,
+                    file=kept.file,
+                    row=kept.row,
+                    id=None if kept.hash is None else f"{kept.hash:016x}",
+                    tokens=tokens,
+                )
+            )
+    return found
+
+
+def find_documents(
+    ledger: SeenLedger,
+    *,
+    rows: Mapping[str, Collection[int]] | None = None,
+    hashes: Collection[int] = (),
+    dataset: str | None = None,
+) -> list[KeptDocument]:
+    """The documents that were given rows of source files, or have given ids, in every shard that ever held them.
+
+    Args:
+        ledger: What the schedule knows.
+        rows: Source file → rows, from 1.
+        hashes: Ids of the index.
+        dataset: Only documents of this dataset; default: of all.
+    """
+    found, wanted = [], np.array(sorted(set(hashes)), np.uint64)
+    for content, (of, _) in ledger.shards.items():
+        if dataset not in (None, of):
+            continue
+        documents: set[int] = set()
+        if len(wanted) and (ids := ledger.ids(content)) is not None:
+            documents |= {*np.flatnonzero(np.isin(ids, wanted)).tolist()}
+        if rows:
+            files, index = ledger.rows(content)
+            for number, name in enumerate(files):
+                here = (index.document(number, row) for row in rows.get(name, ()))
+                documents |= {document for document in here if document is not None}
+        found += [ledger.kept_document(content, document) for document in sorted(documents)]
+    return found
+
+
+def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
+    """How many tokens of each document the steps before `until` read: content of a shard → int64, ``(documents,)``.
+
+    A document that is read twice counts twice. Epochs that were read as a whole are not looked at sample by sample.
+    """
+    found: dict[str, NDArray[np.int64]] = {}
+    for rule in ledger.data.sampler.rules:
+        stop = min(rule.stop, until)
+        if stop <= rule.first:
+            continue
+        for turn, count in zip(rule.turns, rule.counts(stop), strict=True):
+            # Two epochs at most are read in part: the one under way when the turn begins, and the one at its end.
+            epoch = int(turn.located(np.array([count]))[0][0])
+            begun = turn.left + max(epoch - turn.epoch - 1, 0) * turn.whole_epoch
+            parts = [(0, count)] if epoch == turn.epoch else [(0, turn.left), (begun, count)]
+            for shard in turn.source.shards:
+                # int64, because uint64 together with an int64 becomes float64
+                ends = np.asarray(ledger.data.ends(shard), np.int64)
+                tokens = found.setdefault(shard.content, np.zeros(len(ends), np.int64))
+                # the epochs between those two read every document once each
+                tokens += max(epoch - turn.epoch - 1, 0) * np.diff(ends, prepend=0)
+            for first, last in parts:
+                for at in range(first, last, _BLOCK):
+                    pieces = turn.pieces(np.arange(at, min(at + _BLOCK, last)))[1]
+                    for number in np.unique(pieces.shard).tolist():
+                        shard, own = turn.source.shards[number], pieces.where(pieces.shard == number)
+                        ends = np.asarray(ledger.data.ends(shard), np.int64)
+                        found[shard.content] += _by_document(ends, own.start, own.stop)
+    return found
+
+
+def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many tokens of each document, which end at `ends`, some spans of tokens have; none of them is empty."""
+    begins, size = np.concatenate([[0], ends[:-1]]), len(ends)
+    first, last = np.searchsorted(ends, starts, side="right"), np.searchsorted(ends, stops - 1, side="right")
+    # all of the documents from the first to the last, less what lies before and after the span
+    whole = np.bincount(first, minlength=size + 1) - np.bincount(last + 1, minlength=size + 1)[: size + 1]
+    found = np.cumsum(whole)[:size] * (ends - begins)
+    before = np.bincount(first, starts - begins[first], size)
+    after = np.bincount(last, ends[last] - stops, size)
+    # weights are float64, which has every whole number below 2**53
+    read: NDArray[np.int64] = (found - before.astype(np.int64) - after.astype(np.int64)).astype(np.int64)
+    return read
+
+
+def steps_of_document(ledger: SeenLedger, document: KeptDocument, *, until: int | None = None) -> list[SampleRead]:
+    """Every time that a step before `until` reads a document, in order."""
+    readings = ledger.data.sampler.readings(document.shard.content, document.start, document.stop, until=until)
+    return sorted(readings, key=lambda one: (one.step, one.position, one.start))
+
+
+def taken_back(ledger: SeenLedger, document: KeptDocument) -> list[tuple[RevisionInterval, SampleRead]]:
+    """The times that a document was read in steps that were taken back, with the revision of these."""
+    data, found = ledger.data, []
+    for reign in data.schedule.taken_back:
+        # the schedule as it was then: that of today has no rule for steps that were taken back
+        sampler = Sampler(data.schedule.upto(reign.revision + 1), data.packs)
+        span = (document.start, document.stop)
+        readings = sampler.readings(document.shard.content, *span, first=reign.first, until=reign.stop)
+        found += [(reign, one) for one in sorted(readings, key=lambda one: (one.step, one.position))]
+    return found

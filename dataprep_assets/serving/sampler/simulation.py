@@ -1,0 +1,87 @@
+"""What a schedule comes to: the tokens of each source until a step, how often it is read, when its epochs end.
+
+Computed from the schedule alone; of windows exactly, of packed documents an epoch under way is counted by its mean.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataprep_assets.serving.sampler.sampler import RevisionRule, Sampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRead:
+    """What is read of a source until a step.
+
+    Attributes:
+        source: Its name.
+        samples: Samples.
+        tokens: Tokens.
+        share: Its share of all samples.
+        epochs: How many times all of it has been read; 1.5 is once, and half of it again.
+        ends: (epoch, step) of each epoch that ends until then: the first step that reads of the next.
+    """
+
+    source: str
+    samples: int
+    tokens: int
+    share: float
+    epochs: float
+    ends: tuple[tuple[int, int], ...]
+
+
+def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
+    """What is read of each source by the steps before `until`, in the order in which sources appear."""
+    samples: dict[str, int] = {}
+    tokens: dict[str, int] = {}
+    epochs: dict[str, float] = {}
+    ends: dict[str, list[tuple[int, int]]] = {}
+    for rule in sampler.rules:
+        stop = min(rule.stop, until)
+        if stop <= rule.first:
+            continue
+        for number, (turn, count) in enumerate(zip(rule.turns, rule.counts(stop), strict=True)):
+            name = turn.source.name
+            samples[name] = samples.get(name, 0) + count
+            tokens[name] = tokens.get(name, 0) + turn.tokens(count)
+            # Not added up: a turn goes on in the epoch that the revision before left unfinished, and counts from there.
+            epochs[name] = turn.epochs_read(count)
+            ends.setdefault(name, []).extend(_ends(rule, number, count))
+    total = sum(samples.values())
+    return [
+        SourceRead(
+            source=name,
+            samples=count,
+            tokens=tokens[name],
+            share=count / max(total, 1),
+            epochs=epochs[name],
+            ends=tuple(ends[name]),
+        )
+        for name, count in samples.items()
+    ]
+
+
+def _ends(rule: RevisionRule, number: int, count: int) -> Iterator[tuple[int, int]]:
+    for epoch, ordinal in rule.turns[number].ends(count):
+        # samples count from 0, so this one is the first of the next epoch
+        place = int(rule.mixture.place_of(number, np.array([ordinal]))[0])
+        yield epoch, rule.first + place // rule.revision.batch
+
+
+def told_lines(sampler: Sampler, until: int | None = None) -> list[str]:
+    """The simulation as lines of text."""
+    stop = sampler.end if until is None else until
+    lines = [f"{'source':<24}{'samples':>14}{'tokens':>18}{'share':>9}{'epochs':>9}  epochs end at steps"]
+    for one in simulated(sampler, stop):
+        at = [f"{step:,}" for _, step in one.ends]
+        shown = ", ".join(at[:4]) + (f" and {len(at) - 4} more" if len(at) > 4 else "")
+        lines.append(
+            f"{one.source:<24}{one.samples:>14,}{one.tokens:>18,}{one.share:>9.2%}{one.epochs:>9.2f}  {shown or '-'}"
+        )
+    if until is None:
+        lines.append(f"steps 0 to {stop - 1:,}, because then {sampler.rules[-1].why}")
+    for reign in sampler.schedule.taken_back:
+        lines.append(f"taken back: steps {reign.first:,} to {(reign.stop or 0) - 1:,} of revision {reign.revision}")
+    return lines

@@ -1,0 +1,320 @@
+"""Reads what a schedule says: the batch of any step, from shards on this machine or in a bucket.
+
+    data = TrainingData(".dataprep/artifacts", "my_run")
+    for step in range(data.restore(state), data.steps):
+        batch = data.batch(step, rank=rank, world_size=ranks)
+        …
+        state = data.state(step + 1)
+
+Nothing is built at a start, and nothing is remembered from one step to the next but the shards that are mapped.
+"""
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.bounds import json_of
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, TransferError
+from dataprep_assets.formats.document_index import ENDS, TOKENS
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifact_handle import ArtifactHandle, RemoteTokens
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.integrity.storage import artifacts_at
+from dataprep_assets.serving.sampler.packs import open_packs
+from dataprep_assets.serving.sampler.sampler import Sampler, Spans
+from dataprep_assets.serving.sampler.source_order import PackTable
+from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory, Source, SourceShard
+from dataprep_assets.stores.connect import LocalPlace, place_of
+from dataprep_assets.stores.private import closed_folder
+
+SCHEDULE_ARTIFACT = "schedule"
+IGNORED = -100
+"""Label of what is not to be learned: what PyTorch's cross entropy leaves out by default."""
+_AHEAD = 1024
+"""Samples whose spans are computed at a time: the cost of a sample is then that of reading it."""
+_READERS = 16
+"""Ranges of a bucket that are read at a time."""
+
+
+def documents_folder(content: str) -> str:
+    """Where a schedule keeps the index of the documents of a shard with this content."""
+    return f"documents/{content[:32]}"
+
+
+def packs_file(content: str, length: int) -> str:
+    """The file in which a schedule keeps the packs of a shard."""
+    return f"packs/{content[:32]}-{length}.bin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What a rank trains on in a step; arrays of shape ``(samples, sequence_length)``.
+
+    Attributes:
+        step: The step.
+        positions: int64, shape ``(samples,)``: which samples of the step's batch these are.
+        tokens: int64; 0 after the end of a short sample.
+        labels: int64: the token after each; `IGNORED` at the end of a shard and after the end of a short sample, and
+            with boundaries at the end of each document, too.
+        position_ids: int64: place of each token in its document, as far as the sample holds it; None unless asked for.
+        document_ids: int32: number of each token's document in the sample, -1 after its end; None unless asked for.
+            Attention is between tokens of equal numbers.
+    """
+
+    step: int
+    positions: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    position_ids: NDArray[np.int64] | None = None
+    document_ids: NDArray[np.int32] | None = None
+
+
+class TrainingData:
+    """See the module. Can be pickled into workers, which open it anew.
+
+    Args:
+        root: Where the artifacts of the project are: a folder, `s3://bucket/prefix`, `gs://bucket/prefix`, or
+            an opened store.
+        name: Name of the schedule.
+        cache_dir: The folder of copies of a bucket's small files; needed for a bucket.
+        boundaries: Whether batches have `position_ids` and `document_ids`, and documents end with an ignored label.
+    """
+
+    def __init__(
+        self,
+        root: str | PathLike[str] | ArtifactStore,
+        name: str,
+        *,
+        cache_dir: str | Path | None = None,
+        boundaries: bool = False,
+    ) -> None:
+        self._opened = (root, name, cache_dir, boundaries)
+        if isinstance(root, ArtifactStore):
+            store = root
+        else:
+            place = place_of(str(root), os.environ, reads=True)
+            if cache_dir is None and not isinstance(place, LocalPlace):
+                raise ConfigError(
+                    f"{root}: `cache_dir` is needed to read from a bucket: a folder for copies of small files"
+                )
+            store = artifacts_at(place, Path(cache_dir or "."), None, private=False)
+        self.name, self.boundaries, self._store = name, boundaries, store
+        self._handle = ArtifactHandle.of(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
+        if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
+            closed_folder(store.root)  # before there are copies: the process's umask is not ours to change
+        where = f"{self._handle.location}/{SCHEDULE}"
+        try:
+            value = json_of(self._handle.read(SCHEDULE))
+        except ValueError as error:
+            raise IntegrityError(f"{where}: not JSON: {error}. `dataprep verify` says what is damaged") from error
+        self.schedule = ScheduleHistory.of_json(value, where)
+        # What steps have needed so far, by the content of its shard. Never emptied: it is mapped, or read by ranges.
+        self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
+        self._ends: dict[str, NDArray[Any]] = {}
+        self._packs: dict[tuple[str, int], PackTable] = {}
+        self._block = lru_cache(maxsize=4)(self._spans)
+        # last, because a sampler of packed documents looks at their packs while it is made
+        self.sampler = Sampler(self.schedule, self.packs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, self._opened
+
+    def __repr__(self) -> str:
+        return f"TrainingData({self._handle.location!r}, {self.steps} steps, digest={self.schedule.digest[:12]!r})"
+
+    @property
+    def steps(self) -> int:
+        """How many steps the run has."""
+        return self.sampler.end
+
+    @property
+    def handle(self) -> ArtifactHandle:
+        """The artifact of the schedule, which has the documents of every shard that it names."""
+        return self._handle
+
+    def state(self, step: int) -> dict[str, Any]:
+        """What a checkpoint keeps to resume at `step`, the first that was not trained on; the same on every rank."""
+        return {"schedule": self.name, "digest": self.schedule.digest, "step": step}
+
+    def restore(self, state: Mapping[str, Any] | None) -> int:
+        """The step at which to resume; 0 without a state.
+
+        A state from before the schedule's last revisions is good as long as they leave the steps before it as they
+        were. Raises ConfigError if this schedule would go on with other samples than the one that the state is of.
+        """
+        if state is None:
+            return 0
+        try:
+            name, digest, step = str(state["schedule"]), str(state["digest"]), int(state["step"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"not the state of a schedule: {str(state)[:100]}") from error
+        if not 0 <= step <= self.steps:
+            raise ConfigError(f"{self.name}: the state is of step {step}. Its schedule has steps 0 to {self.steps - 1}")
+        # A checkpoint has the digest of the schedule as it was then, which may have had fewer revisions.
+        known = {self.schedule.upto(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)}
+        if name != self.name or digest not in known:
+            raise ConfigError(
+                f"{self.name}: the state is of the schedule {name} ({digest[:12]}), and this one was never that: it is "
+                f"{self.schedule.digest[:12]} now. Use the schedule that the run began with, or begin at step 0"
+            )
+        for revision in self.schedule.revisions[known[digest] :]:
+            if revision.first_step < step:
+                raise ConfigError(
+                    f"{self.name}: the state has trained {step} steps, but a later revision begins at step "
+                    f"{revision.first_step}: go on from a checkpoint of that step, or make a revision with: dataprep "
+                    f"schedule {self.name} --from-step {step}"
+                )
+        return step
+
+    def batch(self, step: int, *, rank: int = 0, world_size: int = 1) -> Batch:
+        """What a rank trains on in a step.
+
+        Raises NotFoundError for a step beyond the end, ConfigError for a shard that is not as the schedule has it,
+        TransferError, naming the step, if a bucket cannot be read.
+        """
+        positions = self.sampler.positions(step, rank, world_size)
+        return self._read_batch(step, positions, self._ahead(step, rank, world_size, 0, len(positions)))
+
+    def sample(self, step: int, position: int) -> Batch:
+        """One sample of a step; samples that are asked for in order cost least."""
+        return self._read_batch(step, np.array([position]), self._ahead(step, 0, 1, position, position + 1))
+
+    def _ahead(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
+        """The spans of a rank's samples `[low, high)` in a step, of those that are computed at a time."""
+        rule = self.sampler.rule(step)
+        ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
+        block, at = divmod(step - rule.first, ahead)
+        spans, mine = self._block(rule.number, block, ahead, rank, world_size)
+        # Rows ascend, and a step has `mine` of them: its spans are one stretch.
+        first, last = (int(np.searchsorted(spans.row, at * mine + row)) for row in (low, high))
+        own = Spans(*(column[first:last] for column in spans))
+        return own._replace(row=own.row - at * mine - low)
+
+    def _spans(self, number: int, block: int, ahead: int, rank: int, world_size: int) -> tuple[Spans, int]:
+        """The spans of a rank in some steps of a revision, and how many samples of each are the rank's."""
+        rule = next(rule for rule in self.sampler.rules if rule.number == number)
+        batch = rule.revision.batch
+        steps = np.arange(block * ahead, min((block + 1) * ahead, rule.stop - rule.first))
+        mine = np.arange(rank, batch, world_size)
+        samples = (steps[:, None] * batch + mine).ravel()
+        return self.sampler.spans_of(rule, samples), len(mine)
+
+    def _read_batch(self, step: int, positions: NDArray[np.int64], spans: Spans) -> Batch:
+        rule = self.sampler.rule(step)
+        shape = (len(positions), rule.revision.sequence_length)
+        tokens, labels = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)
+        numbers, documents = (
+            (np.zeros(shape, np.int64), np.full(shape, -1, np.int32)) if self.boundaries else (None, None)
+        )
+        try:
+            found = self._ids(rule.revision.sources, spans)
+        except (DataprepError, OSError) as error:
+            # what another try does not mend keeps its kind; all else is a transfer that failed
+            kinds = (kind for kind in (ConfigError, IntegrityError) if isinstance(error, kind))
+            told = str(error).removeprefix(f"{self.name}: ")
+            raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {told}") from error
+        # `at` is the place in the sample of the next token, `document` the number of the next document there, `begun`
+        # where the one began that has not ended at `after`: the end of the span before, if it is of this sample.
+        at, last = 0, -1
+        begun: int | None = None
+        after: tuple[int, int, int] | None = None
+        for (row, source, _, shard, start, stop), ids in zip(
+            zip(*(c.tolist() for c in spans), strict=True), found, strict=True
+        ):
+            if row != last:
+                at, last, document, begun = 0, row, 0, None
+            to = at + stop - start
+            tokens[row, at:to] = ids[: stop - start]
+            # one token more than the span was read, for the last label; at the end of a shard there is none
+            labels[row, at : at + len(ids) - 1] = ids[1:]
+            if numbers is not None and documents is not None:
+                # the ends of documents within the span, as places in the sample
+                ends = self.ends(rule.revision.sources[source].shards[shard])
+                # as uint64: given a Python int, NumPy would make float64 of the whole mapped file
+                low, high = np.searchsorted(ends, np.array([start, stop], np.uint64), side="right").tolist()
+                inside = np.asarray(ends[low:high], np.int64)
+                marks = inside[(inside > start) & (inside <= stop)] - start + at
+                labels[row, marks - 1] = IGNORED
+                begins = np.concatenate([[at], marks[marks < to]])
+                lengths = np.diff(begins, append=to)
+                # spans that follow one another in a shard are one text, although the samples of then were cut there
+                if begun is not None and after == (source, shard, start):
+                    begins[0], document = begun, document - 1
+                documents[row, at:to] = document + np.repeat(np.arange(len(begins)), lengths)
+                numbers[row, at:to] = np.arange(at, to) - np.repeat(begins, lengths)
+                document += len(begins)
+                begun = None if marks.size and marks[-1] == to else int(begins[-1])
+                after = (source, shard, stop)
+            at = to
+        return Batch(
+            step=step, positions=positions, tokens=tokens, labels=labels, position_ids=numbers, document_ids=documents
+        )
+
+    def _ids(self, sources: tuple[Source, ...], spans: Spans) -> list[NDArray[Any]]:
+        """The tokens of each span, and the one after it if its shard has one."""
+        wanted = list(zip(*(column.tolist() for column in spans), strict=True))
+        read = [
+            (self.tokens(sources[source], sources[source].shards[shard]), start, stop + 1)
+            for _, source, _, shard, start, stop in wanted
+        ]
+        # each is a request, whose time is mostly waiting
+        if any(isinstance(tokens, RemoteTokens) for tokens, _, _ in read):
+            return list(_readers(os.getpid()).map(lambda one: np.asarray(one[0][one[1] : one[2]]), read))
+        return [np.asarray(tokens[start:stop]) for tokens, start, stop in read]
+
+    def tokens(self, source: Source, shard: SourceShard) -> NDArray[Any] | RemoteTokens:
+        """The tokens of a shard; raises ConfigError if it is not there as the schedule has it."""
+        if shard.content in self._tokens:
+            return self._tokens[shard.content]
+        artifact = Artifact(dataset=source.dataset, name=source.artifact, partition=shard.name)
+        again = (
+            f"make a revision from the first step that was not trained on: dataprep schedule {self.name} --from-step N"
+        )
+        try:
+            handle = ArtifactHandle.of(self._store, artifact)
+        except MissingArtifactError as error:
+            raise ConfigError(
+                f"{self.name}: source {source.name}: {artifact} is not there. Restore it, or {again}"
+            ) from error
+        if handle.receipt.content != shard.content:
+            raise ConfigError(
+                f"{self.name}: source {source.name}: {artifact} is another than the schedule reads (content "
+                f"{shard.content[:12]}, now {handle.receipt.content[:12]}): documents were retracted, or it was made "
+                f"anew. Restore it, or {again}"
+            )
+        return self._tokens.setdefault(shard.content, handle.tokens(TOKENS))
+
+    def ends(self, shard: SourceShard) -> NDArray[Any]:
+        """Where the documents of a shard end, as the schedule keeps it."""
+        if shard.content not in self._ends:
+            path = self._handle.path(f"{documents_folder(shard.content)}/{ENDS}")
+            # an empty file cannot be mapped
+            empty = np.empty(0, np.uint64)
+            self._ends[shard.content] = np.memmap(path, "<u8", "r") if path.stat().st_size else empty
+        return self._ends[shard.content]
+
+    def packs(self, shard: SourceShard, length: int) -> PackTable:
+        """The packs of a shard, as the schedule keeps them."""
+        key = (shard.content, length)
+        if key not in self._packs:
+            self._packs[key] = open_packs(self._handle.path(packs_file(shard.content, length)))
+        return self._packs[key]
+
+
+@lru_cache(maxsize=1)
+def _readers(process: int) -> ThreadPoolExecutor:
+    """Those of this process: a loader's forked worker has none of its parent's."""
+    return ThreadPoolExecutor(_READERS, "training-data")
+
+
+def _reopened(root: str | ArtifactStore, name: str, cache_dir: str | None, boundaries: bool) -> TrainingData:
+    return TrainingData(root, name, cache_dir=cache_dir, boundaries=boundaries)

@@ -1,0 +1,280 @@
+"""The schedule of a training run: what it reads from which step on, as data.
+
+A schedule is a list of revisions in the order in which they were made. Each says from which step on it holds, what is
+read (sources, their shards by the digest of their content), in which shares, how long a sample is, how many make a
+step, and the seed. A revision whose first step lies before steps that were trained on under earlier revisions takes
+these back: the run went back to a checkpoint. What each step reads follows from this file alone (`sampler`).
+
+Entry points: `ScheduleHistory`, `Revision`, `Source`, `SourceShard`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from dataprep_assets.bounds import json_of
+from dataprep_assets.errors import ConfigError, FormatError, NotFoundError
+from dataprep_assets.formats.document_index import TOKEN_BINS
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.serving.sampler.mixture import PLACES
+
+SCHEDULE = "schedule.json"
+SCHEMA = 1
+Ranges = tuple[tuple[int, int], ...]
+"""Ranges `[start, stop)` of a shard's tokens, ascending."""
+Samples = Literal["windows", "documents"]
+"""How shards are cut into samples: `windows` of consecutive tokens, or whole `documents` packed together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceShard:
+    """A shard of a source.
+
+    Attributes:
+        name: Its partition.
+        content: Digest of its files.
+        tokens: Its tokens.
+        samples: How many samples of the revision's length it is cut into.
+        removed: Ranges `[start, stop)` of tokens that a shard of this name had in the revision before, and that it has
+            no more; in the numbers of then, ascending.
+        added: Ranges of its tokens that the shard of this name did not have then; in the numbers of now, ascending.
+    """
+
+    name: str
+    content: str
+    tokens: int
+    samples: int
+    removed: Ranges = ()
+    added: Ranges = ()
+
+    def follows(self, before: "SourceShard") -> bool:
+        """Whether it is the shard of the same name before it, or what is left of it: not another under its name."""
+        # of a shard without tokens nothing is left: what it has now is new, and is read in the epoch under way
+        gone = not before.tokens or self.removed == ((0, before.tokens),)
+        return self.content == before.content or not gone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One source of a revision.
+
+    Attributes:
+        name: Its name in the schedule, by which its order goes on in the next revision.
+        dataset: The dataset that it is.
+        split: The split of the dataset.
+        artifact: The artifact whose partitions its shards are: `indexed_bins` of a blend.
+        dtype: Dtype of its tokens.
+        tokenizer: SHA-256 of the tokenizer that made them.
+        share: How many of 65,536 samples come from it.
+        shards: What it consists of, in the order of the dataset.
+        epochs: How often all of it may be read; None: as often as it takes.
+    """
+
+    name: str
+    dataset: str
+    split: str
+    dtype: str
+    tokenizer: str
+    share: int
+    shards: tuple[SourceShard, ...]
+    epochs: int | None = None
+    artifact: str = TOKEN_BINS
+
+    @property
+    def lock(self) -> str:
+        """Digest of what is read."""
+        return digest_value([[shard.name, shard.content] for shard in self.shards])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revision:
+    """What is read from `first_step` on.
+
+    Attributes:
+        first_step: The first step that it decides.
+        trained: How many steps had been trained on when it was made; those from `first_step` on are taken back.
+        steps: How many steps the run has in all; None: it ends where a source that may not be repeated does.
+        batch: Samples of a step, over all ranks.
+        sequence_length: Tokens of a sample.
+        seed: What chooses the order of samples.
+        samples: How shards are cut.
+        sources: What is read.
+    """
+
+    first_step: int
+    batch: int
+    sequence_length: int
+    seed: int
+    sources: tuple[Source, ...]
+    samples: Samples = "windows"
+    steps: int | None = None
+    trained: int = 0
+
+    def __post_init__(self) -> None:
+        where = f"the revision from step {self.first_step}"
+        for name, least in (("first_step", 0), ("batch", 1), ("sequence_length", 1), ("seed", 0), ("trained", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{where}: {name} {getattr(self, name)}: at least {least}")
+        if self.samples not in get_args(Samples):
+            raise ConfigError(f"{where}: samples {self.samples!r}: one of {', '.join(get_args(Samples))}")
+        if not self.sources:
+            raise ConfigError(f"{where} reads no source")
+        if self.trained < self.first_step:
+            raise ConfigError(f"{where}: only {self.trained} steps had been trained on, so it would leave steps out")
+        if sum(source.share for source in self.sources) != PLACES:
+            raise ConfigError(f"{where}: the shares of its sources do not sum to {PLACES}")
+        if self.steps is None and all(source.epochs is None for source in self.sources):
+            raise ConfigError(f"{where} never ends: give it `steps`, or `epochs` to one of its sources")
+        if self.steps is not None and self.steps <= self.first_step:
+            raise ConfigError(f"{where}: steps {self.steps}: the run would end before it begins")
+        names = [source.name for source in self.sources]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"{where}: two sources are called {twice[0]}: every source has a name of its own")
+        read: dict[str, str] = {}
+        for source in self.sources:
+            if not any(shard.samples for shard in source.shards):
+                raise ConfigError(f"{where}: source {source.name} has no tokens. Leave it out")
+            for shard in source.shards:
+                # shards without tokens may be alike in several sources, and nothing of them can come twice
+                if not shard.tokens:
+                    continue
+                if (other := read.setdefault(shard.content, source.name)) != source.name:
+                    raise ConfigError(
+                        f"{where}: sources {other} and {source.name} both have the shard {shard.name} (content "
+                        f"{shard.content[:12]}): its samples would come twice. Name the data once, with both weights"
+                    )
+
+    def source(self, name: str) -> Source | None:
+        """The source of this name, if it is read."""
+        return next((source for source in self.sources if source.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevisionInterval:
+    """The steps `[first, stop)` that a revision decides, and its number; `stop` is None while no other follows."""
+
+    revision: int
+    first: int
+    stop: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleHistory:
+    """See the module."""
+
+    name: str
+    revisions: tuple[Revision, ...] = field(default=())
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the whole schedule, which a checkpoint keeps beside the step."""
+        return digest_value(self.to_json())
+
+    @cached_property
+    def reigns(self) -> tuple[RevisionInterval, ...]:
+        """Which steps each revision decides; those that were taken back are in none."""
+        held: list[tuple[int, int]] = []
+        for number, revision in enumerate(self.revisions):
+            # it takes back those that begin at its first step or after it: they decide no step any more
+            held = [(n, first) for n, first in held if first < revision.first_step]
+            held.append((number, revision.first_step))
+        stops = [*(first for _, first in held[1:]), None][: len(held)]
+        return tuple(
+            RevisionInterval(revision=n, first=first, stop=stop) for (n, first), stop in zip(held, stops, strict=True)
+        )
+
+    @property
+    def taken_back(self) -> tuple[RevisionInterval, ...]:
+        """Steps that were trained on under a revision and then taken back, by an earlier checkpoint."""
+        found = []
+        for number, revision in enumerate(self.revisions[1:], 1):
+            before = self.upto(number)
+            for reign in before.reigns:
+                first = max(reign.first, revision.first_step)
+                stop = min(reign.stop or revision.trained, revision.trained)
+                if first < stop:
+                    found.append(RevisionInterval(revision=reign.revision, first=first, stop=stop))
+        return tuple(found)
+
+    def source_before(self, step: int, name: str) -> Source | None:
+        """The source of this name as it was last read by a step before `step`."""
+        held = [self.revisions[reign.revision] for reign in self.reigns if reign.first < step]
+        return next((source for one in reversed(held) if (source := one.source(name)) is not None), None)
+
+    def upto(self, revisions: int) -> "ScheduleHistory":
+        """The schedule as it was when it had this many revisions."""
+        return ScheduleHistory(name=self.name, revisions=self.revisions[:revisions])
+
+    def reign(self, step: int) -> RevisionInterval:
+        """The revision that decides a step; raises NotFoundError for a step below 0."""
+        if step < 0:
+            raise NotFoundError(f"step {step}: steps count from 0")
+        return next(reign for reign in reversed(self.reigns) if reign.first <= step)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain builtins."""
+        revisions = [asdict(one) for one in self.revisions]
+        for source in (source for revision in revisions for source in revision["sources"]):
+            # checkpoints keep the digest of a schedule that does not say these
+            if source["artifact"] == TOKEN_BINS:
+                del source["artifact"]
+            for shard in source["shards"]:
+                if not shard["added"]:
+                    del shard["added"]
+        return {"dataprep_schedule": SCHEMA, "name": self.name, "revisions": revisions}
+
+    def to_bytes(self) -> bytes:
+        """The file: JSON with a line for each shard, so that its differences can be read."""
+        text = json.dumps(self.to_json(), indent=1, sort_keys=True, ensure_ascii=False)
+        return text.encode() + b"\n"
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any], where: str = "schedule") -> Self:
+        """The inverse of `to_json`; raises FormatError, naming `where`, if it is not a schedule."""
+        try:
+            if value["dataprep_schedule"] != SCHEMA:
+                raise FormatError(f"{where}: schema {value['dataprep_schedule']}, this code reads {SCHEMA}")
+            made = cls(name=value["name"], revisions=tuple(_revision(one) for one in value["revisions"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"{where}: not a schedule: {type(error).__name__}: {error}") from error
+        except ConfigError as error:
+            raise FormatError(f"{where}: {error}") from error
+        if not made.revisions or made.revisions[0].first_step:
+            raise FormatError(f"{where}: its first revision does not begin at step 0")
+        return made
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The schedule of a file; raises FormatError, naming it, if it is not one."""
+        try:
+            return cls.of_json(json_of(path.read_bytes()), str(path))
+        except ValueError as error:
+            raise FormatError(f"{path}: not JSON: {error}") from error
+
+
+def _revision(value: Mapping[str, Any]) -> Revision:
+    return Revision(**{**value, "sources": tuple(_source(source) for source in value["sources"])})
+
+
+def _source(value: Mapping[str, Any]) -> Source:
+    return Source(**{**value, "shards": tuple(_shard(shard) for shard in value["shards"])})
+
+
+def _shard(value: Mapping[str, Any]) -> SourceShard:
+    # JSON has lists, but `follows` compares tuples
+    ranges = {name: tuple((int(a), int(b)) for a, b in value.get(name, ())) for name in ("removed", "added")}
+    return SourceShard(**{**value, **ranges})
+
+
+def joined_ranges(ranges: Sequence[tuple[int, int]]) -> Ranges:
+    """The same ranges, with neighbours joined."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
+        elif stop > start:
+            joined.append((start, stop))
+    return tuple(joined)

@@ -1,0 +1,1 @@
+"""The window of a release on a training machine."""

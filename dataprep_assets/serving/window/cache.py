@@ -1,0 +1,355 @@
+"""The shards of one prefix of a release on this machine's disk, shared by any number of processes.
+
+Shards are in the cache folder under their own names, so the original reader can be pointed at it. The processes share
+state in files beside them (`SharedState`): which shards were verified, which are held, who fetches what. A shard is
+trusted only after its size, its SHA-256, its header and a sample of its ids agree with the manifest, and only as long
+as its files look as they did then.
+
+No lock is held during a transfer or a request to a store, except that of the one shard being fetched.
+
+Entry point: `Cache`.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+from dataprep_assets.errors import (
+    ConfigError,
+    CorruptSourceError,
+    DataprepError,
+    FormatError,
+    MissingArtifactError,
+    TransferError,
+)
+from dataprep_assets.formats import npy_shards, sample_ids
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.serving.window.keep_policy import Keep, fits, victims
+from dataprep_assets.serving.window.kept_manifest import keep_manifest, refuse_published
+from dataprep_assets.serving.window.readers import Shard, open_pair
+from dataprep_assets.serving.window.release import Release, ReleaseFile, ReleaseLocation, ReleaseShard
+from dataprep_assets.serving.window.shared_state import POLL_SECONDS, SharedState, file_mode, make_folder
+from dataprep_assets.stores.local import LocalStore
+from dataprep_assets.stores.locks import own_file
+from dataprep_assets.stores.ranged import discard_partial, held_bytes, partial_path
+from dataprep_assets.stores.retry import StoppedError
+from dataprep_assets.stores.store import Progress
+
+SAMPLED_IDS = 64
+"""Samples whose ids are recomputed before a shard is trusted. Ids of another shard or sequence length differ in every
+sample, so a few are enough; single damaged bytes are found by the digest."""
+
+Note = Callable[[str, int, str], None]
+"""Called with each event: its kind (`evicted`, `kept`, `waiting`, `refused`), the shard, and a sentence."""
+
+
+class Cache:
+    """See the module. One object per window; call `attach` before anything else, and `detach` at the end.
+
+    `directory` is the cache folder, `place` where the release is published, `release` its manifest. `prefix` names the
+    shards (`train`), `keep` is the policy for eviction, `room_seconds` how long `ensure` waits for room that other
+    processes hold.
+    """
+
+    def __init__(
+        self, directory: Path, place: ReleaseLocation, release: Release, prefix: str, keep: Keep, room_seconds: float
+    ) -> None:
+        self.directory = directory
+        self._place = place
+        self._release = release
+        self._shards = release.shards_of(prefix)
+        self._keep = keep
+        self._room_seconds = room_seconds
+        self._state = SharedState(directory, prefix, sensitive=release.sensitive)
+
+    def attach(self) -> None:
+        """Join the processes that share this folder, and remove what killed ones left.
+
+        Raises ConfigError when the folder holds another release.
+        """
+        refuse_published(self.directory, self._release)
+        self._state.make_folders()
+        keep_manifest(self.directory, self._release)
+        self._state.attach()
+
+    def detach(self) -> None:
+        """Release all shards. May be called twice."""
+        self._state.detach()
+
+    def hold(self, shards: Collection[int]) -> None:
+        """Declare which shards this process needs, so that nobody evicts them. Replaces the previous declaration."""
+        self._state.hold(shards)
+
+    # --- what is on the disk
+
+    def path(self, file: ReleaseFile) -> Path:
+        """The path of a release's file in the cache."""
+        return self.directory / file.key
+
+    def is_verified(self, index: int) -> bool:
+        """Whether the shard is there and unchanged since a process verified it. Reads no data."""
+        known = self._state.verified().get(str(index))
+        return known is not None and known == self._looks(index)
+
+    def open(self, index: int) -> Shard:
+        """A verified shard, memory-mapped. Raises CorruptSourceError if it is not, or no longer, what was verified."""
+        if not self.is_verified(index):
+            raise CorruptSourceError(f"{self._label(index)}: its files changed on disk since they were verified")
+        shard = self._shards[index]
+        return Shard(
+            index=index,
+            token_path=self.path(shard.token_file),
+            ids_path=self.path(shard.ids_file),
+            sequence_length=self._release.sequence_length,
+        )
+
+    def present_shards(self) -> dict[int, int]:
+        """Shards that are on disk, completely or partly → the bytes of the complete shard."""
+        # One listing, not a look at each file: a release may have thousands of shards. Partial files take room, too.
+        names = {name.removesuffix(".part") for name in _names(self.path(self._shards[0].token_file).parent)}
+        return {
+            shard.index: shard.bytes
+            for shard in self._shards
+            if any(self.path(file).name in names for file in shard.files)
+        }
+
+    def _looks(self, index: int) -> list[list[int]] | None:
+        try:
+            found = [self.path(file).stat() for file in self._shards[index].files]
+        except FileNotFoundError:
+            return None
+        return [[status.st_size, status.st_ino, status.st_mtime_ns] for status in found]
+
+    def _label(self, index: int) -> str:
+        return f"shard {self._shards[index].token_file.key} of {self._place}"
+
+    # --- fetching a shard
+
+    def ensure(self, index: int, *, progress: Progress, stopped: Callable[[], bool], note: Note) -> None:
+        """Make sure that shard `index` is on disk and verified: fetch it, or wait for the process that fetches it.
+
+        `progress` is called with the number of bytes that arrive (negative for discarded ones), `stopped` returns
+        whether the shard is no longer needed, `note` is called with each event.
+
+        Raises TransferError, CorruptSourceError, MissingArtifactError, ConfigError if other processes hold all the
+        room, and StoppedError once `stopped()` is true.
+        """
+        while not self.is_verified(index):
+            with self._state.fetching(index) as mine:
+                if mine:
+                    # again, because another process may have finished it since
+                    if not self.is_verified(index):
+                        self._verify_or_fetch(index, progress, stopped, note)
+                    return
+            if stopped():
+                raise StoppedError(f"{self._label(index)}: stopped while another process fetches it")
+            time.sleep(POLL_SECONDS)
+
+    def _verify_or_fetch(self, index: int, progress: Progress, stopped: Callable[[], bool], note: Note) -> None:
+        shard = self._shards[index]
+        missing = []
+        for file in shard.files:
+            complaint = self._complaint(file)
+            if complaint is None:
+                missing.append(file)
+            elif complaint:
+                note("refused", index, complaint)
+                missing.append(file)
+            else:
+                # The other file's download reserved the room under this name, and was killed.
+                discard_partial(self.path(file))
+                progress(file.bytes)
+        if missing:
+            # before room is made: nothing is evicted for a shard that cannot come
+            self._check_remote(missing)
+            self._make_room(shard, stopped, note)
+        try:
+            # Checked after eviction, which frees the space that the shard needs.
+            self._check_space(missing, index)
+            for file in missing:
+                key, path = self._place.key(file.key), self.path(file)
+                self._begin(file)
+                self._place.store.download(key, path, sha256=file.sha256, progress=progress)
+        # Also when it was stopped: a reservation without bytes would go on taking room from the others.
+        except BaseException:
+            self._unreserve(shard)
+            raise
+        self._check_content(shard)
+        looks = self._looks(index)
+        # Read and replaced under one lock: others add their shards to the state meanwhile.
+        with self._state.locked():
+            self._state.write_verified({**self._state.verified(), str(index): looks})
+
+    def _complaint(self, file: ReleaseFile) -> str | None:
+        """Why the present file is wrong; "" if it is right, None if there is none."""
+        path = self.path(file)
+        if not path.exists():
+            return None
+        if (size := path.stat().st_size) != file.bytes:
+            return f"{path}: {size} bytes, the release says {file.bytes}; it is fetched again"
+        if (digest := sha256_file(path)) != file.sha256:
+            return f"{path}: sha256 {digest}, the release says {file.sha256}; it is fetched again"
+        return ""
+
+    def _check_remote(self, files: Iterable[ReleaseFile]) -> None:
+        """Refuse objects that cannot be those of the release, before a byte is fetched."""
+        for file in files:
+            where = f"{self._place}/{file.key}"
+            info = self._place.store.head(self._place.key(file.key))
+            if info is None:
+                raise MissingArtifactError(
+                    f"{where}: the release lists it, the store does not have it. Publish it again"
+                )
+            if info.bytes != file.bytes or info.sha256 not in (None, file.sha256):
+                raise CorruptSourceError(
+                    f"{where}: {info.bytes} bytes (sha256 {info.sha256}), the release says {file.bytes} "
+                    f"({file.sha256}). Another shard lies under this name: publish the release again"
+                )
+
+    def _check_content(self, shard: ReleaseShard) -> None:
+        """Check the header, the sizes, and the ids of some samples: that a reader can use what the digest describes."""
+        token_path, ids_path = self.path(shard.token_file), self.path(shard.ids_file)
+        length = self._release.sequence_length
+        try:
+            npy_shards.validate(token_path, dtype=self._release.dtype, tokens=shard.tokens, sequence_length=length)
+            tokens, ids = open_pair(token_path, ids_path, length)
+            wrong = sample_ids.differing(tokens, ids, length, sample=SAMPLED_IDS)
+        except FormatError as error:
+            raise CorruptSourceError(f"{self._label(shard.index)} was published damaged: {error}") from error
+        if wrong:
+            raise CorruptSourceError(
+                f"{self._label(shard.index)} was published damaged: the ids of samples {wrong[:4]} are not those of "
+                "their tokens (another sequence length, or ids of another shard). Build and publish it again"
+            )
+
+    # --- room
+
+    def _make_room(self, shard: ReleaseShard, stopped: Callable[[], bool], note: Note) -> None:
+        """Evict what the policy does not keep, and reserve the shard's room with its (empty) partial file."""
+        deadline = time.monotonic() + self._room_seconds
+        waiting = False
+        only_copies: set[int] = set()
+        while True:
+            with self._state.locked():
+                chosen = self._victims(shard, only_copies)
+            # A store may answer slowly, so it is asked without the lock.
+            for index in chosen:
+                if why := self._only_copy(index):
+                    only_copies.add(index)
+                    note("kept", index, f"{self._label(index)} is kept: {why}")
+            with self._state.locked():
+                # Chosen again: others may hold some of them by now. What the store was not asked about waits.
+                evicted = [index for index in self._victims(shard, only_copies) if index in chosen]
+                for index in evicted:
+                    self._throw_away(index)
+                left = {i: size for i, size in self.present_shards().items() if i != shard.index}
+                if fits(self._keep, left, shard.bytes):
+                    # still under the lock, so that two processes do not both take the same room
+                    self._begin(shard.token_file)
+                held = self._state.leases() if not fits(self._keep, left, shard.bytes) else None
+            self._state.empty_trash()
+            for index in evicted:
+                note("evicted", index, f"{self._label(index)} was evicted from {self.directory}")
+            if held is None:
+                return
+            self._await_room(shard, held, only_copies, deadline, stopped)
+            if not waiting:
+                waiting = True
+                note("waiting", shard.index, f"{self._label(shard.index)}: no room yet; {_users(held, only_copies)}")
+            time.sleep(POLL_SECONDS)
+
+    def _begin(self, file: ReleaseFile) -> None:
+        """Create the empty partial file of a download unless it is there: the download keeps its permissions."""
+        part = partial_path(self.path(file))
+        make_folder(part.parent, self._release.sensitive)
+        descriptor = own_file(part, os.O_WRONLY | os.O_CREAT, file_mode(self._release.sensitive))
+        if self._release.sensitive:
+            os.fchmod(descriptor, file_mode(True))  # it may exist from before, with other permissions
+        os.close(descriptor)
+
+    def _unreserve(self, shard: ReleaseShard) -> None:
+        """Remove the partial files, which give up the shard's room."""
+        for path in map(self.path, shard.files):
+            discard_partial(path)
+
+    def _await_room(
+        self,
+        shard: ReleaseShard,
+        held: dict[str, list[int]],
+        only_copies: Collection[int],
+        deadline: float,
+        stopped: Callable[[], bool],
+    ) -> None:
+        if stopped():
+            raise StoppedError(f"{self._label(shard.index)}: stopped while it waited for room")
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"{self._label(shard.index)}: no room in {self.directory} within {self._room_seconds:g} s, "
+                f"keep={self._keep}: {_users(held, only_copies)}. Raise keep, or give these windows caches of their own"
+            )
+
+    def _victims(self, shard: ReleaseShard, only_copies: Collection[int]) -> list[int]:
+        held = {index for shards in self._state.leases().values() for index in shards} | set(only_copies)
+        return victims(
+            self._keep, self.present_shards(), shard.bytes, held=held, wanted=shard.index, shards=len(self._shards)
+        )
+
+    def _only_copy(self, index: int) -> str:
+        """Why a shard cannot be fetched again if it is evicted; "" when it can."""
+        shard = self._shards[index]
+        # partial files are no copy
+        if not any(self.path(file).exists() for file in shard.files):
+            return ""
+        for file in shard.files:
+            store = self._place.store
+            key = self._place.key(file.key)
+            if isinstance(store, LocalStore) and store.path(key).resolve() == self.path(file).resolve():
+                return "the cache is the release itself"
+            try:
+                info = store.head(key)
+            except DataprepError as error:
+                return f"the store cannot be asked whether it has {file.key} ({error})"
+            if info is None or info.bytes != file.bytes:
+                return f"the store does not have {file.key} any more, this is the only copy"
+        return ""
+
+    def _throw_away(self, index: int) -> None:
+        """Move a shard to the trash, which is emptied later. A reader that has it mapped keeps its data."""
+        shard = self._shards[index]
+        # The claim goes first: a kill in between leaves files without a claim, which are digested before they are used.
+        verified = self._state.verified()
+        if verified.pop(str(index), None) is not None:
+            self._state.write_verified(verified)
+        for file in shard.files:
+            path = self.path(file)
+            if path.exists():
+                self._state.throw_away(path)
+            discard_partial(path)
+
+    def _check_space(self, files: Iterable[ReleaseFile], index: int) -> None:
+        needed = 0
+        for file in files:
+            needed += max(0, file.bytes - held_bytes(self.path(file)))
+        free = shutil.disk_usage(self.directory).free
+        if needed > free:
+            raise TransferError(
+                f"{self._label(index)}: {needed} bytes are still to come, the disk of {self.directory} has {free} "
+                "free. Free space there, or keep fewer shards"
+            )
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except FileNotFoundError:
+        return []
+
+
+def _users(held: dict[str, list[int]], only_copies: Collection[int]) -> str:
+    said = [f"process {name} holds {shards}" for name, shards in held.items() if shards]
+    if only_copies:
+        said.append(f"{sorted(only_copies)} cannot be fetched again")
+    return "; ".join(said) or "the limit is reached"

@@ -1,0 +1,170 @@
+"""Predicts whether training will stall for data, from the disk, the bandwidth, the step time and a release.
+
+The window's behavior is simulated shard by shard over two epochs: the next shard is fetched and verified while the
+active one is trained on, and shards that the policy keeps are not fetched again. Pure arithmetic; sizes in bytes, times
+in seconds.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.serving.window.keep_policy import Keep, KeepBytes, check_keep, fits, victims
+from dataprep_assets.serving.window.release import Release
+
+# The first epoch begins with an empty cache; the second shows what the policy keeps. A third would repeat the second.
+_EPOCHS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowPlan:
+    """The prediction. `stalls` says whether any swap except the first start has to wait.
+
+    - `first_wait_seconds`: until the first step, which no setting but bandwidth changes;
+    - `turn_seconds`: how long a shard is trained on; `fetch_seconds`: how long fetching the slowest one takes;
+    - `stall_seconds`: the longest wait at a swap; `stalled_swaps`: how many of the `swaps` of two epochs wait;
+    - `disk_bytes`: the most that shards take at a time; `fetched_bytes`: what two epochs download;
+    - `needed_bandwidth`: bytes per second from which no swap waits (0 when all is on disk after the start);
+    - `advice`: what to change, one sentence each; empty when nothing stalls and all fits.
+    """
+
+    stalls: bool
+    fits_disk: bool
+    first_wait_seconds: float
+    turn_seconds: float
+    fetch_seconds: float
+    stall_seconds: float
+    stalled_swaps: int
+    swaps: int
+    disk_bytes: int
+    fetched_bytes: int
+    needed_bandwidth: float
+    advice: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """The prediction as one sentence."""
+        if not self.fits_disk:
+            return f"It does not fit: up to {_size(self.disk_bytes)} are on the disk at a time."
+        start = f"starts after {_time(self.first_wait_seconds)}"
+        fetch, turn = _time(self.fetch_seconds), _time(self.turn_seconds)
+        if not self.stalls:
+            return f"Training {start} and never waits: a shard takes {fetch} of a turn of {turn}."
+        return (
+            f"Training {start} and waits at {self.stalled_swaps} of {self.swaps} swaps, up to "
+            f"{_time(self.stall_seconds)}: a shard takes {fetch}, its turn only {turn}."
+        )
+
+
+def plan_window(
+    release: Release,
+    *,
+    disk_bytes: int,
+    bandwidth: float,
+    step_seconds: float,
+    steps_per_shard: int,
+    keep: Keep = "all",
+    prefix: str = "train",
+    verify_bandwidth: float = 1e9,
+) -> WindowPlan:
+    """The plan for the shards of one `prefix` of `release`.
+
+    `disk_bytes` is what the cache may take. `bandwidth` is the download's, `verify_bandwidth` SHA-256's, in bytes a
+    second. A step takes `step_seconds`, and each shard is trained on for `steps_per_shard` steps. `keep` is the
+    window's policy. Raises ConfigError for values that are not positive, and for a `keep` that is too small.
+    """
+    if min(bandwidth, verify_bandwidth) <= 0 or step_seconds < 0 or steps_per_shard < 1:
+        raise ConfigError(
+            f"plan: bandwidth={bandwidth}, verify_bandwidth={verify_bandwidth}, step_seconds={step_seconds}, "
+            f"steps_per_shard={steps_per_shard}: all must be positive"
+        )
+    sizes = [shard.bytes for shard in release.shards_of(prefix)]
+    check_keep(keep, sizes)
+    turn = step_seconds * steps_per_shard
+    seconds_a_byte = 1 / bandwidth + 1 / verify_bandwidth
+    fetched, most, turns = _replay(sizes, keep)
+    # the first fetch is the start's own wait, not a stall
+    waits = [max(0.0, size * seconds_a_byte - turn) for size in turns[1:]]
+    largest = max(turns[1:], default=0)
+    # of a turn, what verifying leaves for the download; nothing left means that no bandwidth is enough
+    left = turn - largest / verify_bandwidth
+    needed = 0.0 if not largest else largest / left if left > 0 else math.inf
+    fits_disk = most <= disk_bytes
+    plan = WindowPlan(
+        stalls=any(waits),
+        fits_disk=fits_disk,
+        first_wait_seconds=turns[0] * seconds_a_byte,
+        turn_seconds=turn,
+        fetch_seconds=max(sizes) * seconds_a_byte,
+        stall_seconds=max(waits, default=0.0),
+        stalled_swaps=sum(wait > 0 for wait in waits),
+        swaps=len(waits),
+        disk_bytes=most,
+        fetched_bytes=fetched,
+        needed_bandwidth=needed,
+        advice=(),
+    )
+    advice = _advice(plan, sizes, disk_bytes, step_seconds, seconds_a_byte, keep)
+    return WindowPlan(**{**vars(plan), "advice": advice})
+
+
+def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
+    """Bytes fetched in all, the most on disk at a time, and what is fetched for each turn of two epochs."""
+    count = len(sizes)
+    present: dict[int, int] = {}
+    turns: list[int] = []
+    most = 0
+    for turn in range(_EPOCHS * count):
+        index, active = turn % count, (turn - 1) % count
+        if index in present:
+            turns.append(0)
+            continue
+        # Before the first turn nothing is in use: `turn - 1` would then hold the last shard.
+        held = {active} if turn else set()
+        for victim in victims(keep, present, sizes[index], held=held, wanted=index, shards=count):
+            del present[victim]
+        assert fits(keep, present, sizes[index])
+        present[index] = sizes[index]
+        most = max(most, sum(present.values()))
+        turns.append(sizes[index])
+    return sum(turns), most, turns
+
+
+def _advice(
+    plan: WindowPlan, sizes: Sequence[int], disk: int, step_seconds: float, seconds_a_byte: float, keep: Keep
+) -> tuple[str, ...]:
+    found = []
+    pair = max(size + (sizes[(i + 1) % len(sizes)] if len(sizes) > 1 else 0) for i, size in enumerate(sizes))
+    if not plan.fits_disk:
+        if pair <= disk:
+            found.append(f"Set keep=KeepBytes({disk}): the active shard and the next take {_size(pair)}.")
+        else:
+            found.append(
+                f"Use a disk of at least {_size(pair)}, or a release of smaller shards: two lie on it at a time."
+            )
+    if plan.stalls:
+        if math.isfinite(plan.needed_bandwidth):
+            found.append(f"Use at least {_size(plan.needed_bandwidth)}/s of bandwidth (more workers, a nearer store).")
+        if step_seconds > 0:
+            steps = math.ceil(max(sizes) * seconds_a_byte / step_seconds)
+            found.append(f"Or train at least {steps} steps on each shard (smaller global batches, or repeated passes).")
+        if keep != "all" and sum(sizes) <= disk:
+            found.append("Set keep='all': all shards fit on this disk, so that later epochs download nothing.")
+        elif isinstance(keep, int | KeepBytes) and sum(sizes) > disk:
+            found.append(f"Or use a disk of {_size(sum(sizes))} with keep='all': later epochs then download nothing.")
+    return tuple(found)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

@@ -1,0 +1,443 @@
+"""The rolling window of a training machine over a published release: one shard in use, the next one being fetched.
+
+Every rank of a machine makes its own `ShardWindow` on the same cache folder. They coordinate only through files
+(`cache`): one process downloads a shard, the others see it as soon as it is verified, and nobody waits in a collective.
+The window has a thread for all work, so `prepare`, `wait` and `swap` may be called from any thread, and
+`aswap` and `await_ready` from asyncio. Which shard a step needs is `Schedule.shard(step)`, at start, swap and restart
+alike.
+
+A window belongs to the process that made it: make it after a fork, and pass `Shard`s, not windows, to other processes.
+Entry point: :class:`ShardWindow`.
+"""
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TextIO
+
+from dataprep_assets.errors import ConfigError, CorruptSourceError, DataprepError, SourceError, WorkerDiedError
+from dataprep_assets.paths import expanded
+from dataprep_assets.serving.window.cache import Cache
+from dataprep_assets.serving.window.events import OnEvent, WindowEvent, WindowStatus, tell
+from dataprep_assets.serving.window.keep_policy import Keep, check_keep
+from dataprep_assets.serving.window.kept_manifest import read_or_kept
+from dataprep_assets.serving.window.readers import Shard
+from dataprep_assets.serving.window.release import ReleaseLocation, files_of, locate
+from dataprep_assets.serving.window.schedule import Schedule
+from dataprep_assets.serving.window.window_state import WindowState
+from dataprep_assets.stores.retry import RetryPolicy, StoppedError
+from dataprep_assets.stores.store import Store
+
+# Characters of the bar; with its numbers the line stays below 100.
+_WIDTH = 30
+
+
+class Bar:
+    """Draws `label ███ 42 %  1.2 of 2.9 GB  310 MB/s`. Does nothing unless `stream` is a terminal.
+
+    `total` is in bytes; `stream` is standard error unless given.
+    """
+
+    def __init__(self, label: str, total: int, stream: TextIO | None = None) -> None:
+        self._label = label
+        self._total = total
+        self._stream = sys.stderr if stream is None else stream
+        self._shown = self._stream.isatty()
+        self._started = time.monotonic()
+        self._last = 0.0
+        self.done = 0
+
+    def add(self, count: int) -> None:
+        """Count bytes that arrived, or, if negative, bytes that were discarded."""
+        self.done += count
+        now = time.monotonic()
+        # Ten times a second: more is not visible, and a terminal over a network would slow down the download.
+        if self._shown and now - self._last > 0.1:
+            self._last = now
+            self._draw(now)
+
+    def close(self) -> None:
+        """End the line."""
+        # a bar that was never drawn has no line to end
+        if self._shown and self._last:
+            self._draw(time.monotonic())
+            self._stream.write("\n")
+            self._stream.flush()
+
+    def _draw(self, now: float) -> None:
+        share = min(1.0, self.done / self._total) if self._total else 1.0
+        bar = ("█" * round(share * _WIDTH)).ljust(_WIDTH, "░")
+        speed = self.done / max(now - self._started, 1e-9) / 1e6
+        text = (
+            f"{self._label} {bar} {share:4.0%}  {self.done / 1e9:.2f} of {self._total / 1e9:.2f} GB  {speed:.0f} MB/s"
+        )
+        # back to the line's beginning, and away with what a longer text left behind
+        self._stream.write(f"\r{text}\x1b[K")
+        self._stream.flush()
+
+
+logger = logging.getLogger(__name__)
+
+# Seconds between two checks of shards that only readers still hold.
+_RELEASE_SECONDS = 0.5
+# How long `close` waits for a transfer that hangs in the network; its thread is a daemon.
+_CLOSE_SECONDS = 10.0
+
+_RETRY = RetryPolicy(attempts=5, base_seconds=2.0, max_seconds=120.0)
+
+
+class ShardWindow:
+    """See the module.
+
+    - `release`: folder, manifest path, URL (`s3://`, `gs://`, `https://`, `hf://`, `file://`), `Store`, or
+      `ReleaseLocation(store, "prefix/")`;
+    - `cache_dir`: folder for the shards, shared by the ranks of this machine; made if need be;
+    - `steps_per_shard`: steps that each shard is trained on;
+    - `keep`: `"all"`, a number of shards, or `KeepBytes(n)`;
+    - `prefix`: which shards of the release, `train` or another split;
+    - `sequence_length`: that of the model; refused if the release has another one;
+    - `retry`: attempts, and pauses between them, on top of the store's own; a waiting swap fails when they are used up,
+      a prefetch goes on trying until its swap;
+    - `on_event`: called, from the window's thread, with every `WindowEvent`; must not block;
+    - `room_seconds`: how long a shard may wait for room that other processes hold.
+
+    Raises ConfigError for arguments that cannot work, MissingArtifactError or TransferError if the manifest cannot be
+    read. Nothing is downloaded before `prepare` or `swap`.
+    """
+
+    def __init__(
+        self,
+        release: str | Path | Store | ReleaseLocation,
+        cache_dir: str | Path,
+        steps_per_shard: int,
+        *,
+        keep: Keep = "all",
+        prefix: str = "train",
+        sequence_length: int | None = None,
+        retry: RetryPolicy = _RETRY,
+        on_event: OnEvent | None = None,
+        room_seconds: float = 3600.0,
+    ) -> None:
+        directory = expanded(cache_dir, "cache_dir").absolute()
+        place = locate(release)
+        self.release = read_or_kept(place, directory)
+        shards = self.release.shards_of(prefix)
+        if sequence_length not in (None, self.release.sequence_length):
+            raise ConfigError(
+                f"sequence_length={sequence_length}: the release of {self.release.dataset} is cut into samples of "
+                f"{self.release.sequence_length} tokens, and its sample ids name those samples; another length would "
+                "train on samples without ids. Use that length, or publish a release of the one you need"
+            )
+        self.schedule = Schedule(shards=len(shards), steps_per_shard=steps_per_shard)
+        check_keep(keep, [shard.bytes for shard in shards])
+        self._shards, self._prefix = shards, prefix
+        self._retry = retry
+        self._on_event = on_event
+        self._cache = Cache(directory, files_of(place, self.release), self.release, prefix, keep, room_seconds)
+        self._cache.attach()
+        # One swap at a time; never taken by the window's thread.
+        self._swapping = threading.RLock()
+        # Guards everything below, and is notified whenever any of it changes.
+        self._changed = threading.Condition()
+        # `_wanted` is what a swap waits for, `_next` what is prefetched. The thread fetches these two, in this order.
+        self._active: Shard | None = None
+        self._wanted: int | None = None
+        self._next: int | None = None
+        # Verified when this window last looked; asked again before use, because files may be changed or evicted since.
+        self._ready: set[int] = set()
+        # Of the last try, until one succeeds. What is in `_gave_up` is not tried again before it is prepared.
+        self._failures: dict[int, DataprepError] = {}
+        self._gave_up: dict[int, DataprepError] = {}
+        self._bar: Bar | None = None
+        self._fetching: int | None = None
+        self._closed = False
+        self._ended = False
+        # Shards that this process still reads: they are held until they are garbage-collected.
+        self._open: weakref.WeakSet[Shard] = weakref.WeakSet()
+        self._held: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="shard-window", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def active(self) -> Shard | None:
+        """The shard of the last swap."""
+        return self._active
+
+    def prepare(self, step: int) -> None:
+        """Start fetching the shard of this step, and return at once.
+
+        A shard that was given up gets a new set of attempts.
+        """
+        index = self.schedule.shard(step)
+        with self._changed:
+            self._check_open()
+            self._wanted = index
+            if self._next != index:
+                # A jump: the prefetch for the old position gives way to what is needed now.
+                self._next = None
+            self._gave_up.pop(index, None)
+            self._forget_changed(index)
+            self._hold()
+            self._changed.notify_all()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until the shard last prepared is verified.
+
+        Raises the error of the last attempt once all attempts are used up, TimeoutError after `timeout` seconds.
+        Raises StoppedError if the window was closed, WorkerDiedError if a bug ended its thread.
+        """
+        with self._changed:
+            self._check_open()
+            index = self._wanted
+            if index is None:
+                return
+            done = self._changed.wait_for(
+                lambda: self._closed or self._ended or index in self._ready or index in self._gave_up, timeout
+            )
+            if self._closed:
+                raise StoppedError(f"shard {index}: the window was closed")
+            if index in self._gave_up:
+                raise self._gave_up[index]
+            if self._ended:
+                raise WorkerDiedError(
+                    f"shard {index}: the window's thread ended; its log says why. Make another window"
+                )
+            if not done:
+                raise TimeoutError(
+                    f"shard {index} is not ready after {timeout} s: {self._failures.get(index, 'fetching')}"
+                )
+
+    def swap(self, step: int) -> Shard:
+        """Return the shard of this step and make it active; blocks only if it is not ready. May be called at any step.
+
+        Starts fetching the next shard. The same object is returned as long as the schedule stays on the shard.
+        """
+        index = self.schedule.shard(step)
+        with self._swapping:
+            while self._active is None or self._active.index != index:
+                self.prepare(step)
+                self.wait()
+                try:
+                    shard = self._cache.open(index)
+                except (CorruptSourceError, FileNotFoundError) as error:
+                    # It was changed or removed since it was verified: fetch it again, never train on it.
+                    self._say("refused", index, str(error))
+                    with self._changed:
+                        self._ready.discard(index)
+                    continue
+                with self._changed:
+                    # closed meanwhile: its lease is gone, so others may evict the shard
+                    self._check_open()
+                    self._active, self._wanted = shard, None
+                    self._open.add(shard)
+                self._say("swapped", index, f"shard {index} is active from step {step}")
+            self._prefetch(step)
+            return self._active
+
+    async def aswap(self, step: int) -> Shard:
+        """`swap` for asyncio: does not block the event loop."""
+        return await asyncio.to_thread(self.swap, step)
+
+    async def await_ready(self, timeout: float | None = None) -> None:
+        """`wait` for asyncio."""
+        await asyncio.to_thread(self.wait, timeout)
+
+    def state(self, step: int) -> WindowState:
+        """The state to keep in a checkpoint that resumes at `step`, the first step that was not trained on yet."""
+        schedule = self.schedule
+        return WindowState(
+            release=self.release.digest,
+            prefix=self._prefix,
+            shards=schedule.shards,
+            steps_per_shard=schedule.steps_per_shard,
+            step=step,
+            shard=schedule.shard(step),
+            epoch=schedule.epoch(step),
+        )
+
+    def restore(self, state: WindowState) -> int:
+        """Start fetching the shard of `state`, and return the step at which to resume.
+
+        The number of ranks may differ. Raises ConfigError if this window's release, prefix or schedule differs.
+        """
+        state.check(self.state(state.step))
+        self.prepare(state.step)
+        return state.step
+
+    def status(self) -> WindowStatus:
+        """What the window does now."""
+        with self._changed:
+            return WindowStatus(
+                active=None if self._active is None else self._active.index,
+                wanted=self._wanted,
+                next=self._next,
+                ready=tuple(sorted(self._ready & self._needed_shards())),
+                fetching=self._fetching,
+                done_bytes=0 if self._bar is None else self._bar.done,
+                total_bytes=0 if self._fetching is None else self._shards[self._fetching].bytes,
+                failures={index: str(error) for index, error in self._failures.items()},
+                gave_up=tuple(sorted(self._gave_up)),
+            )
+
+    def close(self) -> None:
+        """Stop fetching and release all shards. Finished ranges stay for the next start. May be called twice."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(_CLOSE_SECONDS)
+        self._cache.detach()
+
+    # --- inside
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigError("the window was closed; make another one")
+
+    def _needed_shards(self) -> set[int]:
+        named = {self._wanted, self._next, self._active.index if self._active is not None else None}
+        return {index for index in named if index is not None}
+
+    def _hold(self) -> None:
+        """Tell the other processes what this one needs or still reads. Call it while holding `_changed`."""
+        held = self._needed_shards() | {shard.index for shard in self._open}
+        # after `close` there is no lease to write, but a thread that hung in a transfer may still come here
+        if held != self._held and not self._closed:
+            self._cache.hold(held)
+            self._held = held
+
+    def _forget_changed(self, index: int) -> None:
+        if index in self._ready and not self._cache.is_verified(index):
+            self._ready.discard(index)
+
+    def _prefetch(self, step: int) -> None:
+        following = self.schedule.next_shard(step)
+        with self._changed:
+            active = self._active
+            # of a single shard the next one is the active one
+            wanted = None if active is None or following == active.index else following
+            if wanted != self._next:
+                self._next = wanted
+                if wanted is not None:
+                    self._forget_changed(wanted)
+            self._hold()
+            self._changed.notify_all()
+
+    def _todo(self) -> int | None:
+        for index in (self._wanted, self._next):
+            if index is not None and index not in self._ready and index not in self._gave_up:
+                return index
+        return None
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        finally:
+            # Also after a bug ended the thread: nobody may wait forever.
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._closed and self._todo() is None:
+                    # Readers end without notice, so the shards that only they held are checked from time to time.
+                    self._changed.wait(_RELEASE_SECONDS if self._held - self._needed_shards() else None)
+                    self._hold()
+                if self._closed:
+                    return
+                index = self._todo()
+            if index is not None:
+                self._ensure(index)
+
+    def _ensure(self, index: int) -> None:
+        """Try until the shard is there or no longer needed, or until the attempts of a waiting swap are used up."""
+        tries = failures = 0
+        while True:
+            if self._is_over(index):
+                return
+            try:
+                self._fetch(index)
+            except StoppedError:
+                return
+            except (DataprepError, OSError) as error:
+                said = error if isinstance(error, DataprepError) else SourceError(f"shard {index}: {error}")
+                failures += 1
+                # Nobody waits for a prefetch: it has until its swap, so its failures do not count.
+                tries += self._wanted == index
+                if self._report_failure(index, said, tries, failures):
+                    return
+            else:
+                self._say("ready", index, f"shard {index} is verified")
+                with self._changed:
+                    self._failures.pop(index, None)
+                    self._ready.add(index)
+                    self._changed.notify_all()
+                return
+
+    def _fetch(self, index: int) -> None:
+        bar = Bar(self._shards[index].token_file.key, self._shards[index].bytes)
+        with self._changed:
+            self._bar, self._fetching = bar, index
+
+        def progress(count: int) -> None:
+            # A transfer can only be stopped by raising here.
+            if self._is_over(index):
+                raise StoppedError(f"shard {index} is not needed any more")
+            bar.add(count)
+
+        def waits_in_vain() -> bool:
+            # Called repeatedly while others hold the room; a reader of this process may have ended meanwhile.
+            with self._changed:
+                self._hold()
+                return self._is_over(index)
+
+        try:
+            self._say("fetching", index, f"fetching shard {index} unless it is in the cache")
+            self._cache.ensure(index, progress=progress, stopped=waits_in_vain, note=self._say)
+        finally:
+            bar.close()
+            with self._changed:
+                self._bar, self._fetching = None, None
+
+    def _is_over(self, index: int) -> bool:
+        return self._closed or index not in (self._wanted, self._next)
+
+    def _report_failure(self, index: int, error: DataprepError, tries: int, failures: int) -> bool:
+        """Report a failed attempt at once, not at the swap; wait for the next one, or give up and return True."""
+        # another try does not mend a ConfigError: no room, or a setting of the store
+        last = tries == self._retry.attempts or isinstance(error, ConfigError)
+        urgent = self._wanted == index
+        tried = f"try {tries} of {self._retry.attempts} failed" if urgent else f"prefetch failed ({failures})"
+        logger.error("shard %d: %s: %s", index, tried, error)
+        tell(self._on_event, WindowEvent(kind="gave_up" if last else "failed", shard=index, detail=tried, error=error))
+        with self._changed:
+            self._failures[index] = error
+            if last:
+                self._gave_up[index] = error
+            self._changed.notify_all()
+        if not last:
+            pause = self._retry.delay(failures, None)
+            with self._changed:
+                # A swap that starts waiting for this shard ends the pause between background attempts.
+                self._changed.wait_for(lambda: self._is_over(index) or (not urgent and self._wanted == index), pause)
+        return last
+
+    def _say(self, kind: str, index: int, detail: str) -> None:
+        logger.log(logging.WARNING if kind in ("refused", "kept") else logging.INFO, "%s", detail)
+        tell(self._on_event, WindowEvent(kind=kind, shard=index, detail=detail))  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Rows and documents of files of any format."""

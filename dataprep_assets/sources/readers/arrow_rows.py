@@ -1,0 +1,183 @@
+"""Arrow IPC: the stream format, which folders of `datasets` have (`save_to_disk`), and the file format (Feather).
+
+A stream is read from the beginning to the end, and so is a file that is compressed as a whole: it is digested while it
+is read, and memory is that of its largest batch. A stream has to end with its end-of-stream marker, and a file with its
+magic: pyarrow takes a stream that was cut between two batches for a shorter one. Other files are read by their footer,
+and digested apart: polars puts something of its own before the stream in a file.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.bounds import report_position
+from dataprep_assets.errors import CorruptSourceError, out_of_memory
+from dataprep_assets.sources.readers.blocks import BlockReader
+from dataprep_assets.sources.readers.contents import no_table
+from dataprep_assets.sources.readers.input_format import MOST_ROWS, InputFile, InputFormat, RowBlock
+from dataprep_assets.sources.readers.row_files import ReadThrough
+from dataprep_assets.sources.readers.rows import check_names, rows_of_batch, small_parts
+
+_MAGIC = b"ARROW1"
+# The end of a stream: a continuation marker, then the length 0 where that of a message would be.
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+_OF_POLARS = "If polars wrote it, leave out the .zst or .gz around it, or write a stream (`write_ipc_stream`). Else: "
+_BLOCK_BYTES = 16 << 20
+"""About as many bytes of a batch become rows at once."""
+
+
+class _ArrowStream:
+    """The decompressed bytes of a file as pyarrow reads them."""
+
+    closed = False  # asked for by pyarrow's PythonFile
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._held = blocks, b""
+        # The last bytes that pyarrow took: of a whole stream, its end mark.
+        self.last = b""
+
+    def peek(self, size: int) -> bytes:
+        while len(self._held) < size and (block := next(self._blocks, None)) is not None:
+            self._held += block
+        return self._held[:size]
+
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes, fewer only at the end."""
+        parts, left = [self._held[:size]], size - len(self._held)
+        self._held = self._held[size:]
+        while left > 0 and (block := next(self._blocks, None)) is not None:
+            parts.append(block[:left])
+            self._held = block[left:]
+            left -= len(block)
+        data = b"".join(parts)
+        self.last = (self.last + data[-len(_END) :])[-len(_END) :]
+        return data
+
+    def drain(self) -> bytes:
+        """Read all that is left; returns the last bytes of the file."""
+        last = self.last + self._held
+        for block in self._blocks:
+            last = last[-len(_END) :] + block
+        return last[-len(_END) :]
+
+    def close(self) -> None:
+        """Nothing: the blocks are the reader's."""
+
+
+class ArrowRows(ReadThrough[BlockReader]):
+    """The rows of an Arrow file, or some columns of them."""
+
+    def __init__(self, file: InputFile) -> None:
+        super().__init__(BlockReader(file.path, file.compression, file.label))
+        self._file = file
+
+    def count(self) -> int:
+        """Rows of all batches."""
+        return sum(batch.num_rows for batch, _ in self._batches())
+
+    def __iter__(self) -> Iterator[RowBlock]:
+        file = self._file
+        for batch, first in self._batches():
+            check_names(batch.schema.names, file.columns, file.label)
+            chosen = file.rows.rows_within(first, batch.num_rows)
+            if file.columns is not None:
+                batch = batch.select([name for name in file.columns if name in batch.schema.names])
+            step = max(1, min(MOST_ROWS, batch.num_rows * _BLOCK_BYTES // max(batch.nbytes, 1)))
+            for start in range(chosen.start, chosen.stop, step):
+                row = first + start
+                for some in small_parts(batch.slice(start, min(step, chosen.stop - start))):
+                    report_position(file.label, row)
+                    yield rows_of_batch(some, row, file)
+                    row += some.num_rows
+
+    def _batches(self) -> Iterator[tuple[Any, int]]:
+        """Each batch and its first row."""
+        import pyarrow as pa
+
+        stream, row = _ArrowStream(iter(self._under)), 1
+        of_file = stream.peek(len(_MAGIC)) == _MAGIC
+        # which the first bytes have told by now, whatever the name says
+        by_footer = of_file and self._under.compression is None
+        try:
+            for batch in _by_footer(self._file.path, stream) if by_footer else _one_by_one(stream, 8 if of_file else 0):
+                for column in batch.columns:
+                    _check_buffers(column)
+                yield batch, row
+                row += batch.num_rows
+        except (MemoryError, pa.ArrowMemoryError):
+            raise out_of_memory(f"{self._file.label}, near row {row}") from None
+        except (pa.ArrowException, OSError, EOFError) as error:
+            is_of_polars = of_file and not by_footer and row == 1  # or it is damaged
+            raise self._unreadable(row, str(error), _OF_POLARS if is_of_polars else "") from error
+        # What pyarrow read last; in a file the footer follows it, at whose end the magic stands once more.
+        whole = stream.last == _END
+        last = stream.drain()
+        if not by_footer and (not whole or (of_file and not last.endswith(_MAGIC))):
+            raise self._unreadable(row, "it ends before its end mark")
+
+    def _unreadable(self, row: int, why: str, unless: str = "") -> CorruptSourceError:
+        if (kind := no_table(self._file.path, ".arrow")) is not None and self._under.compression is None:
+            return CorruptSourceError(f"{self._file.label}: {kind}")
+        return CorruptSourceError(
+            f"{self._file.label}: Arrow cannot be read near row {row}: {why}. {unless}Fetch the file again",
+            file=self._file.label,
+            row=row,
+        )
+
+
+def _check_buffers(array: Any) -> None:
+    """Raise ArrowInvalid where an offset or an index leads out of its buffers.
+
+    pyarrow reads there all the same: the process dies of it, or memory becomes text. Texts that are not UTF-8, which
+    its own validation refuses as well, are bad records of their rows.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    kind = array.type
+    array.validate()
+    if isinstance(kind, pa.BaseExtensionType):
+        _check_buffers(array.storage)
+    elif types.is_string(kind) or types.is_large_string(kind):
+        array.view(pa.binary() if types.is_string(kind) else pa.large_binary()).validate(full=True)
+    elif types.is_struct(kind):
+        for number in range(kind.num_fields):
+            _check_buffers(array.field(number))
+    elif types.is_dictionary(kind):
+        pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(array.dictionary))).validate(full=True)
+        _check_buffers(array.dictionary)
+    elif types.is_list(kind) or types.is_large_list(kind):
+        # the offsets by themselves, over values that have nothing to refuse
+        lists = pa.ListArray if types.is_list(kind) else pa.LargeListArray
+        lists.from_arrays(array.offsets, pa.nulls(len(array.values))).validate(full=True)
+        _check_buffers(array.values)
+    elif types.is_fixed_size_list(kind):
+        _check_buffers(array.values)
+    else:
+        array.validate(full=True)
+
+
+def _by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
+    """The batches of a file; its stream is digested in step, so that the bytes read say how much is done."""
+    import pyarrow as pa
+
+    options, done = pa.ipc.IpcReadOptions(use_threads=False), 0
+    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source, options=options) as file:
+        for number in range(file.num_record_batches):
+            batch, upto = file.get_batch(number), source.size() * (number + 1) // file.num_record_batches
+            stream.read(upto - done)
+            done = upto
+            yield batch
+
+
+def _one_by_one(stream: _ArrowStream, before: int) -> Iterator[Any]:
+    """The batches of a stream behind so many bytes: the magic of a file and its padding, whose footer follows."""
+    import pyarrow as pa
+
+    stream.read(before)
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    with pa.ipc.open_stream(pa.PythonFile(stream, mode="r"), options=options) as batches:
+        yield from batches
+
+
+FORMAT = InputFormat(rows=ArrowRows, starts_threads=True)

@@ -1,0 +1,354 @@
+"""Compressed source files as a stream of large decompressed blocks.
+
+The purpose of this module is never to mistake a truncated file for a short one. A zstd file must end exactly at the end
+of a frame (python-zstandard's own readers end silently inside one), every frame and every member is read, a gzip, xz or
+bzip2 file must end at a trailer, and the bytes are digested while they are read, so that the caller can compare them
+with the manifest. How a file is compressed is told by its first bytes, whatever its name says (`contents`).
+"""
+
+import codecs
+import hashlib
+import os
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dataprep_assets.bounds import alive
+from dataprep_assets.errors import ConfigError, CorruptSourceError
+from dataprep_assets.sources.readers.contents import EMPTY, HEAD, compression_of, encoding_of, foreign, pointer
+
+_READ = 256 << 10
+"""Most compressed bytes per step."""
+_BLOCK = 4 << 20
+# The first step of a member; each next one is four times as long, up to `_READ`.
+_SMALLEST_STEP = 1024
+_ZSTD_BLOCK = 128 << 10
+"""The most that a block of a zstd frame can make: some of four bytes make that much."""
+_ZSTD_FRAME, _ZSTD_SKIPPABLE = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"
+WINDOW_BYTES = 128 << 20
+"""Largest window of a frame, as in the zstd command: more needs `--long=31` there, the environment variable here."""
+WINDOW = "DATAPREP_ZSTD_WINDOW_BYTES"
+
+
+def window_bytes() -> int:
+    """Most bytes of memory for the window of a zstd frame: 128 MiB, or what the environment variable says.
+
+    Raises ConfigError for a variable that is not a number of bytes from 1 KiB to 2 GiB.
+    """
+    text = os.environ.get(WINDOW) or str(WINDOW_BYTES)
+    if not text.isascii() or not text.isdigit() or not 1024 <= int(text) <= 1 << 31:
+        raise ConfigError(f"{WINDOW}: {text!r} is not a number of bytes from 1024 to {1 << 31}")
+    return int(text)
+
+
+class BlockReader:
+    """Iterates over the decompressed blocks of one file; after the last one, `sha256` is that of the file as stored.
+
+    `compression` is what the file's name says: `zstd`, `gzip`, `xz`, `bzip2` or None; during iteration, what the file
+    has. Blocks have no particular boundaries. Raises CorruptSourceError, naming the file and the byte, for a truncated
+    or damaged file, and for a pointer to a file.
+    """
+
+    def __init__(self, path: Path, compression: str | None, label: str | None = None) -> None:
+        self.path, self.compression = path, compression
+        self.label = label or str(path)
+        self.bytes_read = 0
+        self._digest = hashlib.sha256()
+        self._step = 0  # compressed bytes at work, for messages
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 (hex) of the bytes read so far; of the whole file once iteration has ended."""
+        return self._digest.hexdigest()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._join_pieces(_BLOCK)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The same in smaller blocks, most of them as they come from the decompressor: joining them is a copy."""
+        return self._join_pieces(_READ)
+
+    def _join_pieces(self, least: int) -> Iterator[bytes]:
+        pieces: list[bytes] = []
+        size = 0
+        for piece in self._open_file():
+            pieces.append(piece)
+            size += len(piece)
+            if size >= least:
+                data = b"".join(pieces)
+                pieces, size = [], 0
+                if len(data) < 2 * _BLOCK:
+                    yield data
+                else:  # one step of highly compressible input: the output can take many times the memory of a block
+                    yield from (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
+                del data  # not kept while the next block is made
+        if pieces:
+            yield b"".join(pieces)
+
+    def _open_file(self) -> Iterator[bytes]:
+        with open(self.path, "rb", buffering=0) as file:
+            head = file.read(HEAD)
+        if (kind := pointer(head)) is not None:
+            raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
+        self.compression = compression_of(head, self.compression)
+        return self._plain() if self.compression is None else self._decompressed()
+
+    def _took(self, data: bytes) -> bytes:
+        alive()
+        self._digest.update(data)
+        self.bytes_read += len(data)
+        return data
+
+    def _plain(self) -> Iterator[bytes]:
+        with open(self.path, "rb", buffering=0) as file:
+            while data := file.read(_BLOCK):
+                yield self._took(data)
+
+    def _too_wide(self) -> CorruptSourceError:
+        command = "zstd --long=27" if self.compression == "zstd" else "xz -6"
+        return CorruptSourceError(
+            f"{self.label}: a {self.compression} frame that ends after byte {self.bytes_read - 1} needs a window "
+            f"of more than {window_bytes():,} bytes of memory. Compress it again with `{command}`; or, if you "
+            f"trust it and every worker has the memory, set {WINDOW}={1 << 31}",
+            file=self.label,
+            byte=self.bytes_read,
+        )
+
+    def _decompressed(self) -> Iterator[bytes]:
+        import zstandard
+
+        with open(self.path, "rb", buffering=_READ) as file:
+            try:
+                whole = yield from self._frames(file)
+            except (zstandard.ZstdError, zlib.error, _DamageError) as error:
+                if "too much memory" in str(error) or "usage limit" in str(error):
+                    raise self._too_wide() from None
+                raise CorruptSourceError(
+                    f"{self.label}: {self.compression} data is damaged in the {self._step} bytes from byte "
+                    f"{self.bytes_read - self._step}: {error}. Fetch the file again and compare its sha256 with "
+                    "the source's",
+                    file=self.label,
+                    byte=self.bytes_read,
+                ) from error
+        if self.bytes_read == 0:
+            raise CorruptSourceError(f"{self.label}: {EMPTY}", file=self.label)
+        if not whole:
+            raise CorruptSourceError(
+                f"{self.label}: truncated: the file ends at byte {self.bytes_read}, inside a {self.compression} "
+                "frame. Fetch it again: what was read so far would pass for a shorter file",
+                file=self.label,
+                byte=self.bytes_read,
+            )
+
+    def _frames(self, file: BinaryIO) -> Generator[bytes, None, bool]:
+        """What the file decompresses to; returns whether it ends at the end of a frame."""
+        if self.compression == "zstd":
+            return self._zstd(file)
+        make, made_of = _KINDS[self.compression or ""]
+        return self._members(file, make, made_of)
+
+    def _zstd(self, file: BinaryIO) -> Generator[bytes, None, bool]:
+        """As `_frames`."""
+        import zstandard
+
+        decompressor = zstandard.ZstdDecompressor(max_window_size=window_bytes())
+        frames = decompressor.decompressobj(read_across_frames=True)
+        steps = _ZstdSteps(file)
+        for step in steps:
+            self._step = len(self._took(step))
+            if out := frames.decompress(step):
+                yield out
+        return steps.whole
+
+    def _members(
+        self, file: BinaryIO, make: Callable[[], Any], made_of: Callable[[Any, bytes], Iterator[bytes]]
+    ) -> Generator[bytes, None, bool]:
+        """As `_frames`. Steps are small after the end of a member, because what follows it in a step is copied."""
+        # `started`: bytes of a member came since the end of the last one
+        member, started, most = make(), False, _SMALLEST_STEP
+        while data := file.read(_READ):
+            self._took(data)
+            at = 0
+            while at < len(data):
+                step = data[at : at + most]
+                self._step = len(data) - at
+                at += len(step)
+                if not started and not (step := self._unpadded(step)):
+                    continue
+                started, most = True, min(_READ, 4 * most)
+                yield from made_of(member, step)
+                if member.eof:
+                    at -= len(member.unused_data)
+                    member, started, most = make(), False, _SMALLEST_STEP
+        return not started
+
+    def _unpadded(self, step: bytes) -> bytes:
+        # Zeros may stand behind a stream of xz (The .xz File Format, section 2.2), and behind a member of gzip, because
+        # tapes and tar fill their blocks with them (gzip's manual, "Using gzip on tapes").
+        return step if self.compression == "bzip2" else step.lstrip(b"\0")
+
+
+class TextReader(BlockReader):
+    """A `BlockReader` of text in UTF-8: UTF-16 and UTF-32 with a byte order mark are decoded.
+
+    Bytes in positions are then those of the text as UTF-8. Raises CorruptSourceError for a file that is something else,
+    such as an HTML page or an archive, and says what it is.
+    """
+
+    def _join_pieces(self, least: int) -> Iterator[bytes]:
+        blocks = super()._join_pieces(least)
+        first = next(blocks, b"")
+        if (encoding := encoding_of(first)) is not None:
+            blocks = self._decoded(encoding, first, blocks)
+            first = next(blocks, b"")
+        if (kind := foreign(first)) is not None:
+            raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
+        if first:
+            yield first
+        del first  # not kept while the others are made
+        yield from blocks
+
+    def _decoded(self, encoding: str, first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        decoder, byte, data = codecs.getincrementaldecoder(encoding)(), 0, first
+        while True:
+            try:
+                text = decoder.decode(data, final=not data)
+            except UnicodeDecodeError as error:
+                raise CorruptSourceError(
+                    f"{self.label}: is not {encoding.upper()} near byte {byte + error.start} of its content, "
+                    "although it begins with its byte order mark. Fetch the file again, or convert it to UTF-8",
+                    file=self.label,
+                    byte=byte + error.start,
+                ) from None
+            if text:
+                yield text.encode()
+            if not data:
+                return
+            byte += len(data)
+            data = next(blocks, b"")
+
+
+class _DamageError(Exception):
+    """What a decompressor of the standard library says, which may raise OSError: no fault of the disk."""
+
+
+def _made_of(member: Any, step: bytes) -> Iterator[bytes]:
+    """What a decompressor makes of some bytes, at most a block at a time."""
+    import lzma
+
+    while True:
+        try:
+            out = member.decompress(step, _BLOCK)
+        except (lzma.LZMAError, OSError, ValueError) as error:
+            raise _DamageError(str(error)) from error
+        if out:
+            yield out
+        if member.eof or member.needs_input:
+            return
+        step = b""
+
+
+def _made_of_gzip(member: Any, step: bytes) -> Iterator[bytes]:
+    """As `_made_of`, of zlib, which does not keep what it did not take."""
+    out = member.decompress(step, _BLOCK)
+    while out:
+        yield out
+        # what is not made yet, because it would exceed a block; asked behind its end, a member would take what follows
+        # it once more
+        more = not member.eof and (len(out) == _BLOCK or member.unconsumed_tail)
+        out = member.decompress(member.unconsumed_tail, _BLOCK) if more else b""
+
+
+def _gzip_member() -> Any:
+    # 31: a gzip header and trailer are demanded
+    return zlib.decompressobj(wbits=31)
+
+
+def _xz_member() -> Any:
+    import lzma
+
+    # the limit counts all that a decompressor takes, some hundred kilobytes beside its window
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=window_bytes() + (1 << 20))
+
+
+def _bzip2_member() -> Any:
+    import bz2
+
+    return bz2.BZ2Decompressor()
+
+
+_KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any, bytes], Iterator[bytes]]]] = {
+    "gzip": (_gzip_member, _made_of_gzip),
+    "xz": (_xz_member, _made_of),
+    "bzip2": (_bzip2_member, _made_of),
+}
+
+
+class _ZstdSteps:
+    """Cuts the frames of a zstd file into steps, each of whole blocks that make about `_BLOCK` bytes at most.
+
+    How much a block makes is bounded by its header (RFC 8878, section 3.1.1), and so known before it is decompressed.
+    Whether the data are valid is left to the decompressor. After iteration `whole` says whether the file ended at the
+    end of a frame.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        # The step at work: what was read since the last one that was given away.
+        self._file, self._step = file, bytearray()
+        # `_short`: the file ended inside of what was to be read.
+        self.whole, self._short = False, False
+        # The most bytes that the step at work can make.
+        self._made = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        while magic := self._file.read(4):
+            self._step += magic
+            if magic[1:] == _ZSTD_SKIPPABLE and magic[0] & 0xF0 == 0x50:
+                yield from self._raw(int.from_bytes(self._read_bytes(4), "little"))
+            elif magic == _ZSTD_FRAME:
+                yield from self._frame()
+            else:
+                self._step += self._file.read(_READ)  # whose magic number the decompressor refuses
+                self._short = len(magic) < 4
+                break
+            if self._short:
+                break
+        self.whole = not self._short
+        if self._step:
+            yield bytes(self._step)
+
+    def _read_bytes(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._step += data
+        self._short |= len(data) < size
+        return data
+
+    def _frame(self) -> Iterator[bytes]:
+        # The descriptor (RFC 8878, 3.1.1.1.1) says how long window, dictionary id and content size behind it are; their
+        # values are the decompressor's affair.
+        described = int.from_bytes(self._read_bytes(1), "little")
+        single, checksum, content = described >> 5 & 1, described >> 2 & 1, described >> 6
+        self._read_bytes(1 - single + (0, 1, 2, 4)[described & 3] + ((single, 2, 4, 8)[content]))
+        last = False
+        while not last and not self._short:
+            header = int.from_bytes(self._read_bytes(3), "little")
+            last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            # Raw blocks (0) and runs (1, a single byte in the file) make what they say, others up to the limit.
+            self._made += min(size, _ZSTD_BLOCK) if kind < 2 else _ZSTD_BLOCK
+            self._read_bytes(1 if kind == 1 else size)
+            if self._made >= _BLOCK or len(self._step) >= _READ:
+                yield self._take_step()
+        self._read_bytes(4 * checksum)
+        if len(self._step) >= _READ:
+            yield self._take_step()
+
+    def _raw(self, size: int) -> Iterator[bytes]:
+        while size and not self._short:
+            size -= len(self._read_bytes(min(size, _READ)))
+            if len(self._step) >= _READ:
+                yield self._take_step()
+
+    def _take_step(self) -> bytes:
+        step, self._step, self._made = bytes(self._step), bytearray(), 0
+        return step

@@ -1,0 +1,116 @@
+"""Finds what a declaration asks of rows and no row has, and rows that a run would refuse, by the first rows of files.
+
+Entry points: `sample_of`, `first_bad`; `first_rows`, `absent_field`, `not_parquet`.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dataprep_assets.planning.manifest import file_format
+from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions
+from dataprep_assets.sources.readers.row_files import BadRecord
+from dataprep_assets.sources.readers.rows import read_rows
+
+T = TypeVar("T")
+ROWS = 1000
+"""How many rows are examined."""
+FILES = 32
+"""How many files of a dataset are judged: each takes a few milliseconds."""
+_SHOWN = 8
+"""Most fields that a message names."""
+_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstRows:
+    """What the first rows of a file are: its first bad one, whether any can be read, and whether these are all."""
+
+    bad: BadRecord | None
+    has_good: bool
+    whole: bool
+
+
+def sample_of(files: Sequence[T]) -> list[T]:
+    """The files to judge: all, or so many spread over them, with the first and the last."""
+    if len(files) <= FILES:
+        return list(files)
+    return [files[at * (len(files) - 1) // (FILES - 1)] for at in range(FILES)]
+
+
+def first_bad(blocks: Iterable[tuple[int, Sequence[BadRecord]]]) -> FirstRows:
+    """The first rows of a file, of which each block is given by its number of good rows and its bad ones."""
+    good = count = 0
+    bad: BadRecord | None = None
+    for right, wrong in blocks:
+        good, count = good + right, count + right + len(wrong)
+        bad = bad or next(iter(wrong), None)
+        if count >= ROWS:
+            return FirstRows(bad=bad, has_good=good > 0, whole=False)
+    return FirstRows(bad=bad, has_good=good > 0, whole=True)
+
+
+def first_rows(paths: Iterable[Path], reading: ReadOptions = AS_NAMED) -> Iterator[dict[str, Any]]:
+    """The first rows of files, in order, read as the declaration says; a bad row is one without fields.
+
+    Raises CorruptSourceError or OSError for a file that cannot be read.
+    """
+    return itertools.islice(_rows(paths, reading), ROWS)
+
+
+def _rows(paths: Iterable[Path], reading: ReadOptions) -> Iterator[dict[str, Any]]:
+    for path in paths:
+        kind, compression = file_format(path.name)
+        for block in read_rows(path, format=kind, compression=compression, label=path.name, reading=reading):
+            yield from block.rows
+            yield from ({} for _ in block.bad)  # bad rows are rows too
+
+
+def other_delimiter(names: Iterable[str]) -> str:
+    """A question, where the only field of rows has a name with a character that often stands between fields."""
+    only = list(names)
+    return "; is `csv_delimiter` right?" if len(only) == 1 and any(one in only[0] for one in ";\t|,") else ""
+
+
+def absent_field(
+    rows: Iterable[dict[str, Any]], key: str, field: str, whose: str, types: tuple[type, ...] = (), *, hidden: bool
+) -> str | None:
+    """A sentence if no row has a field, or none has it as one of these types; None if one has, or there is no row.
+
+    Args:
+        rows: The first rows, as many as are to be looked at.
+        key: The key of the declaration that names the field.
+        field: Its name.
+        whose: What the rows are of, for the sentence: `dataset chat`.
+        types: What its values may be; empty for anything.
+        hidden: Whether the names of other fields are left out, which sensitive data may have.
+    """
+    seen: dict[str, None] = {}
+    count, there = 0, False
+    for row in rows:
+        if field in row and (not types or type(row[field]) in types):
+            return None
+        there |= field in row
+        count += 1
+        seen.update(dict.fromkeys(row))
+    if not seen:
+        return None
+    begins = f"`{key}: {field}`: none of the first {count:,} rows of {whose} has it"
+    if there:
+        names = " or ".join({str: "text", int: "a whole number"}[one] for one in types)
+        return f"{begins} as {names}"
+    shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
+    return begins + ("" if hidden else f"; they have {shown}") + other_delimiter(seen)
+
+
+def not_parquet(path: Path) -> bool:
+    """Whether a file does not begin and end as Parquet; raises OSError if it cannot be read."""
+    with open(path, "rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            return True
+        size = file.seek(0, 2)
+        file.seek(max(0, size - len(_MAGIC)))
+        # No Parquet file is shorter than both magics and the four bytes that give the footer's length.
+        return size < 3 * len(_MAGIC) or file.read() != _MAGIC

@@ -1,0 +1,172 @@
+"""Cuts a stream of bytes into the elements of one JSON array or object, with a scanner that knows strings and escapes.
+
+Memory is that of one element and one block, whatever the size of the file. Whether an element is valid is left to a
+parser. No message contains any part of a file's content: patients' data pass through here.
+"""
+
+import re
+from collections.abc import Iterator
+
+from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.sources.readers.contents import BOM
+
+_WHITE = b" \t\r\n"
+_QUOTE, _BACKSLASH, _COMMA = b'"\\,'
+_OPENING, _CLOSING = b"[{", b"]}"
+# Only the commas between elements matter; deeper ones are left to the parser.
+_BETWEEN = re.compile(rb'["{}\[\],]')
+# bounded and not possessive: the possessive repeat of a group goes a byte too far in Python 3.11.2
+_INNERMOST = re.compile(rb'(?:[^"{}\[\]]++|\{[^"{}\[\]]*+\}|\[[^"{}\[\]]*+\]){1,4096}')
+"""Pairs of brackets with no string and no bracket inside, up to 4,096 of the millions that may follow each other."""
+_DEEPER = re.compile(rb'["{}\[\]]')
+
+
+def without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks of a file without its byte order mark."""
+    for data in blocks:
+        # Replaced by white space, so that bytes are counted from the start of the file.
+        yield data.replace(BOM, b"   ", 1) if data.startswith(BOM) else data
+        break
+    yield from blocks
+
+
+class Elements:
+    """Cuts one JSON array or object into its elements.
+
+    `label` names the file; no element of over `largest` bytes is held.
+
+    Raises CorruptSourceError for a file that ends early, or has data after its end.
+    """
+
+    def __init__(self, what: str, label: str, largest: int) -> None:
+        """`what` is `array` or `object`."""
+        at = 0 if what == "array" else 1
+        self._opening, self._closing, self._what = _OPENING[at], _CLOSING[at], what
+        self._label, self._largest = label, largest
+        self._depth = 0
+        self._closed = False
+        self._in_string = False
+        self._escaped = False  # the previous block ended within an escape of a string
+        self._pieces: list[bytes] = []  # parts of the current element, from earlier blocks; empty if it is too large
+        self._held = 0  # bytes of that element in earlier blocks
+        self._byte = 0  # byte at which the current block begins
+        self._element = 0  # byte at which the current element begins
+        self._rows = 0
+
+    def cut_elements(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
+        """Byte and content of each element, white space stripped; None for one of more bytes than may be held."""
+        for data in without_mark(blocks):
+            yield from self._feed(data)
+            self._byte += len(data)
+        if not self._closed:
+            began = f"in record {self._rows + 1}, which begins at byte {self._element}" if self._depth else "at once"
+            raise CorruptSourceError(
+                f"{self._label}: the file ends {began}: byte {self._byte} is its end, not that of the "
+                f"{self._what}. It was cut, or a quote or bracket is missing; fetch it again",
+                file=self._label,
+                byte=self._byte,
+            )
+
+    def _feed(self, data: bytes) -> Iterator[tuple[int, bytes | None]]:
+        at = self._enter(data) if not self._depth and not self._closed else 0
+        start = at
+        while at < len(data) and not self._closed:
+            if self._in_string:
+                at = self._leave_string(data, at)
+                continue
+            if self._depth > 1 and (match := _INNERMOST.match(data, at)):
+                at = match.end()
+            match = (_BETWEEN if self._depth == 1 else _DEEPER).search(data, at)
+            if match is None:
+                break
+            at, byte = match.end(), data[match.start()]
+            if byte == _QUOTE:
+                self._in_string = True
+            elif byte in _OPENING:
+                self._depth += 1
+            # Whether a closing bracket fits the opening one is left to the parser of the element.
+            elif byte != _COMMA:
+                self._depth -= 1
+            if byte == _COMMA or not self._depth:
+                yield from self._end_element(data[start : at - 1], byte)
+                self._element = self._byte + at
+                start = at
+        if self._closed:
+            self._nothing_follows(data, start)
+        elif start < len(data):
+            self._held += len(data) - start
+            if self._held <= self._largest:
+                self._pieces.append(data[start:])
+            else:
+                self._pieces.clear()
+
+    def _enter(self, data: bytes) -> int:
+        """The position after the opening bracket, if the block has one."""
+        blank = len(data) - len(data.lstrip(_WHITE))
+        if blank == len(data):
+            return blank
+        if data[blank] != self._opening:
+            raise CorruptSourceError(
+                f"{self._label}: byte {self._byte + blank} does not begin a JSON {self._what}; correct cohorts.format",
+                file=self._label,
+                byte=self._byte + blank,
+            )
+        self._depth = 1
+        self._element = self._byte + blank + 1
+        return blank + 1
+
+    def _leave_string(self, data: bytes, at: int) -> int:
+        """The position after the end of the string, or the end of the block."""
+        if self._escaped:
+            self._escaped = False
+            at += 1
+        while True:
+            quote = data.find(_QUOTE, at)
+            stop = len(data) if quote < 0 else quote
+            # A quote behind an odd number of backslashes is part of the string. Counting them copies what is before the
+            # quote, so it is done only if there is one.
+            escapes = stop - at - len(data[at:stop].rstrip(b"\\")) if data[stop - 1 : stop] == b"\\" else 0
+            if quote < 0:
+                self._escaped = escapes % 2 == 1
+                return stop
+            at = stop + 1
+            if escapes % 2 == 0:
+                self._in_string = False
+                return at
+
+    def _end_element(self, last: bytes, delimiter: int) -> Iterator[tuple[int, bytes | None]]:
+        size, self._held = self._held + len(last), 0
+        if size > self._largest:
+            self._pieces.clear()
+            self._closed = delimiter != _COMMA
+            if self._closed and delimiter != self._closing:
+                raise self._broken(self._element + size)
+            self._rows += 1
+            yield self._element, None
+            return
+        raw = b"".join([*self._pieces, last])
+        self._pieces.clear()
+        content = raw.lstrip(_WHITE)
+        self._closed = delimiter != _COMMA
+        # Nothing before the closing bracket is right in an empty container alone, not behind a comma.
+        if self._closed and (delimiter != self._closing or (not content and self._rows)):
+            raise self._broken(self._element + len(raw))
+        if self._closed and not content:
+            return
+        self._rows += 1
+        if not content:
+            raise self._broken(self._element + len(raw))
+        yield self._element + len(raw) - len(content), content.rstrip(_WHITE)
+
+    def _nothing_follows(self, data: bytes, at: int) -> None:
+        rest = data[at:].lstrip(_WHITE)
+        if rest:
+            raise self._broken(self._byte + len(data) - len(rest))
+
+    def _broken(self, byte: int) -> CorruptSourceError:
+        return CorruptSourceError(
+            f"{self._label}: byte {byte}, after {self._rows} records, is not what a JSON {self._what} has there; "
+            "correct the file or fetch it again",
+            file=self._label,
+            byte=byte,
+        )

@@ -1,0 +1,73 @@
+"""Finds the byte range of a row in a file of JSON lines, for a ranged read.
+
+Only an uncompressed file of lines in UTF-8 has one. It is found by counting line ends from the start of the file, in
+bounded memory.
+
+Entry points: `line_range`, `without_lines`.
+"""
+
+from pathlib import Path
+
+from dataprep_assets.sources.readers.contents import BOM, HEAD, compression_of, encoding_of, is_array
+
+MOST_BYTES = 4 << 30
+"""Most bytes of a file to read for one question: a few seconds."""
+_BLOCK = 1 << 20
+
+
+def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int, int] | None:
+    """The bytes `[start, stop)` of a row of the file `path`, without its line end and without a byte order mark.
+
+    Args:
+        path: The file, uncompressed.
+        row: The line, from 1.
+        most_bytes: How far to read.
+
+    Returns None if the row does not end within that many bytes, or if the file has fewer rows. Raises OSError if the
+    file cannot be read.
+    """
+    start = at = 0
+    left = row  # line ends to pass, including that of the row
+    with open(path, "rb", buffering=0) as file:
+        while at < most_bytes and (data := file.read(min(_BLOCK, most_bytes - at))):
+            here = data.count(b"\n")
+            # The row begins behind the end of the one before it: until a block has that, line ends are only counted.
+            if here < left - 1:
+                left -= here
+                at += len(data)
+                continue
+            found = -1
+            while left:
+                found = data.find(b"\n", found + 1)
+                if found < 0:
+                    break
+                left -= 1
+                if not left:
+                    return _behind_mark(path, start), at + found
+                start = at + found + 1
+            at += len(data)
+        # the last line of a file may have no end
+        ended = not file.read(1)
+        start = _behind_mark(path, start)
+    return (start, at) if left == 1 and ended and at > start else None
+
+
+def _behind_mark(path: Path, start: int) -> int:
+    """Where a line begins that may have a byte order mark: the first, or one of a file that was appended."""
+    with open(path, "rb") as file:
+        file.seek(start)
+        return start + len(BOM) if file.read(len(BOM)) == BOM else start
+
+
+def without_lines(path: Path, compression: str | None) -> str | None:
+    """What a file of JSON is, if it has no lines whose bytes could be named: `compressed (zstd)`; None if it has.
+
+    `compression` is what its name says. Raises OSError if the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        head = file.read(HEAD)
+    if (compression := compression_of(head, compression)) is not None:
+        return f"compressed ({compression})"
+    if (encoding := encoding_of(head)) is not None:
+        return f"in {encoding.upper()}"
+    return "one JSON array" if is_array(head) else None

@@ -1,0 +1,75 @@
+"""Plain text: a file is a document, or several with a declared separator between them.
+
+A document is exactly what lies between two separators, in UTF-8, white space included; one of white space alone is
+blank. Rows count the documents. Its fields: `text`, and `path`, the file's path in its source.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.sources.readers.blocks import TextReader
+from dataprep_assets.sources.readers.contents import BOM, ends_in_returns
+from dataprep_assets.sources.readers.input_format import Found, InputFormat, RowByRow
+from dataprep_assets.sources.readers.row_files import TOO_LARGE, BadRecord
+
+
+class TextRows(RowByRow):
+    """The documents of a file of text."""
+
+    under = TextReader
+
+    def _find_rows(self) -> Iterator[Found]:
+        file, row = self._file, 1
+        separator = (file.reading.text_separator or "").encode()
+        for byte, size, piece in pieces(self._blocks(separator), separator, file.max_record_bytes):
+            if piece is None:
+                yield Found(row, byte, size, BadRecord(row, byte, TOO_LARGE))
+            elif not piece.strip():
+                yield Found(row, byte, size, None)
+                continue
+            else:
+                try:
+                    yield Found(row, byte, size, {"text": piece.decode(), "path": file.label})
+                except UnicodeDecodeError:
+                    yield Found(row, byte, size, BadRecord(row, byte, "invalid_utf8"))
+            row += 1
+
+    def _blocks(self, separator: bytes) -> Iterator[bytes]:
+        """The file's blocks; raises CorruptSourceError where a separator with line ends would find none of them."""
+        for number, block in enumerate(self._under):
+            if not number and b"\n" in separator and (kind := ends_in_returns(block)) is not None:
+                raise CorruptSourceError(f"{self._file.label}: {kind}")
+            yield block
+
+
+def pieces(blocks: Iterable[bytes], separator: bytes, most: int) -> Iterator[tuple[int, int, bytes | None]]:
+    """Byte, length and content of what is between separators; as content None if it is longer than `most`.
+
+    An empty separator separates nothing. A byte order mark at the start of the file is left out.
+    """
+    parts: list[
+        bytes
+    ] = []  # of the piece at `byte`, as far as it cannot be part of a separator; none if it is too long
+    byte = held = 0
+    tail = b""
+    for block in blocks:
+        data = tail + block
+        if not byte and not held and data.startswith(BOM):
+            data, byte = data[len(BOM) :], len(BOM)
+        *ended, rest = data.split(separator) if separator else [data]
+        for piece in ended:
+            size = held + len(piece)
+            yield byte, size, b"".join([*parts, piece]) if size <= most else None
+            byte, held, parts = byte + size + len(separator), 0, []
+        # a separator may begin in the last bytes of a block
+        cut = max(0, len(rest) - max(len(separator) - 1, 0))
+        body, tail = rest[:cut], rest[cut:]
+        # Of a document beyond the limit only the length is kept.
+        held += len(body)
+        parts = [*parts, body] if held <= most else []
+    size = held + len(tail)
+    if size:  # behind the last separator there may be nothing, which is no document
+        yield byte, size, b"".join([*parts, tail]) if size <= most else None
+
+
+FORMAT = InputFormat(rows=TextRows)

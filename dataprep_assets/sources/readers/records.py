@@ -1,0 +1,356 @@
+"""Records of source files: blocks of texts and the positions of bad records. JSON lines and Parquet have a fast way.
+
+What is a valid record is decided here, not by whichever parser is installed: JSON as in RFC 8259, in UTF-8. Lone
+surrogates, NaN and Infinity, invalid UTF-8, control characters, trailing garbage and nesting beyond 1,024 levels are
+bad records; of duplicate keys the last counts, as in Python's `json`; numbers may have any size. A byte order mark is
+accepted before an object, because files that begin with one are concatenated; CRLF line ends are accepted; blank lines
+are counted and are not records.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from dataprep_assets.bounds import is_close, report_position
+from dataprep_assets.errors import SourceError
+from dataprep_assets.sources.readers.contents import BOM, is_array
+from dataprep_assets.sources.readers.input_format import ALL_ROWS, AS_NAMED, InputFile, ReadOptions, RowBlock, RowReader
+from dataprep_assets.sources.readers.json_values import parse
+from dataprep_assets.sources.readers.row_files import (
+    MAX_RECORD_BYTES,
+    TOO_LARGE,
+    BadRecord,
+    Blank,
+    Digested,
+    ParquetBlocks,
+    ReadThrough,
+    RowRange,
+    is_too_large,
+    may_be_too_large,
+    not_json,
+    wanted_lines,
+    whole_lines,
+)
+from dataprep_assets.sources.readers.rows import JsonRows, check_names, own_values, read_rows
+
+__all__ = ["ID_REASONS", "REASONS", "BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
+
+REASONS = ("bad_json", "invalid_utf8", "not_an_object", "missing_text", "null_text", "text_not_a_string", TOO_LARGE)
+"""Why a record can be refused, as counted in the ledger."""
+ID_REASONS = ("missing_id", "id_not_a_string")
+"""The same, where a field holds ids."""
+
+
+@dataclass(slots=True)
+class Block:
+    """Some consecutive records. `rows[i]` is the 1-based row of `texts[i]`; None when no row was refused or blank,
+    and then the rows are `first_row, first_row + 1, …`. `ids[i]` is its declared id; None if no field holds ids."""
+
+    texts: list[str]
+    first_row: int
+    rows: list[int] | None = None
+    ids: list[str] | None = None
+    bad: list[BadRecord] = field(default_factory=list)
+    blank_lines: int = 0
+
+    def row(self, index: int) -> int:
+        """The 1-based row in the file of `texts[index]`."""
+        return self.first_row + index if self.rows is None else self.rows[index]
+
+
+class RecordReader(Digested, Protocol):
+    """Iterates over the blocks of one file; `sha256` and `bytes_read` are final once iteration has ended."""
+
+    def __iter__(self) -> Iterator[Block]: ...
+
+
+def read_records(
+    path: Path,
+    *,
+    format: str,
+    compression: str | None,
+    text_field: str,
+    label: str,
+    rows: RowRange | None = None,
+    id_field: str | None = None,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    reading: ReadOptions = AS_NAMED,
+) -> RecordReader:
+    """The reader of the file `path` for its `format` (`planning.inputs`), read as the declaration says (`reading`).
+
+    `compression` is that of the whole file, `text_field` the field or column with the text; `label` names the file in
+    errors. With `rows`, only these rows become records; the rest of the file is still read and digested. JSON is lines
+    or one array of objects. With `id_field`, that field or column holds the documents' ids,
+    strings or integers, and a record without one is refused. So is one of more than `max_record_bytes` in UTF-8: of the
+    line in JSON lines, of the text elsewhere.
+    """
+    fields = RecordFields(text_field, id_field, max_record_bytes)
+    if format == "parquet":
+        return ParquetReader(path, fields, label, rows)
+    if format == "jsonl":
+        file = InputFile(
+            path=path,
+            label=label,
+            format=format,
+            compression=compression,
+            rows=rows or ALL_ROWS,
+            max_record_bytes=max_record_bytes,
+        )
+        return JsonLinesReader(file, fields, rows)
+    found = read_rows(
+        path,
+        format=format,
+        compression=compression,
+        label=label,
+        rows=rows,
+        columns=[fields.text] if fields.id is None else [fields.text, fields.id],
+        max_record_bytes=max_record_bytes,
+        reading=reading,
+    )
+    return ObjectReader(found, fields)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFields:
+    """Where a record holds its text and, unless None, its id."""
+
+    text: str
+    id: str | None = None
+    max_record_bytes: int = MAX_RECORD_BYTES
+
+    def key_hint(self, reason: str) -> str:
+        """In brackets the key that names the field that a record lacks, by the reason for which it is refused."""
+        if reason == "missing_text":
+            return f" (`text_field: {self.text}`)"
+        return f" (`document.id_field: {self.id}`)" if reason == "missing_id" else ""
+
+    def block(self, first_row: int) -> Block:
+        """An empty block to `add` records to one by one."""
+        return Block([], first_row, rows=[], ids=self.no_ids)
+
+    @property
+    def no_ids(self) -> list[str] | None:
+        """The ids of a block without records."""
+        return None if self.id is None else []
+
+    def of_rows(self, found: RowBlock) -> Block:
+        """The records of whole rows, with what is bad among these."""
+        texts: list[Any] = [row.get(self.text) for row in found.rows] if self.id is None else []
+        # All are texts, and none can be beyond the limit: a character has at most four bytes in UTF-8.
+        if {*map(type, texts)} == {str} and max(map(len, texts)) * 4 <= self.max_record_bytes:
+            block = Block(texts, found.numbers[0], rows=found.numbers)
+        else:
+            block = self.block(found.numbers[0] if found.numbers else 1)
+            for value, number, byte in zip(found.rows, found.numbers, found.offsets, strict=True):
+                self.add(block, value, number, byte)
+        # In the order of rows: what the format refuses and what the fields refuse was found apart.
+        block.bad = sorted([*found.bad, *block.bad], key=lambda bad: bad.row)
+        block.blank_lines = found.blank_lines
+        return block
+
+    def add(self, block: Block, record: Any, row: int, byte: int) -> None:
+        """Add the parsed record at a row and byte to a block, as a text or as refused."""
+        assert block.rows is not None
+        if not isinstance(record, dict):
+            block.bad.append(BadRecord(row, byte, "not_an_object"))
+            return
+        text = record.get(self.text, _ABSENT)
+        reason = _text_refused(text)
+        if reason is None and is_longer(text, self.max_record_bytes):
+            reason = TOO_LARGE
+        if reason is None and self.id is not None:
+            reason = _id_refused(record.get(self.id))
+        if reason is not None:
+            block.bad.append(BadRecord(row, byte, reason))
+            return
+        block.texts.append(text)
+        block.rows.append(row)
+        if block.ids is not None:
+            block.ids.append(str(record[self.id]))
+
+
+class JsonLinesReader(ReadThrough[JsonRows]):
+    """JSON lines, one object per line. Rows are physical lines: `sed -n ROWp` shows the record that a message names.
+
+    A file that is one array is read as that, element by element.
+    """
+
+    def __init__(self, file: InputFile, fields: RecordFields, rows: RowRange | None = None) -> None:
+        super().__init__(JsonRows(file))
+        self._label, self._fields, self._range = file.label, fields, rows
+
+    def __iter__(self) -> Iterator[Block]:
+        pieces = self._under.pieces()
+        first = next(pieces, b"")
+        if is_array(first):
+            return map(self._fields.of_rows, self._under.of_array(first, pieces))
+        return self._of_lines(chain([first], pieces))
+
+    def _of_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
+        # To cut a range, rows have to be counted before they are parsed; for a whole file that would be one more pass.
+        if self._range is not None or is_close():
+            rows = self._range or RowRange()
+            for lines, row, byte in wanted_lines(pieces, rows, self._fields.max_record_bytes):
+                yield self._blank(row, lines) if isinstance(lines, Blank) else self._parse(lines, row, byte)[0]
+            return
+        row = 1
+        for found, byte in whole_lines(pieces, self._fields.max_record_bytes):
+            if found is not None and found.are_blank:
+                block = self._blank(row, count := len(found))
+            else:  # parsing has to split the lines, so they are counted here
+                block, count = self._parse(None if found is None else found.split(), row, byte)
+            yield block
+            row += count
+
+    def _blank(self, row: int, count: int) -> Block:
+        """The block of blank lines, which are no getting on."""
+        return Block([], row, rows=[], ids=self._fields.no_ids, blank_lines=count)
+
+    def _parse(self, lines: list[bytes] | None, row: int, byte: int) -> tuple[Block, int]:
+        report_position(self._label, row, byte)
+        if lines is None:
+            return Block([], row, rows=[], ids=self._fields.no_ids, bad=[BadRecord(row, byte, TOO_LARGE)]), 1
+        limit = self._fields.max_record_bytes
+        if may_be_too_large(lines, limit) and any(is_too_large(line, limit) for line in lines):
+            return self._parse_each(lines, row, byte), len(lines)
+        block = self._parse_all(lines, row)
+        return block if block is not None else self._parse_each(lines, row, byte), len(lines)
+
+    def _parse_all(self, lines: list[bytes], row: int) -> Block | None:
+        """The block of lines that are all valid records; None when one is not."""
+        name, id_name = self._fields.text, self._fields.id
+        loads = orjson.loads
+        ids: list[Any] | None = None
+        try:
+            if id_name is None:
+                texts = [loads(line)[name] for line in lines]
+            else:
+                pairs = [(record[name], record[id_name]) for record in map(loads, lines)]
+                texts, ids = [text for text, _ in pairs], [found for _, found in pairs]
+        # Whatever is wrong, and with which line, `_parse_each` finds out.
+        except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
+            return None
+        if not set(map(type, texts)) <= {str}:
+            return None
+        if ids is not None:
+            # an integer beyond 64 bits is a float here; `_parse_each` keeps its digits
+            if not (kinds := set(map(type, ids))) <= {str, int}:
+                return None
+            ids = list(map(str, ids)) if int in kinds else ids
+        return Block(texts, row, ids=ids)
+
+    def _parse_each(self, lines: list[bytes], row: int, byte: int) -> Block:
+        block = self._fields.block(row)
+        for offset, line in enumerate(lines):
+            if not line.strip():
+                block.blank_lines += 1
+            elif is_too_large(line, self._fields.max_record_bytes):
+                block.bad.append(BadRecord(row + offset, byte, TOO_LARGE))
+            else:
+                try:
+                    self._fields.add(block, parse(line.removeprefix(BOM)), row + offset, byte)
+                except orjson.JSONDecodeError as error:
+                    block.bad.append(not_json(row + offset, byte, line, error))
+            byte += len(line) + 1
+        return block
+
+
+_ABSENT: Any = object()
+
+
+def is_longer(text: str, limit: int) -> bool:
+    """Whether a text has more bytes in UTF-8 than the limit. Only a text that might is encoded."""
+    # A character has one to four bytes, so that their number alone decides about most texts.
+    return len(text) * 4 > limit and (len(text) > limit or len(text.encode()) > limit)
+
+
+def _text_refused(value: Any) -> str | None:
+    if isinstance(value, str):
+        return None
+    return "missing_text" if value is _ABSENT else "null_text" if value is None else "text_not_a_string"
+
+
+def _id_refused(value: Any) -> str | None:
+    if type(value) in (str, int):  # not isinstance: True is not an id
+        return None
+    return "missing_id" if value is None else "id_not_a_string"
+
+
+def _outer(kind: Any) -> str:
+    told = str(kind)
+    return told if ":" not in told else f"{told.partition('<')[0]}<…>"
+
+
+class ParquetReader(ParquetBlocks[Block]):
+    """One text column of a Parquet file, and one of ids if it is declared."""
+
+    # the most: fewer where rows are large (`parquet_pages`)
+    batch_rows = 2048
+
+    def __init__(self, path: Path, fields: RecordFields, label: str, rows: RowRange | None = None) -> None:
+        super().__init__(path, label, rows)
+        self._fields = fields
+
+    def _columns(self, schema: Any) -> list[str]:
+        import pyarrow.types as types
+
+        def require(name: str, kind: str, setting: str, *allowed: Any) -> str:
+            column = schema.field(name) if name in schema.names else None
+            if column is None or not any(allows(column.type) for allows in allowed):
+                # of a struct not the names of its fields
+                its = "it has none of that name" if column is None else f"that one is {_outer(column.type)}"
+                if column is not None and types.is_null(column.type):
+                    its = "that one has the type null, so no row has a value"
+                # the names of other columns can be of sensitive data; `dataprep check` gives them where it may
+                raise SourceError(f"{self._label}: no {kind} column {name!r}: {its}. Set `{setting}`")
+            return name
+
+        def is_text(kind: Any) -> bool:
+            values = kind.value_type if types.is_dictionary(kind) else kind
+            return any(is_one(values) for is_one in (types.is_string, types.is_large_string, types.is_string_view))
+
+        wanted = [self._fields.text] if self._fields.id is None else [self._fields.text, self._fields.id]
+        check_names(schema.names, wanted, self._label)
+        columns = [require(self._fields.text, "string", "text_field", is_text)]
+        if self._fields.id is not None:
+            setting = "document.id_field"
+            columns.append(require(self._fields.id, "string or integer", setting, is_text, types.is_integer))
+        return columns
+
+    def _block(self, batch: Any, row: int) -> Block:
+        import pyarrow.compute as pc
+
+        column = batch.column(self._fields.text)
+        ids = None if self._fields.id is None else batch.column(self._fields.id)
+        lengths, limit = pc.binary_length(own_values(column)), self._fields.max_record_bytes
+        fits = (pc.max(lengths).as_py() or 0) <= limit
+        if fits and not column.null_count and (ids is None or not ids.null_count):
+            with suppress(UnicodeDecodeError):  # of a row that is found below
+                return Block(column.to_pylist(), row, ids=None if ids is None else list(map(str, ids.to_pylist())))
+        # Row by row, because one text that is not UTF-8 fails to_pylist for the whole batch.
+        block = self._fields.block(row)
+        for offset in range(batch.num_rows):
+            if not fits and (lengths[offset].as_py() or 0) > limit:
+                block.bad.append(BadRecord(row + offset, -1, TOO_LARGE))
+                continue
+            try:
+                self._fields.add(block, batch.slice(offset, 1).to_pylist()[0], row + offset, -1)
+            except UnicodeDecodeError:
+                block.bad.append(BadRecord(row + offset, -1, "invalid_utf8"))
+        return block
+
+
+class ObjectReader(ReadThrough[RowReader]):
+    """The records of a file through its whole rows: every format without a faster way."""
+
+    def __init__(self, under: RowReader, fields: RecordFields) -> None:
+        super().__init__(under)
+        self._fields = fields
+
+    def __iter__(self) -> Iterator[Block]:
+        yield from map(self._fields.of_rows, self._under)

@@ -1,0 +1,371 @@
+"""Reads files of rows: JSON lines as whole lines, Parquet as batches, both within a range of rows.
+
+`records.py` turns these rows into texts, and `rows.py` into objects. Rows are physical: lines of JSON lines (blank ones
+included), elements of an array, rows of a Parquet file.
+
+Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`, `Blank`; `Digested`, `ParquetBlocks`,
+`ReadThrough`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import orjson
+
+from dataprep_assets.bounds import MOST_VALUES, has_too_many_values, is_close, report_position
+from dataprep_assets.errors import CorruptSourceError, FormatError, RowPosition, out_of_memory
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.sources.readers.contents import BOM, no_table
+from dataprep_assets.sources.readers.json_values import fault
+from dataprep_assets.sources.readers.parquet_pages import rows_at_once
+
+MAX_RECORD_BYTES = 64 << 20
+"""Default limit of a record: no text is that long, and a worker holds several records."""
+TOO_LARGE = "too_large"
+"""The reason, in the ledger, for refusing a record beyond the limit."""
+_TOGETHER = 4 << 20
+"""Bytes of lines that are yielded at once: each step that follows finds its own tables in the CPU's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A refused record: 1-based row, byte offset of its line in the decompressed file (-1 for Parquet), reason.
+
+    `fault` says more of the reason `bad_json`. It is in no artifact: there is one count a reason in ledgers and keys.
+    """
+
+    row: int
+    byte: int
+    reason: str
+    fault: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        """The reason in words: `bad_json (a lone surrogate)`."""
+        return f"{self.reason} ({self.fault})" if self.fault else self.reason
+
+    @property
+    def position(self) -> RowPosition:
+        """Where it is in its file."""
+        return RowPosition(row=self.row, byte=self.byte) if self.byte >= 0 else RowPosition(row=self.row)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Rows `first` (1-based) up to, not including, `stop`; None means to the end of the file."""
+
+    first: int = 1
+    stop: int | None = None
+
+    def rows_within(self, first: int, count: int) -> slice:
+        """Which of `count` rows that begin at row `first` are in the range."""
+        start = min(max(self.first - first, 0), count)
+        stop = count if self.stop is None else min(max(self.stop - first, 0), count)
+        return slice(start, max(start, stop))
+
+
+class Lines:
+    """Some whole lines of a file, as they lie in its blocks: nothing is copied until they are split."""
+
+    __slots__ = ("_begun", "_blocks")
+
+    def __init__(self, begun: list[bytes], blocks: list[bytes]) -> None:
+        """Take lines.
+
+        Args:
+            begun: The pieces of a line that began in earlier blocks.
+            blocks: The block in which that line ends and those that follow, each with a line end; what is behind the
+                last line end does not count. None at all: the file ended before the line did.
+        """
+        self._begun, self._blocks = begun, blocks
+
+    def __len__(self) -> int:
+        return sum(block.count(b"\n") for block in self._blocks) or 1  # 1: the last line, without an end
+
+    @property
+    def are_blank(self) -> bool:
+        """Whether they are white space alone. May be False of some that are."""
+        return bool(self._blocks) and all(map(bytes.isspace, self._blocks)) and not b"".join(self._begun).strip()
+
+    def split(self) -> list[bytes]:
+        """The lines without their line ends. To be called once: what it takes is given up, lines may be large."""
+        begun, blocks = self._begun, self._blocks
+        self._begun = self._blocks = []
+        lines: list[bytes] = []
+        for block in blocks:
+            found = block.split(b"\n")
+            if begun:
+                begun.append(found[0])
+                found[0] = b"".join(begun)
+            begun = [found.pop()]
+            lines += found
+        return lines if blocks else [b"".join(begun)]
+
+
+def whole_lines(
+    blocks: Iterable[bytes], max_record_bytes: int = MAX_RECORD_BYTES
+) -> Iterator[tuple[Lines | None, int]]:
+    """Whole lines, many at a time, and the byte at which they begin. Only the file's last line may have no line end.
+
+    A line of more than `max_record_bytes` that extends over several blocks is skipped, never held: it is yielded alone,
+    as None. One within a block is yielded with the others, and is left to the parser. A byte order mark at the start of
+    the file is removed, but counted in the bytes.
+    """
+    byte = 0
+    opening: list[bytes] = []  # of the line that ends in the first block of the group
+    group: list[bytes] = []  # blocks whose lines will be yielded together
+    whole = 0  # bytes of these lines
+    begun: list[bytes] = []
+    held = 0  # bytes of the line behind them; `begun` is empty if it was too long to keep
+    for data in blocks:
+        if not byte and not held and not group and data.startswith(BOM):
+            data, byte = data[len(BOM) :], len(BOM)
+        first, cut = data.find(b"\n") + 1, data.rfind(b"\n") + 1
+        length = held + (first or len(data))
+        too_long = held > 0 and length > max_record_bytes
+        # What is complete goes out first: the line behind it is skipped, or goes on into the next blocks.
+        if group and (too_long or not first):
+            yield Lines(opening, group), byte
+            byte, whole, group = byte + whole, 0, []
+        if too_long:
+            begun, held = [], length
+            if not first:
+                continue
+            yield None, byte
+            byte, data, cut, held = byte + length, data[first:], cut - first, 0
+        if not cut:
+            begun, held = [*begun, data], held + len(data)  # a line longer than a block is joined when it ends
+            continue
+        if not group:
+            opening = begun
+        group.append(data)
+        whole, held = whole + held + cut, len(data) - cut
+        begun = [data[cut:]] if held else []
+        if whole >= _TOGETHER:
+            yield Lines(opening, group), byte
+            byte, whole, group = byte + whole, 0, []
+    if group:
+        yield Lines(opening, group), byte
+    if held:
+        yield Lines(begun, []) if begun else None, byte + whole
+
+
+class Blank(int):
+    """So many blank lines, uncut: a file of a few kilobytes can have a billion."""
+
+
+def wanted_lines(
+    blocks: Iterable[bytes], rows: RowRange, max_record_bytes: int = MAX_RECORD_BYTES
+) -> Iterator[tuple[list[bytes] | Blank | None, int, int]]:
+    """`whole_lines` of the rows in the range, split: the lines, the row and the byte at which they begin."""
+    row = 1
+    for found, byte in whole_lines(blocks, max_record_bytes):
+        count = 1 if found is None else len(found)
+        chosen = rows.rows_within(row, count)
+        if chosen.start < chosen.stop:
+            if found is None:
+                yield None, row, byte
+            elif found.are_blank:
+                yield Blank(chosen.stop - chosen.start), row + chosen.start, byte
+            else:
+                lines = found.split()
+                skipped = lines[: chosen.start]
+                first, begins = row + chosen.start, byte + sum(map(len, skipped)) + len(skipped)
+                lines = lines[chosen]
+                if is_close():
+                    for line in lines:
+                        yield [line], first, begins
+                        first, begins = first + 1, begins + len(line) + 1
+                else:
+                    yield lines, first, begins
+                del lines  # up to a whole record, before the next one is joined
+        row += count
+
+
+def is_too_large(line: bytes, max_record_bytes: int) -> bool:
+    """Whether a line is longer than that, or would take many times its length once it is parsed."""
+    return len(line) > max_record_bytes or has_too_many_values(line)
+
+
+def may_be_too_large(lines: list[bytes], max_record_bytes: int) -> bool:
+    """Whether any of these lines can be too large: only then they have to be checked one by one."""
+    # A value takes two bytes, with its comma: a shorter line cannot have too many.
+    return max(map(len, lines), default=0) > min(max_record_bytes, 2 * MOST_VALUES - 1)
+
+
+def not_json(row: int, byte: int, line: bytes, error: orjson.JSONDecodeError) -> BadRecord:
+    """The refused record of a line that the parser refuses with this error."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return BadRecord(row, byte, "invalid_utf8")
+    return BadRecord(row, byte, "bad_json", fault(error))
+
+
+class Digested(Protocol):
+    """What a reader knows about the whole file once iteration has ended: SHA-256 (hex) and size as stored."""
+
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def bytes_read(self) -> int: ...
+
+
+D = TypeVar("D", bound=Digested)
+B = TypeVar("B")
+
+
+class ReadThrough(Generic[D]):
+    """A reader on top of another one, which provides the digest and the number of bytes read."""
+
+    def __init__(self, under: D) -> None:
+        self._under = under
+
+    @property
+    def sha256(self) -> str:
+        return self._under.sha256
+
+    @property
+    def bytes_read(self) -> int:
+        return self._under.bytes_read
+
+
+class ParquetBlocks(ABC, Generic[B]):
+    """Iterates over the rows of a Parquet file that are in a range, one block for each batch.
+
+    Row groups without such rows are not read; the digest of the whole file costs one more read of it.
+    """
+
+    batch_rows: ClassVar[int]
+
+    def __init__(self, path: Path, label: str, rows: RowRange | None) -> None:
+        self._path, self._label, self._range = path, label, rows or RowRange()
+        self.sha256 = ""
+        self.bytes_read = 0
+
+    @abstractmethod
+    def _columns(self, schema: Any) -> list[str] | None:
+        """Which columns of a `pyarrow.Schema` are read; None for all."""
+
+    @abstractmethod
+    def _block(self, batch: Any, row: int) -> B:
+        """The block of a `pyarrow.RecordBatch` that begins at a 1-based row."""
+
+    def _parts(self, batch: Any) -> Iterator[Any]:
+        """The parts of a batch that become a block each."""
+        step = 1 if is_close() else batch.num_rows
+        return (batch.slice(start, step) for start in range(0, batch.num_rows, step))
+
+    def count(self) -> int:
+        """Rows by the file's footer."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return int(pq.read_metadata(self._path).num_rows)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(1, error) from error
+
+    def __iter__(self) -> Iterator[B]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        row = 1
+        try:
+            # checksums are compared where the writer left some: a damaged page may decode to other text
+            with pq.ParquetFile(self._path, memory_map=True, page_checksum_verification=True) as file:
+                columns = self._columns(file.schema_arrow)
+                groups, row = self._groups(file.metadata)
+                report_position(self._label, row)
+                for batch in self._batches(file, groups, columns):
+                    chosen = self._range.rows_within(row, batch.num_rows)
+                    if chosen.start < chosen.stop:
+                        first = row + chosen.start
+                        for part in self._parts(batch.slice(chosen.start, chosen.stop - chosen.start)):
+                            report_position(self._label, first)
+                            yield self._block(part, first)
+                            first += part.num_rows
+                    row += batch.num_rows
+        except (MemoryError, pa.ArrowMemoryError):
+            raise out_of_memory(f"{self._label}, near row {row}") from None
+        except (
+            pa.ArrowException,
+            OSError,
+            UnicodeDecodeError,
+            FormatError,
+        ) as error:  # pyarrow reports some damage as OSError
+            raise self._unreadable(row, error) from error
+        self.sha256 = sha256_file(self._path)
+        self.bytes_read = self._path.stat().st_size
+
+    def _batches(self, file: Any, groups: list[int], columns: list[str] | None) -> Iterator[Any]:
+        """The record batches of these row groups, each of a bounded size."""
+        with open(self._path, "rb") as raw, ExitStack() as opened:
+            longest = _Longest(self._path, opened)
+
+            def rows(group: int) -> int:
+                return rows_at_once(
+                    raw.fileno(), file.metadata, group, columns, self.batch_rows, partial(longest, group)
+                )
+
+            for size, alike in groupby(groups, rows):
+                yield from file.iter_batches(
+                    batch_size=size, row_groups=list(alike), columns=columns, use_threads=False
+                )
+
+    def _groups(self, metadata: Any) -> tuple[list[int], int]:
+        """The row groups with rows of the range, and the row at which the first of them begins."""
+        groups: list[int] = []
+        first, row = 1, 1
+        for group in range(metadata.num_row_groups):
+            count = metadata.row_group(group).num_rows
+            chosen = self._range.rows_within(row, count)
+            if chosen.start < chosen.stop:
+                first = row if not groups else first
+                groups.append(group)
+            row += count
+        return groups, first
+
+    def _unreadable(self, row: int, error: Exception) -> CorruptSourceError:
+        with suppress(OSError):  # of a file that is gone, which is said below
+            if (kind := no_table(self._path, ".parquet")) is not None:
+                return CorruptSourceError(f"{self._label}: {kind}")
+        return CorruptSourceError(
+            f"{self._label}: Parquet cannot be read near row {row}: {error}. Fetch the file again",
+            file=self._label,
+            row=row,
+        )
+
+
+class _Longest:
+    """The bytes of the longest value in the dictionary of a column, by its path.
+
+    None if it is nested or does not hold texts. The file is opened a second time, once it is asked.
+    """
+
+    def __init__(self, path: Path, opened: ExitStack) -> None:
+        self._path, self._opened = path, opened
+        self._file: Any = None
+
+    def __call__(self, group: int, column: str) -> int | None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        if self._file is None:
+            schema = pq.read_schema(self._path, memory_map=True)
+            # The reader does not know a nested column by its name alone.
+            names = [field.name for field in schema if not pa.types.is_nested(field.type)]
+            self._file = self._opened.enter_context(pq.ParquetFile(self._path, memory_map=True, read_dictionary=names))
+        # One row is enough: the whole dictionary comes with it.
+        one = self._file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False)
+        batch = next(one, None)
+        if batch is None or not batch.num_columns or not isinstance(found := batch.column(0), pa.DictionaryArray):
+            return None
+        lengths = pc.binary_length(found.dictionary)
+        return int(pc.max(lengths).as_py() or 0)

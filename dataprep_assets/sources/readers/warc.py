@@ -1,0 +1,109 @@
+"""WARC and WET: the texts of a crawl, read by fastwarc.
+
+Documents are the records of type `conversion` (all of a WET file) and `resource` whose content is plain text in UTF-8;
+their fields: `text`, `url`, `id`, `date`, `language`. A page as it was served (`response`), or another type of content,
+is a bad record `not_text`: taking text out of HTML is a step of its own. Rows count all records of the file, as other
+tools do; those about the crawl (`warcinfo`, `request`, `metadata`, `revisit`) count as blank lines.
+
+The file is decompressed here (in crawls each record is compressed by itself), so positions are those of the
+decompressed file, and one that is cut off is found like any other.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.sources.readers.blocks import TextReader
+from dataprep_assets.sources.readers.input_format import Found, InputFormat, RowByRow
+from dataprep_assets.sources.readers.row_files import TOO_LARGE, BadRecord
+
+NOT_TEXT = "not_text"
+"""The reason, in the ledger, for refusing a record that holds something else than text."""
+_FIELDS = {
+    "url": "WARC-Target-URI",
+    "id": "WARC-Record-ID",
+    "date": "WARC-Date",
+    "language": "WARC-Identified-Content-Language",
+}
+_TEXTS, _PAGES = ("conversion", "resource"), ("response",)
+
+
+class _WarcStream:
+    """The decompressed bytes of a file, as fastwarc reads them."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._held, self._at = blocks, b"", 0
+
+    def read(self, size: int = -1) -> bytes:
+        """At least a byte, at most so many, or none at the end."""
+        if not self._held:
+            self._held = next(self._blocks, b"")
+        data, self._held = (self._held, b"") if size < 0 else (self._held[:size], self._held[size:])
+        self._at += len(data)
+        return data
+
+    def tell(self) -> int:
+        return self._at
+
+
+class WarcRows(RowByRow):
+    """The records of a WARC or WET file."""
+
+    # which refuses what is no archive of a crawl; inside of one, bytes may be anything
+    under = TextReader
+
+    def _find_rows(self) -> Iterator[Found]:
+        from fastwarc.warc import ArchiveIterator
+
+        stream: Any = _WarcStream(iter(self._under))
+        number = 0
+        try:
+            # The file is decompressed already, and pages are not read: so neither a compression nor HTTP is looked for.
+            records = ArchiveIterator(
+                stream, parse_http=False, verify_digests=False, stream_detect=False, fsspec_args=False
+            )
+            for number, record in enumerate(records, 1):
+                yield self._row(number, record)
+        except (OSError, ValueError) as error:
+            raise self._corrupt(f"cannot be read after record {number}: {error}") from error
+
+    def _row(self, number: int, record: Any) -> Found:
+        byte, headers, most = record.stream_pos, record.headers, self._file.max_record_bytes
+        declared = headers.get("Content-Length") or ""
+        # without one, or with a wrong one, the next record would begin somewhere else
+        if not (declared.isascii() and declared.isdigit()):
+            raise self._corrupt(f"row {number}, byte {byte}: has no valid Content-Length")
+        size, kind = int(declared), headers.get("WARC-Type")
+        if record.content_length != size:  # fastwarc looks for this one name as the standard spells it
+            raise self._corrupt(
+                f"row {number}, byte {byte}: spells a header otherwise than Content-Length",
+                "Write it so",
+            )
+        data = b"" if size > most else record.reader.read()
+        # consume() skips what was not read, and says how much there was: less than declared if the file was cut.
+        if record.consume() + len(data) != size:
+            raise self._corrupt(f"row {number}, byte {byte}: the file ends inside of it")
+        row: dict[str, Any] | BadRecord | None
+        if kind not in (*_TEXTS, *_PAGES):
+            row = None
+        elif kind in _PAGES or not (headers.get("Content-Type") or "").lower().startswith("text/plain"):
+            other = "of another type than text/plain" if headers.get("Content-Type") else "without a Content-Type"
+            row = BadRecord(number, byte, NOT_TEXT, f"a {kind} record {other}")
+        elif size > most:
+            row = BadRecord(number, byte, TOO_LARGE)
+        else:
+            try:
+                row = {"text": data.decode(), **{name: headers.get(header) for name, header in _FIELDS.items()}}
+            except UnicodeDecodeError:
+                row = BadRecord(number, byte, "invalid_utf8")
+        return Found(number, byte, len(data), row)
+
+    def count(self) -> int:
+        """All records of the file."""
+        return sum(1 for _ in self._find_rows())
+
+    def _corrupt(self, why: str, remedy: str = "Fetch the file again") -> CorruptSourceError:
+        return CorruptSourceError(f"{self._file.label}: WARC: {why}. {remedy}")
+
+
+FORMAT = InputFormat(rows=WarcRows, needs="fastwarc", extra="dataprep-assets[warc]")

@@ -1,0 +1,286 @@
+"""How S3 clients are made, and what their errors mean.
+
+boto3's own retries are off: `standard` mode does not retry 429 TooManyRequests, knows no Retry-After and starts a body
+over. Its default checksums are off too: R2 and older stores refuse them, over TLS only, as aws-chunked trailers.
+
+Messages repeat only status and code of a store's answer: an error's text can contain key ids and signatures.
+
+Entry points: :func:`s3_client_config`, :func:`s3_client`, :func:`translated`, :class:`RefusedError`, :func:`explained`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from dataprep_assets.errors import ConfigError, DataprepError, SourceError
+from dataprep_assets.stores.client_logs import keep_secrets_from_logs
+from dataprep_assets.stores.endpoints import check_endpoint
+from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, parse_retry_after
+from dataprep_assets.stores.store import NEEDS_BOTO3, no_object
+
+if TYPE_CHECKING:
+    from dataprep_assets.stores.connect import S3Place
+
+keep_secrets_from_logs()
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+# More than one store uses at a time (`s3.WORKERS`): urllib3 closes what does not fit into its pool, so that every
+# further request would begin with a new connection.
+CONNECTIONS = 32
+
+# Stores send some of these with a misleading status: RequestTimeout is a 400, and so is a lost digest.
+# ConditionalRequestConflict and OperationAborted (409): another request for the same key was under way.
+_RETRY_CODES = {
+    "BadDigest",
+    "ConditionalRequestConflict",
+    "IncompleteBody",
+    "InternalError",
+    "OperationAborted",
+    "RequestExpired",
+    "RequestTimeTooSkewed",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequests",
+    "XAmzContentSHA256Mismatch",
+}
+# Tried again because one server of a store can have a wrong clock, or a clock may be set at that moment.
+_CLOCK_CODES = {"RequestExpired", "RequestTimeTooSkewed"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CredentialNames:
+    """The environment variables that a message tells the reader to check."""
+
+    key_id: str = "AWS_ACCESS_KEY_ID"
+    secret: str = "AWS_SECRET_ACCESS_KEY"
+
+
+class RefusedError(Exception):
+    """A definite refusal, which is not retried. `code` is the one in the answer, else the status."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(f"HTTP {status}, {code}")
+        self.status = status
+        self.code = code
+
+
+def s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = READ_SECONDS) -> Any:
+    """The `botocore.config.Config` that a client of :class:`~dataprep_assets.stores.amazon.s3.S3Store` must have.
+
+    `connect_seconds` limits each connect, `read_seconds` each wait for bytes, in either direction, never a whole
+    request.
+
+    Raises ConfigError without boto3.
+    """
+    try:
+        from botocore.config import Config
+    except ImportError as error:
+        raise ConfigError(NEEDS_BOTO3) from error
+    return Config(
+        connect_timeout=connect_seconds,
+        read_timeout=read_seconds,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        max_pool_connections=CONNECTIONS,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        tcp_keepalive=True,
+        # Every body of ours has a Content-MD5, which is signed; boto3 would digest it once more over plain HTTP.
+        s3={"payload_signing_enabled": False},
+    )
+
+
+def s3_client(place: "S3Place", config: Any = None) -> Any:
+    """A low-level client for the bucket of a place, with `config` or :func:`s3_client_config`.
+
+    A place without a region gets `auto`, R2's only one, where an endpoint is named. Raises ConfigError.
+    """
+    config = s3_client_config() if config is None else config
+    from botocore import UNSIGNED
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ProfileNotFound
+
+    if place.access == "anonymous":
+        config = config.merge(Config(signature_version=UNSIGNED))
+
+    endpoint = place.endpoint_url
+    if endpoint is not None:
+        check_endpoint(endpoint, "endpoint_url", allow_http=place.allow_http)
+    try:
+        session = _session(place.profile)
+        region = place.region or session.get_config_variable("region") or ("auto" if endpoint is not None else None)
+        client = session.create_client(
+            "s3",
+            region_name=region,
+            endpoint_url=endpoint,
+            aws_access_key_id=place.access_key_id,
+            aws_secret_access_key=place.secret_access_key,
+            aws_session_token=place.session_token,
+            config=config,
+        )
+    except ProfileNotFound:
+        raise ConfigError(
+            f"the profile {place.profile!r} (AWS_PROFILE, --profile) is not in the configuration of AWS: "
+            "`aws configure list-profiles` names those that are"
+        ) from None
+    except (BotoCoreError, ValueError) as error:
+        # Only the type: the text could contain the output of a credential process.
+        raise ConfigError(
+            f"boto3 cannot make a client ({type(error).__name__}). Check the endpoint, the region and the profile"
+        ) from None
+    # Also an endpoint of boto3's own chain: AWS_ENDPOINT_URL, or a profile.
+    check_endpoint(client.meta.endpoint_url, "endpoint_url", allow_http=place.allow_http)
+    if place.access == "requester_pays":
+        client.meta.events.register("before-call.s3", _pay)
+    return client
+
+
+def _pay(params: Any, **_: Any) -> None:
+    """Agree to pay for a request; the header is signed with the others."""
+    params["headers"]["x-amz-request-payer"] = "requester"
+
+
+def _session(profile: str | None) -> Any:
+    """A botocore session of its own, because sessions are not safe to share.
+
+    Only botocore's descriptions of the services are shared: reading them takes six times as long as everything else.
+    """
+    import botocore.session
+
+    session = botocore.session.Session(profile=profile)
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    return session
+
+
+@lru_cache
+def _loader(data_path: str | None) -> Any:
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
+
+
+def check_client(client: Any) -> None:
+    """Raise ConfigError for a client whose own retries or checksums would undo this project's."""
+    config = client.meta.config
+    if (config.retries or {}).get("total_max_attempts") != 1 or (
+        getattr(config, "request_checksum_calculation", None) != "when_required"
+    ):
+        raise ConfigError("an S3 client with boto3's own retries or checksums: make it with s3_client(resource)")
+
+
+def endpoint_of(client: Any) -> str:
+    """Scheme, host and port of the store, for messages."""
+    parts = urlsplit(client.meta.endpoint_url)
+    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+
+
+@contextmanager
+def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[None]:
+    """Turn botocore's errors into RetryableError, RefusedError, or the ConfigError that says what to fix.
+
+    `label` names the object and `endpoint` the server in messages, `names` the variables to check. The cause is not
+    chained: its text is the store's or a credential provider's, and may repeat a secret.
+    """
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        ConnectTimeoutError,
+        EndpointConnectionError,
+        HTTPClientError,
+        IncompleteReadError,
+        SSLError,
+    )
+    from botocore.exceptions import ConnectionError as BotoConnectionError
+    from botocore.parsers import ResponseParserError
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except ClientError as error:
+        raise _from_answer(error.response) from None
+    # From special to general: botocore's classes below are bases of some of those above.
+    except (ConnectTimeoutError, EndpointConnectionError) as error:
+        raise RetryableError(
+            f"cannot connect to {endpoint} ({type(error).__name__}); check the endpoint and the network"
+        ) from None
+    except SSLError as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise ConfigError(
+                f"{label}: the certificate of {endpoint} is not trusted. Correct the endpoint, or name your "
+                "authority's certificates in AWS_CA_BUNDLE"
+            ) from None
+        raise RetryableError(f"the TLS connection to {endpoint} broke") from None
+    except (
+        HTTPClientError,
+        BotoConnectionError,
+        IncompleteReadError,
+        HTTPError,
+        ConnectionError,
+        TimeoutError,
+    ) as error:
+        raise RetryableError(f"the connection to {endpoint} broke ({type(error).__name__})") from None
+    except ResponseParserError:
+        raise RetryableError(f"{endpoint} gave an answer that is not one of S3") from None
+    except BotoCoreError as error:
+        raise ConfigError(
+            f"{label}: boto3 cannot sign or send the request ({type(error).__name__}). Set {names.key_id} and "
+            f"{names.secret}, and check endpoint and region. For a source in a public bucket set `access: anonymous`"
+        ) from None
+
+
+def _from_answer(response: Mapping[str, Any]) -> Exception:
+    meta = response.get("ResponseMetadata", {})
+    status = int(meta.get("HTTPStatusCode", 0))
+    code = str(response.get("Error", {}).get("Code", "")) or str(status)
+    if status in RETRY_STATUS or code in _RETRY_CODES:
+        wait = parse_retry_after(meta.get("HTTPHeaders", {}).get("retry-after"))
+        clock = ": this machine's clock differs from the store's. Set it (NTP)" if code in _CLOCK_CODES else ""
+        return RetryableError(f"HTTP {status}, {code}{clock}", wait)
+    return RefusedError(status, code)
+
+
+def explained(
+    refused: RefusedError, *, label: str, bucket: str, endpoint: str, names: CredentialNames
+) -> DataprepError:
+    """The error that says what a refusal means and what to fix.
+
+    `label` names the object, `bucket` and `endpoint` where it was asked for, `names` the variables to check.
+    """
+    code, status = refused.code, refused.status
+    where = f"{label}: {endpoint} refused it ({refused})"
+    if code == "InvalidAccessKeyId":
+        return ConfigError(f"{where}: it does not know this access key id. Check {names.key_id} and the endpoint")
+    if code == "SignatureDoesNotMatch":
+        return ConfigError(f"{where}: the secret does not fit the key id. Check {names.secret} (no blanks around it)")
+    if code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired"):
+        return ConfigError(f"{where}: the session token is not valid any more. Make new credentials")
+    if code in (
+        "PermanentRedirect",
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+    ) or status in (
+        301,
+        307,
+    ):
+        return ConfigError(f"{where}: wrong region or endpoint for bucket {bucket}. On R2 the region is `auto`")
+    if code == "NoSuchBucket":
+        return ConfigError(f"{where}: there is no bucket {bucket}. Check the bucket's name and the endpoint")
+    if status in (401, 403):
+        return ConfigError(
+            f"{where}: these credentials may not do that. Check {names.key_id}, {names.secret} and the rights of the "
+            f"token for bucket {bucket} (R2: Object Read, or Object Read & Write). For a source in a public bucket set "
+            "`access: anonymous`, in one whose readers pay `access: requester_pays`"
+        )
+    if status == 404:
+        return no_object(where)
+    if status == 501 or code == "NotImplemented":
+        return ConfigError(f"{where}: this store cannot do that. Use one that can: AWS S3, R2, MinIO")
+    if code in ("QuotaExceeded", "EntityTooLarge", "XMinioStorageFull"):
+        return SourceError(f"{where}: the store takes no more. Make room, or raise the quota")
+    return SourceError(f"{where}. Check bucket, endpoint and region")

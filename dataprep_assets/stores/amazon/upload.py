@@ -1,0 +1,447 @@
+"""Writes to an S3 bucket: whole objects, files in parts, and copies and concatenations that its server makes.
+
+Each body carries its Content-MD5, each answer's ETag is compared with it, and the finished object's ETag with that of
+its parts.
+
+A concatenation is made out of ranges (UploadPartCopy). A part is copied from one source only and all parts but the
+last are equal (R2's rule), so the one part that crosses each boundary between sources, and whatever fits into one part
+altogether, goes through the client: about 5 MiB per boundary, more only beyond 48 GiB. The sources are pinned by their
+ETags; the result's size and ETag are compared with those of its parts, and a part that is a whole source with the
+source's MD5. The digest of the whole is recorded where the caller knows it; how it was cut is recorded too, so that its
+ETag can be checked when it is read.
+
+Entry points: :func:`put_whole`, :func:`send_file`, :class:`Composer`.
+"""
+
+import base64
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.errors import DataprepError, IntegrityError, TransferError
+from dataprep_assets.stores.amazon.api import RefusedError
+from dataprep_assets.stores.amazon.bucket import (
+    COMPOSITE,
+    DIGEST,
+    MD5,
+    PART_BYTES,
+    S3Bucket,
+    Stream,
+    composite,
+    etag_of,
+    is_opaque,
+    plain_md5,
+)
+from dataprep_assets.stores.pool import map_all
+from dataprep_assets.stores.retry import RetryableError
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, ReversibleProgress
+from dataprep_assets.stores.upload import (
+    MIN_PART_BYTES,
+    PartBody,
+    Piece,
+    UploadPart,
+    plan_concatenation,
+    plan_parts,
+    send_parts,
+)
+
+# A store that answers a completion with one of these has lost parts that it had accepted.
+_LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "InvalidRequest"}
+
+
+class SpoiltError(Exception):
+    """An upload that cannot succeed, because its parts are gone or wrong. A new one may."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """A part that the store has. `md5` is None if its ETag is not an MD5."""
+
+    number: int
+    etag: str
+    md5: str | None
+
+
+def put_whole(
+    bucket: S3Bucket, key: str, view: memoryview, metadata: Mapping[str, str], condition: Mapping[str, str]
+) -> ObjectInfo:
+    """Write `view` as the object `key` with PutObject, verified by MD5.
+
+    `metadata` is kept with the object. `condition` holds parameters such as IfMatch; if it is not met, RefusedError
+    is left to the caller.
+
+    Raises RetryableError if the store acknowledged the write and does not have the object.
+    """
+    name, label = bucket.key_of(key), bucket.label(key)
+    digest = hashlib.md5(view, usedforsecurity=False)
+
+    def attempt() -> Mapping[str, Any]:
+        request = {
+            "Key": name,
+            "Body": PartBody(view),
+            "ContentMD5": _base64(digest),
+            "Metadata": dict(metadata),
+            **condition,
+        }
+        answer = bucket.attempt("put_object", label, request)
+        _check_md5(answer, digest.hexdigest())
+        # Read back: a store may acknowledge what it does not keep.
+        found = bucket.head(key)
+        # After a conditional write the next writer may already have replaced the object.
+        if found is None or (etag_of(found) != etag_of(answer) and not condition):
+            raise RetryableError("the store acknowledged the write and does not have the object")
+        return answer
+
+    try:
+        answer = bucket.tried(attempt, label)
+    except RefusedError as refused:
+        # A store may say of If-Match that there is nothing to match.
+        unmet = refused.status == 412 or (refused.status == 404 and refused.code != "NoSuchBucket")
+        if condition and unmet:
+            raise
+        raise bucket.explained(refused, label) from None
+    return ObjectInfo(
+        key=key, bytes=len(view), version=etag_of(answer), sha256=metadata.get(DIGEST), md5=plain_md5(answer)
+    )
+
+
+def send_part(
+    bucket: S3Bucket,
+    key: str,
+    upload: str,
+    number: int,
+    view: memoryview,
+    *,
+    stop: threading.Event,
+) -> Sent:
+    """Send `view` as part `number` (from 1) of the upload with the id `upload`, verified by MD5.
+
+    `stop` ends the retries. Raises SpoiltError when the upload is gone.
+    """
+    digest = hashlib.md5(view, usedforsecurity=False)
+    label = f"{bucket.label(key)}, part {number}"
+
+    def attempt() -> Sent:
+        request = {
+            "Key": bucket.key_of(key),
+            "UploadId": upload,
+            "PartNumber": number,
+            "Body": PartBody(view),
+            "ContentMD5": _base64(digest),
+        }
+        answer = bucket.attempt("upload_part", label, request)
+        _check_md5(answer, digest.hexdigest())
+        return Sent(number=number, etag=etag_of(answer), md5=plain_md5(answer))
+
+    try:
+        return bucket.tried(attempt, label, stop.is_set)
+    except RefusedError as refused:
+        if refused.code == "NoSuchUpload":
+            raise SpoiltError("the store dropped the upload while it was in progress") from None
+        raise bucket.explained(refused, label) from None
+
+
+def _check_md5(answer: Mapping[str, Any], expected: str) -> None:
+    md5 = plain_md5(answer)
+    if md5 != expected and not is_opaque(answer):
+        raise RetryableError(f"the store has MD5 {md5}, {expected} was sent")
+
+
+def complete(
+    bucket: S3Bucket, key: str, upload: str, sent: Sequence[Sent], size: int, sha256: str | None
+) -> ObjectInfo:
+    """Complete the upload with the id `upload`; its object, if it is what was sent.
+
+    `sent` are its parts in order, `size` their bytes, `sha256` (hex) what is recorded in the metadata. Raises
+    SpoiltError when the object is not what was sent.
+    """
+    label = bucket.label(key)
+    parts = [{"PartNumber": part.number, "ETag": f'"{part.etag}"'} for part in sent]
+    request = {"Key": bucket.key_of(key), "UploadId": upload, "MultipartUpload": {"Parts": parts}}
+    made = lost = ""
+    try:
+        made = etag_of(bucket.tried(partial(bucket.attempt, "complete_multipart_upload", label, request), label))
+    except RefusedError as refused:
+        if refused.code not in _LOST:
+            raise bucket.explained(refused, label) from None
+        lost = refused.code
+    # The answer can be lost after the upload was completed, and the object can differ from what was sent: check.
+    found = bucket.head(key)
+    expected = composite([part.md5 for part in sent])
+    if lost:
+        if found is not None and _is_proven(found, size=size, expected=expected, sha256=sha256):
+            return bucket.info(key, found)
+        raise SpoiltError(f"the store has lost the upload or parts of it ({lost})")
+    complaint = _complaint(found, size=size, expected=expected, sha256=sha256)
+    if not complaint and found is not None:
+        return bucket.info(key, found)
+    # Only what this completion made: another writer's object under the same key is not ours to remove.
+    if found is not None and etag_of(found) == made:
+        bucket.remove_quietly(key)
+    raise SpoiltError(f"the finished object is wrong: {complaint}")
+
+
+def _is_proven(found: Mapping[str, Any], *, size: int, expected: str | None, sha256: str | None) -> bool:
+    """Whether the object is what was sent, and not an older one, although its completion was not answered."""
+    recorded = found.get("Metadata", {}).get(DIGEST)
+    same = etag_of(found) == expected if sha256 is None else recorded == sha256
+    return same and not _complaint(found, size=size, expected=expected, sha256=sha256)
+
+
+def _complaint(found: Mapping[str, Any] | None, *, size: int, expected: str | None, sha256: str | None) -> str:
+    if found is None:
+        return "it does not exist"
+    if found["ContentLength"] != size:
+        return f"{found['ContentLength']} bytes, {size} were sent"
+    etag = etag_of(found)
+    if expected is not None and COMPOSITE.fullmatch(etag) and not is_opaque(found) and etag != expected:
+        return f"its ETag is {etag}, that of what was sent {expected}"
+    recorded = found.get("Metadata", {}).get(DIGEST)
+    if sha256 is not None and recorded != sha256:
+        return f"sha256 {recorded} is recorded with it, {sha256} was to be"
+    return ""
+
+
+def send_file(
+    bucket: S3Bucket, path: Path, key: str, *, sha256: str, part_bytes: int, workers: int, progress: Progress | None
+) -> ObjectInfo:
+    """Send the file `path` in parts of `part_bytes` on `workers` threads, complete the upload and verify it.
+
+    Raises IntegrityError if the file does not have `sha256`, TransferError. Any error aborts the upload; what a kill
+    leaves is swept.
+    """
+    parts = plan_parts(path.stat().st_size, part_bytes=part_bytes)
+    complaint = ""
+    for _ in range(2):
+        given = ReversibleProgress(progress)
+        try:
+            return _send_file_once(bucket, path, key, parts, sha256=sha256, workers=workers, given=given)
+        except SpoiltError as error:
+            complaint = str(error)
+            given.take_back()
+    raise TransferError(f"{bucket.label(key)}: {complaint}, twice in a row. Nothing of it was kept; run again later")
+
+
+def _send_file_once(
+    bucket: S3Bucket,
+    path: Path,
+    key: str,
+    parts: Sequence[UploadPart],
+    *,
+    sha256: str,
+    workers: int,
+    given: ReversibleProgress,
+) -> ObjectInfo:
+    upload = bucket.create_upload(key, {DIGEST: sha256})
+    stop = threading.Event()
+
+    def send(part: UploadPart, view: memoryview) -> Sent:
+        sent = send_part(bucket, key, upload, part.number, view, stop=stop)
+        given(part.bytes)
+        return sent
+
+    try:
+        sent = send_parts(path, parts, send, sha256=sha256, lanes=workers, label=bucket.label(key), stop=stop)
+        return complete(bucket, key, upload, sent, parts[-1].stop, sha256)
+    except BaseException:
+        # Also on KeyboardInterrupt: its parts would stay, and cost, until a sweep.
+        bucket.abort_quietly(bucket.key_of(key), upload)
+        raise
+
+
+def _base64(digest: Any) -> str:
+    return base64.b64encode(digest.digest()).decode()
+
+
+class Composer:
+    """Makes objects of a bucket from others in it."""
+
+    def __init__(self, bucket: S3Bucket, *, workers: int, copy_bytes: int) -> None:
+        self._bucket = bucket
+        self._workers = workers
+        self._copy_bytes = copy_bytes
+
+    def compose(self, keys: Sequence[str], key: str, sha256: str | None) -> ObjectInfo:
+        """Concatenate the objects `keys` into `key`, with `sha256` if it is known; see `Store.compose`.
+
+        Raises IntegrityError if all bytes pass through the client and do not have this SHA-256.
+        """
+        found = map_all(self._bucket.existing, keys, self._workers)
+        # Empty sources add nothing; if all are, one of them stands for the result.
+        sources = [source for source in found if source.bytes] or found[:1]
+        # A copy keeps the source's metadata: it will do only if the digest to record is the one recorded there.
+        if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
+            return self.copy(sources[0].key, key)
+        parts = plan_concatenation([source.bytes for source in sources])
+        if len(parts) <= 1:
+            data = b"".join(self._piece(sources, piece) for pieces in parts for piece in pieces)
+            digest = hashlib.sha256(data).hexdigest()
+            if sha256 not in (None, digest):
+                raise IntegrityError(
+                    f"{self._bucket.label(key)}: joined, it has sha256 {digest}, not {sha256}. Run again"
+                )
+            return put_whole(self._bucket, key, memoryview(data), {DIGEST: digest}, {})
+        return self._assemble(sources, parts, key, {} if sha256 is None else {DIGEST: sha256})
+
+    def copy(self, source: str, key: str) -> ObjectInfo:
+        """Copy an object, its metadata too; see `Store.copy`."""
+        answer = self._bucket.require(source)
+        found = self._bucket.info(source, answer)
+        if found.bytes <= self._copy_bytes:
+            return self._copy_whole(found, key)
+        cut = plan_parts(found.bytes, part_bytes=self._copy_bytes)
+        parts = [(Piece(0, part.start, part.stop),) for part in cut]
+        # CopyObject takes the metadata along by itself; an upload in parts has to be given them.
+        return self._assemble([found], parts, key, dict(answer.get("Metadata", {})))
+
+    def _assemble(
+        self,
+        sources: Sequence[ObjectInfo],
+        parts: Sequence[tuple[Piece, ...]],
+        key: str,
+        metadata: Mapping[str, str],
+    ) -> ObjectInfo:
+        """Make a new object from pieces of others."""
+        lengths = [sum(piece.bytes for piece in pieces) for pieces in parts]
+        # The source may have been cut in another way than the result is.
+        metadata = {name: value for name, value in metadata.items() if name != PART_BYTES} | _cut_metadata(lengths)
+        complaint = ""
+        for _ in range(2):
+            upload = self._bucket.create_upload(key, metadata)
+            stop = threading.Event()
+            work = partial(self._assemble_part, sources, key, upload, stop)
+            try:
+                sent = map_all(work, [*enumerate(parts, 1)], self._workers, stop)
+                return complete(self._bucket, key, upload, sent, sum(lengths), metadata.get(DIGEST))
+            except SpoiltError as error:
+                complaint = str(error)
+                self._bucket.abort_quietly(self._bucket.key_of(key), upload)
+            except BaseException:
+                # Nobody takes up a composition again, as an upload is: its parts would stay, and cost, until a sweep.
+                self._bucket.abort_quietly(self._bucket.key_of(key), upload)
+                raise
+        raise TransferError(
+            f"{self._bucket.label(key)}: {complaint}, twice in a row. Nothing of it was kept; run again later"
+        )
+
+    def _assemble_part(
+        self,
+        sources: Sequence[ObjectInfo],
+        key: str,
+        upload: str,
+        stop: threading.Event,
+        numbered: tuple[int, tuple[Piece, ...]],
+    ) -> Sent:
+        number, pieces = numbered
+        if len(pieces) == 1 and _is_copyable(sources[pieces[0].source], pieces[0]):
+            return self._copy_part(sources[pieces[0].source], pieces[0], key, upload, number, stop)
+        data = b"".join(self._piece(sources, piece) for piece in pieces)
+        return send_part(self._bucket, key, upload, number, memoryview(data), stop=stop)
+
+    def _piece(self, sources: Sequence[ObjectInfo], piece: Piece) -> bytes:
+        """The bytes of a piece, for the client to send.
+
+        Sending computes a new digest, so the bytes are verified here.
+        """
+        source = sources[piece.source]
+
+        def read() -> bytes:
+            stream = Stream(
+                bucket=self._bucket,
+                key=source.key,
+                position=piece.start,
+                stop=piece.stop,
+                version=source.version,
+            )
+            return b"".join(stream.blocks())
+
+        def attempt() -> bytes:
+            data = read()
+            if source.md5 is not None and piece.bytes == source.bytes:
+                good = hashlib.md5(data, usedforsecurity=False).hexdigest() == source.md5
+            else:
+                # There is no digest of a range, so two reads must agree.
+                good = data == read()
+            if not good:
+                raise RetryableError(f"bytes {piece.start}-{piece.stop - 1} arrived damaged")
+            return data
+
+        return self._bucket.tried(attempt, self._bucket.label(source.key))
+
+    def _copy_part(
+        self, source: ObjectInfo, piece: Piece, key: str, upload: str, number: int, stop: threading.Event
+    ) -> Sent:
+        label = f"{self._bucket.label(key)}, part {number} from {self._bucket.label(source.key)}"
+        whole = piece.bytes == source.bytes
+        request: dict[str, Any] = {
+            "Key": self._bucket.key_of(key),
+            "UploadId": upload,
+            "PartNumber": number,
+            **self._copy_source(source),
+        }
+        if not whole:
+            request["CopySourceRange"] = f"bytes={piece.start}-{piece.stop - 1}"
+
+        def attempt() -> Sent:
+            answer = self._bucket.attempt("upload_part_copy", label, request)
+            etag = etag_of(answer.get("CopyPartResult", {}))
+            if not etag:
+                raise RetryableError("the answer names no part")
+            md5 = etag if MD5.fullmatch(etag) and not is_opaque(answer) else None
+            if whole and md5 and source.md5 and md5 != source.md5:
+                raise RetryableError(f"the copied part has MD5 {md5}, its source {source.md5}")
+            return Sent(number=number, etag=etag, md5=md5)
+
+        try:
+            return self._bucket.tried(attempt, label, stop.is_set)
+        except RefusedError as refused:
+            if refused.code == "NoSuchUpload":
+                raise SpoiltError("the store dropped the upload while it was in progress") from None
+            raise self._source_changed(refused, source, label) from None
+
+    def _copy_whole(self, source: ObjectInfo, key: str) -> ObjectInfo:
+        label = f"copy of {self._bucket.label(source.key)} to {key}"
+        request = {"Key": self._bucket.key_of(key), **self._copy_source(source)}
+        found: ObjectInfo | None = None
+        for _ in range(2):
+            try:
+                self._bucket.tried(partial(self._bucket.attempt, "copy_object", label, request), label)
+            except RefusedError as refused:
+                raise self._source_changed(refused, source, label) from None
+            answer = self._bucket.head(key)
+            found = None if answer is None else self._bucket.info(key, answer)
+            if (
+                found is not None
+                and (found.bytes, found.sha256) == (source.bytes, source.sha256)
+                and (found.md5 == source.md5 or None in (found.md5, source.md5))
+            ):
+                return found
+        raise TransferError(f"{label}: the copy is {found}, the source {source}. Remove the copy, then run again")
+
+    def _copy_source(self, source: ObjectInfo) -> dict[str, Any]:
+        return {
+            "CopySource": {"Bucket": self._bucket.name, "Key": self._bucket.key_of(source.key)},
+            "CopySourceIfMatch": f'"{source.version}"',
+        }
+
+    def _source_changed(self, refused: RefusedError, source: ObjectInfo, label: str) -> DataprepError:
+        if refused.status == 412 or refused.code == "NoSuchKey":
+            return ConflictError(
+                f"{label}: {self._bucket.label(source.key)} was replaced or removed meanwhile. Run again"
+            )
+        return self._bucket.explained(refused, label)
+
+
+def _cut_metadata(lengths: Sequence[int]) -> dict[str, str]:
+    """Metadata that records the part size, if all parts but the last are equal and the last is not longer."""
+    equal = all(length == lengths[0] for length in lengths[:-1]) and lengths[-1] <= lengths[0]
+    return {PART_BYTES: str(lengths[0])} if equal else {}
+
+
+def _is_copyable(source: ObjectInfo, piece: Piece) -> bool:
+    # AWS copies a range only from a source of more than 5 MiB.
+    return piece.bytes == source.bytes or source.bytes > MIN_PART_BYTES

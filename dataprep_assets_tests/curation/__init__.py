@@ -1,0 +1,1 @@
+"""Tests of `dataprep_assets.curation`."""

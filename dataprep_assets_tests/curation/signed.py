@@ -1,0 +1,82 @@
+"""Texts as signed shards, for tests of duplicates without a project."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dataprep_assets.curation.duplicates.banding import banding_for
+from dataprep_assets.curation.duplicates.candidates import CandidateSet
+from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, KeptSet, Priority, ShardOrder, kept_set
+from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
+
+VOCABULARY = [f"w{number}" for number in range(4000)]
+NEAR = SignatureSettings(kind="near", normalization="words", shingle=5, banding=banding_for(0.8, 128))
+EXACT = SignatureSettings(kind="exact", normalization="words", shingle=5, banding=banding_for(0.8, 128))
+
+
+def page(draw: random.Random, words: int = 120) -> list[str]:
+    """Words of a text that is like no other."""
+    return [draw.choice(VOCABULARY) for _ in range(words)]
+
+
+def edited(words: Sequence[str], draw: random.Random, share: float) -> list[str]:
+    """The words of a text with this share of them replaced by others."""
+    return [draw.choice(VOCABULARY) if draw.random() < share else word for word in words]
+
+
+def one_other(words: Sequence[str], draw: random.Random) -> list[str]:
+    """The words with one of them replaced."""
+    found = list(words)
+    found[len(words) // 2] = draw.choice(VOCABULARY)
+    return found
+
+
+def signed(folder: Path, texts: Sequence[str], settings: SignatureSettings = NEAR) -> SignedShard:
+    """The signatures of a shard with these texts."""
+    folder.mkdir(parents=True)
+    with SignatureWriter(folder, settings) as writer:
+        for start in range(0, len(texts), 37):
+            part = texts[start : start + 37]
+            writer.add(len(part), range(len(part)), part)
+    return SignedShard(folder, writer.rows, writer.documents, settings.bands)
+
+
+def decided(
+    folder: Path,
+    shards: Sequence[Sequence[str]],
+    *,
+    settings: SignatureSettings = NEAR,
+    ages: Sequence[int] | None = None,
+    values: Sequence[Sequence[float]] | None = None,
+    splits: Sequence[int] | None = None,
+    theirs: Sequence[bool] | None = None,
+    across: str = "ignore",
+    known: ComparedPairs | None = None,
+    threshold: float = 0.8,
+) -> tuple[KeptSet, CandidateSet]:
+    """The kept set of texts in shards, each of one file."""
+    made = [signed(folder / f"{number}", texts, settings) for number, texts in enumerate(shards)]
+    taken = [one.digests[:, :2].any(axis=1) for one in made]
+    documents = CandidateSet(made, taken)
+    order = [
+        ShardOrder(
+            split=0 if splits is None else splits[number],
+            starts=np.array([0]),
+            files=np.array([number]),
+            ages=np.array([] if ages is None else [ages[number]], np.int64),
+            values=None if values is None else np.array(values[number], np.float64),
+            theirs=theirs is not None and theirs[number],
+        )
+        for number in range(len(shards))
+    ]
+    priority = Priority(documents=documents, shards=order, by_split=across == "drop")
+    return kept_set(documents, priority, threshold=threshold, across=across, known=known), documents  # type: ignore[arg-type]
+
+
+def kept_texts(shards: Sequence[Sequence[str]], found: KeptSet) -> list[str]:
+    """The texts that stay, sorted."""
+    every = [text for shard in shards for text in shard]
+    removed = set(found.removed.tolist())
+    return sorted(text for at, text in enumerate(every) if at not in removed)

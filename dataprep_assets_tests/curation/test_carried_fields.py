@@ -1,0 +1,66 @@
+"""Fields that the table of documents carries along, of files of which all values are texts."""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.curation.table import CarriedFields, ColumnType, ParquetRows
+from dataprep_assets.errors import SourceError
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import batches_of
+from dataprep_assets.stream.token_stream import SourcePart
+
+
+def carried(path: Path, kind: ColumnType, values: list[str], column: str = "it") -> list[Any]:
+    path.write_text("text,it\n" + "".join(f"a text,{value}\n" for value in values))
+    return carried_of(path, kind, column)
+
+
+def carried_of(path: Path, kind: ColumnType, column: str = "it") -> list[Any]:
+    digest, format = sha256(path.read_bytes()).hexdigest(), path.suffix[1:]
+    part = SourcePart(label=path.name, path=path, format=format, compression=None, sha256=digest, ordinal=0)
+    fields = CarriedFields(text="text", ids=None, source="it", keep=(("it", kind),))
+    return [value for batch in batches_of(part, fields) for value in batch.rows[column]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "found"),
+    [
+        ("integer", ["0", " -17 ", "+3", "", f"{2**63 - 1}"], [0, -17, 3, None, 2**63 - 1]),
+        ("number", ["0.5", "-1e-3", "7", ".5", "3.", "", "1e-300"], [0.5, -0.001, 7.0, 0.5, 3.0, None, 1e-300]),
+        ("boolean", ["true", "False", "TRUE", ""], [True, False, True, None]),
+        ("string", ["0", " a ", ""], ["0", " a ", ""]),
+    ],
+)
+def test_values_of_csv_are_read_as_their_type(
+    tmp_path: Path, kind: ColumnType, values: list[str], found: list[Any]
+) -> None:
+    assert carried(tmp_path / "a.csv", kind, values) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("integer", "1.5"), ("integer", "seven"), ("number", "nan"), ("number", "1e999"), ("boolean", "yes")],
+)
+def test_what_is_none_of_the_type_is_named_with_its_row(tmp_path: Path, kind: ColumnType, value: str) -> None:
+    with pytest.raises(SourceError, match=rf"a\.csv: row 2: it is '{value}', and `document.keep_fields` says {kind}"):
+        carried(tmp_path / "a.csv", kind, ["", value])
+
+
+def test_a_whole_number_that_no_column_holds_is_named_and_not_left_out(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=rf"row 2: it is {2**63}, and `document.keep_fields` says integer"):
+        carried(tmp_path / "a.csv", "integer", ["1", f"{2**63}"])
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "it": 18446744073709551615}\n')
+    assert carried_of(tmp_path / "a.jsonl", "number") == [float(2**64)]
+
+
+def test_a_source_that_is_carried_as_a_number_is_named_as_it_is_written(tmp_path: Path) -> None:
+    assert carried(tmp_path / "a.csv", "integer", ["2019", "2020"], "source") == ["2019", "2020"]
+
+
+def test_whole_numbers_that_no_float_is_become_the_nearest_one(tmp_path: Path) -> None:
+    with ParquetRows(tmp_path / "a.parquet", {"n": "number"}) as rows:
+        rows.add({"n": [2**53 + 1, None, 7]})
+    assert pq.read_table(tmp_path / "a.parquet")["n"].to_pylist() == [float(2**53), None, 7.0]

@@ -1,0 +1,362 @@
+"""The kept set is a function of the documents and their priority alone, verified exactly, and linear where many are
+alike."""
+
+import random
+import time
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dataprep_assets.curation.duplicates import candidates
+from dataprep_assets.curation.duplicates.banding import banding_for
+from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, overlap
+from dataprep_assets.curation.duplicates.planted import NOTICES
+from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard, Signer
+from dataprep_assets.curation.duplicates.words import Normalization, compared_words, words_of
+from dataprep_assets.errors import FormatError
+from dataprep_assets_tests.curation.signed import (
+    EXACT,
+    NEAR,
+    VOCABULARY,
+    decided,
+    edited,
+    kept_texts,
+    one_other,
+    page,
+    signed,
+)
+
+pytest.importorskip("rensa", reason="the extra `duplicates`")
+
+
+def corpus(seed: int, originals: int = 40) -> list[str]:
+    """Texts of which many are alike, by chains of edits, and some equal but for case and signs."""
+    draw = random.Random(seed)
+    texts = []
+    for _ in range(originals):
+        words = page(draw)
+        texts.append(" ".join(words))
+        for _ in range(draw.randrange(4)):
+            words = edited(words, draw, draw.choice([0.0, 0.01, 0.02, 0.05]))
+            texts.append(" ".join(words))
+        if draw.random() < 0.3:
+            texts.append(texts[-1].upper().replace(" W", ",  w") + "!")
+    return texts
+
+
+def dealt(texts: list[str], shards: int, seed: int) -> list[list[str]]:
+    """The texts in another order, in so many shards."""
+    shuffled = random.Random(seed).sample(texts, len(texts))
+    return [shuffled[number::shards] for number in range(shards)]
+
+
+def by_hand(texts: list[str], key: dict[str, tuple[object, ...]]) -> list[str]:
+    """The texts kept by comparing each with every kept one."""
+    sets = {
+        text: frozenset(zip(*(compared_words(text, "words")[at:] for at in range(5)), strict=False)) for text in texts
+    }
+    kept: list[str] = []
+    for text in sorted(texts, key=lambda one: key[one]):
+        if all(len(sets[text] & sets[o]) < 0.8 * len(sets[text] | sets[o]) for o in kept):
+            kept.append(text)
+    return sorted(kept)
+
+
+def test_the_kept_set_is_the_same_for_any_order_and_number_of_shards(tmp_path: Path) -> None:
+    for seed in range(6):
+        texts = corpus(seed)
+        kept = {
+            tuple(kept_texts(shards, decided(tmp_path / f"{seed}-{n}", shards)[0]))
+            for n, shards in enumerate(dealt(texts, count, count + seed) for count in (1, 2, 3, 7))
+        }
+        assert len(kept) == 1
+        assert 40 <= len(kept.pop()) < len(texts)
+
+
+def test_it_is_what_comparing_all_with_all_gives_but_for_what_no_band_shares(tmp_path: Path) -> None:
+    missed = total = 0
+    for seed in range(6):
+        texts = sorted(set(corpus(100 + seed)))
+        (tmp_path / f"{seed}").mkdir()
+        found, documents = decided(tmp_path / f"{seed}/s", [texts])
+        nodes = np.arange(len(texts))
+        digests = documents.digests(nodes)
+        key: dict[str, tuple[object, ...]] = {
+            text: (int(digests[at, 1]), int(digests[at, 0]), int(digests[at, 2])) for at, text in enumerate(texts)
+        }
+        wanted, kept = by_hand(texts, key), kept_texts([texts], found)
+        total += len(texts)
+        missed += len(set(wanted) ^ set(kept))
+    assert missed <= 0.02 * total
+
+
+def test_every_removal_has_a_kept_document_as_alike_as_it_says(tmp_path: Path) -> None:
+    texts = corpus(7)
+    found, documents = decided(tmp_path / "s", dealt(texts, 3, 1))
+    removed = set(found.removed.tolist())
+    assert removed
+    for node, stands, similar in zip(
+        found.removed.tolist(), found.representatives.tolist(), found.similarities.tolist(), strict=True
+    ):
+        assert stands not in removed
+        shared, either = overlap(documents.shingles(node), documents.shingles(stands))
+        assert similar == shared / either >= 0.8
+
+
+def test_what_is_older_stays_and_a_column_decides_whatever_came_first(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    words = [page(draw) for _ in range(30)]
+    old, new = [" ".join(one) for one in words], [" ".join(one_other(one, draw)) for one in words]
+    found, _ = decided(tmp_path / "old", [old, new], ages=[0, 1])
+    assert found.removed.tolist() == list(range(30, 60))
+    found, _ = decided(tmp_path / "new", [old, new], ages=[1, 0])
+    assert found.removed.tolist() == list(range(30))
+    # a value that is not known comes last
+    values = [[float("nan")] * 30, [-float(at) for at in range(30)]]
+    found, _ = decided(tmp_path / "column", [old, new], values=values)
+    assert found.removed.tolist() == list(range(30))
+
+
+def test_documents_of_other_splits_go_block_or_stay(tmp_path: Path) -> None:
+    draw = random.Random(4)
+    words = [page(draw) for _ in range(10)]
+    train, held = [" ".join(one) for one in words], [" ".join(words[0]), " ".join(one_other(words[1], draw))]
+    found, _ = decided(tmp_path / "drop", [train, held], splits=[0, 1], across="drop")
+    assert found.removed.tolist() == [0, 1]
+    assert not len(found.across)
+    found, _ = decided(tmp_path / "block", [train, held], splits=[0, 1], across="block")
+    assert not len(found.removed)
+    assert found.across.tolist() == [[0, 10], [1, 11]]
+    assert found.across_similarities[0] == 1 > found.across_similarities[1] >= 0.8
+    found, _ = decided(tmp_path / "ignore", [train, held], splits=[0, 1], across="ignore")
+    assert not len(found.removed) + len(found.across)
+
+
+@pytest.mark.parametrize("across", ["drop", "block", "ignore"])
+def test_documents_of_other_datasets_stay_and_stand_for_those_of_every_split(tmp_path: Path, across: str) -> None:
+    """As many as share a band with more than are compared with each other, equal ones, and versions of one another."""
+    draw = random.Random(3)
+    original, other = page(draw), page(draw)
+    theirs = [original, one_other(original, draw), other, other]
+    ours = [one_other(original, draw) for _ in range(80)]
+    shards = [[" ".join(words) for words in some] for some in ([other, *ours[:40]], [*ours[40:], other], theirs)]
+    found, documents = decided(
+        tmp_path, shards, splits=[0, 1, 2], ages=[0, 0, 9], theirs=[False, False, True], across=across
+    )
+    first = int(documents.first[2])
+    assert found.removed.tolist() == list(range(first))
+    assert (found.representatives >= first).all()
+    assert found.across.tolist() == []
+    assert sorted(found.similarities.tolist())[-2:] == [1, 1]
+    # what they are compared with depends on the documents alone: dealt to other shards nothing else stays
+    dealt = [shards[0][::2], shards[0][1::2], shards[1], shards[2][::-1]]
+    again, _ = decided(
+        tmp_path / "dealt", dealt, splits=[0, 0, 1, 2], theirs=[False, False, False, True], across=across
+    )
+    assert kept_texts(dealt, again) == kept_texts(shards, found) == sorted(shards[2])
+
+
+@pytest.mark.parametrize("notice", range(len(NOTICES)))
+def test_a_text_and_its_translations_are_told_apart_and_all_stay(tmp_path: Path, notice: int) -> None:
+    """They have names and numbers in common, and nothing else."""
+    texts = NOTICES[notice]
+    assert len(set(texts)) == 8
+    found, _ = decided(tmp_path, [texts[:3], texts[3:], [texts[0]]])
+    assert found.removed.tolist() == [len(texts)]  # the copy, and no translation
+    hashes, ends = Signer(NEAR).shingles(texts)
+    sets = np.split(hashes, ends[:-1])
+    shared = [overlap(one, other) for one, other in combinations(sets, 2)]
+    assert max(both / either for both, either in shared) < 0.5
+    assert sum(both > 0 for both, _ in shared) >= len(shared) * 3 // 4
+
+
+def test_what_was_compared_before_is_not_compared_again_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = dealt(corpus(11), 2, 1)
+    before, _ = decided(tmp_path / "before", shards)
+    assert len(before.compared.pairs)
+    monkeypatch.setattr("dataprep_assets.curation.duplicates.kept_set.overlap", lambda *_: pytest.fail("compared"))
+    again, _ = decided(tmp_path / "again", shards, known=before.compared)
+    for name in ("removed", "representatives", "similarities"):
+        assert np.array_equal(getattr(before, name), getattr(again, name))
+    assert np.array_equal(before.compared.pairs, again.compared.pairs)
+    assert (ComparedPairs().of_pairs(np.array([1], np.uint64), np.array([2], np.uint64)) == [-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("normalization", "groups"),
+    [
+        ("words", [{0, 1, 2, 3, 4, 5}, {6, 7}, {9, 11}, {12, 13}, {14, 15}]),
+        ("space", [{0, 1, 2, 3}, {9, 11}, {12, 13}]),
+        ("none", [{0, 1}, {9, 11}, {12, 13}]),
+    ],
+)
+def test_exact_duplicates_are_equal_in_what_is_compared_and_blank_ones_are_counted(
+    tmp_path: Path, normalization: Normalization, groups: list[set[int]]
+) -> None:
+    texts = [
+        *("The sea, calm.\n", "The sea, calm.\r\n", "The sea, calm.", "The  sea, calm.", "the sea, calm."),
+        *("THE SEA , CALM .", "don\u2019t", "DON'T", "the sea calm", "☂", "☀", "☂", "caf\u00e9", "cafe\u0301"),
+        *("\u4e2d\u6587", "\u4e2d \u6587", "", " \n", "\u3000"),
+    ]
+    settings = replace(EXACT, normalization=normalization)
+    found, documents = decided(tmp_path / "s", [texts], settings=settings)
+    kept = np.setdiff1d(np.arange(len(texts)), found.removed)
+    assert len(found.removed) == sum(len(one) - 1 for one in groups)
+    assert all(len(one.intersection(kept.tolist())) == 1 for one in groups)
+    assert set(found.similarities.tolist()) == {1.0}
+    assert documents.compared == len(texts) - 3
+    with SignatureWriter(tmp_path, settings) as writer:
+        writer.add(len(texts) + 1, range(len(texts)), texts)
+    assert (writer.rows, writer.documents, writer.blank) == (len(texts) + 1, len(texts) - 3, 3)
+
+
+@pytest.mark.parametrize("settings", [NEAR, EXACT], ids=["near", "exact"])
+def test_texts_of_which_only_signs_differ_all_stay(tmp_path: Path, settings: SignatureSettings) -> None:
+    texts = [
+        *(f"def f(a, b):\n    return a {sign} b" for sign in ("+", "-", "*", "/", "%", "//", "**", "<", "<=", "==")),
+        *("f(a,b)", "f(a.b)", "f[a,b]", "if (ok) return x;", "if (!ok) return x;", "p.x = 1", "p->x = 1", "#a", "@a"),
+        *(
+            "-5",
+            "5",
+            "+5",
+            "5%",
+            "$5",
+            "3.14",
+            "3,14",
+            "314",
+            "10\u00b2",
+            "102",
+            "1, 2; 3: 4!",
+            "1 2 3 4",
+            "!",
+            "!!",
+            "?",
+        ),
+        *(
+            "\u222b f(x) dx = F(b) - F(a)",
+            "\u222b f(x) dx = F(b) + F(a)",
+            "a \u2264 b",
+            "a \u2265 b",
+            "\u4f60\u597d\uff01",
+            "\u4f60\u597d\uff1f",
+        ),
+    ]
+    found, _ = decided(tmp_path, [texts], settings=settings)
+    assert [texts[at] for at in found.removed.tolist()] == []
+
+
+@pytest.mark.parametrize("threshold", [0.55, 0.56, 0.57, 0.58, 0.7, 0.8])
+def test_a_pair_just_at_the_threshold_goes(tmp_path: Path, threshold: float) -> None:
+    """0.55 * 100 is more than 55 in floating point."""
+    draw, most = random.Random(8), 100
+    words = [f"w{number}" for number in range(most + 4)]
+    settings = replace(NEAR, banding=banding_for(threshold, 128))
+    # as many shingles as the threshold says of 100, and all of them in both
+    texts = [" ".join(words), " ".join(words[: round(threshold * most) + 4])]
+    for seed in range(5):
+        draw.shuffle(words)
+        texts += [" ".join(words), " ".join(words[: round(threshold * most) + 4])]
+        found, _ = decided(tmp_path / f"{seed}", [texts[-2:]], settings=settings, threshold=threshold)
+        if len(found.removed):
+            assert found.similarities.tolist() == [threshold]
+            return
+    pytest.fail("no band of five pairs is shared")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("\u201cgo\u201d \u2013 don\u2019t", '"go" - don\'t', True),
+        ("Cafe\u0301 au lait", "café AU lait", True),
+        ("ﬁle", "file", True),
+        ("soft\u00adhyphen", "softhyphen", True),
+        ("straße", "STRASSE", True),
+        ("कि", "का", False),
+        ("東京都", "東 京 都", True),
+        ("12", "１２", True),
+        ("a_b", "a b", True),
+    ],
+)
+def test_words_are_told_apart_by_what_a_reader_sees(one: str, other: str, same: bool) -> None:
+    assert (words_of(one) == words_of(other)) is same
+
+
+def test_signatures_estimate_what_datasketch_estimates() -> None:
+    datasketch = pytest.importorskip("datasketch", reason="the reference that rensa is held against")
+    draw, signer, ours, theirs = random.Random(5), Signer(NEAR), [], []
+    for number in range(60):
+        words = page(draw, 200)
+        pair = [words, edited(words, draw, 0.002 * (number % 30))]
+        hashes, ends = signer.shingles([" ".join(one) for one in pair])
+        sets = [hashes[: ends[0]], hashes[ends[0] :]]
+        shared, either = overlap(*sets)
+        bands = signer.bands(hashes, ends)
+        ours.append((bool((bands[0] == bands[1]).any()), float(NEAR.banding.chance(shared / either))))
+        made = [datasketch.MinHash(num_perm=128, hashfunc=lambda data: hash(data) & 0xFFFFFFFF) for _ in sets]
+        for one, values in zip(made, sets, strict=True):
+            one.update_batch([int(value) for value in values])
+        rows = NEAR.banding.rows
+        theirs.append(any(
+            (made[0].hashvalues[at : at + rows] == made[1].hashvalues[at : at + rows]).all()
+            for at in range(0, NEAR.banding.bands * rows, rows)
+        ))  # fmt: skip
+    found, promised = sum(one for one, _ in ours), sum(chance for _, chance in ours)
+    assert abs(found - promised) < 8
+    assert abs(found - sum(theirs)) < 10
+
+
+def test_bands_find_at_least_what_is_promised_at_the_threshold() -> None:
+    assert (banding_for(0.8, 128).bands, banding_for(0.8, 128).rows) == (18, 7)
+    for threshold in (0.5, 0.7, 0.8, 0.9, 0.95):
+        assert float(banding_for(threshold, 128).chance(threshold)) >= 0.95
+
+
+def test_copies_and_forms_that_only_look_alike_cost_no_square_of_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(9)
+    words = page(draw, 60)
+    forms = [" ".join([*words, *page(draw, 22)]) for _ in range(2000)]  # half of the shingles are the form's
+    copies = [" ".join(words)] * 2000
+    counted = []
+    real = candidates.pairs_of
+    monkeypatch.setattr(
+        "dataprep_assets.curation.duplicates.kept_set.pairs_of",
+        lambda *given: counted.append(real(*given)) or counted[-1],
+    )
+    sizes = []
+    for count in (500, 2000):
+        started = time.monotonic()
+        found, _ = decided(tmp_path / f"{count}", [forms[:count], copies[:count]])
+        assert len(found.removed) == count - 1
+        sizes.append(len(counted[-1]))
+        assert time.monotonic() - started < 60
+    # four times the documents, and not sixteen times the pairs
+    assert 0 < sizes[1] < 6 * sizes[0], sizes
+    assert sizes[1] < 2000 * 400, sizes
+
+
+def test_versions_of_one_page_leave_one_however_many_there_are(tmp_path: Path) -> None:
+    draw = random.Random(10)
+    words = page(draw, 300)
+    texts = []
+    for at in range(2000):
+        changed = list(words)
+        changed[at % 300] = VOCABULARY[at]
+        texts.append(" ".join(changed))
+    found, _ = decided(tmp_path / "s", dealt(texts, 3, 1))
+    assert len(texts) - len(found.removed) <= 2
+    assert len(found.compared.pairs) < 10 * len(texts)
+
+
+def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
+    shard = signed(tmp_path / "s", ["a b c d e f", "g h i j k l"])
+    path = tmp_path / "s" / "key_hashes.bin"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(FormatError, match="Materialize `signatures` again"):
+        _ = SignedShard(shard.directory, shard.rows, shard.documents, shard.bands).keys

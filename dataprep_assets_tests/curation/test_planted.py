@@ -1,0 +1,45 @@
+"""Planted cases: built-in taggers find them in any document, their counts are what they say, and they stay the same."""
+
+import pytest
+
+from dataprep_assets.curation.planted import Case, PlantedCounts, by_kind, found_of
+from dataprep_assets.curation.taggers import TAGGERS
+from dataprep_assets.curation.tagging import named_tagger
+
+WITH_CASES = ("language", "personal", "repetition")
+AROUND = [
+    "",
+    "A short one.",
+    "Two lines\nof a text with 12 numbers 2023-01-02 and (brackets).\n" * 3,
+    "日本語。\n\n" * 9,
+]
+
+
+def test_what_has_a_truth_has_cases() -> None:
+    assert [name for name in TAGGERS if named_tagger(name).planted is not None] == list(WITH_CASES)
+
+
+@pytest.mark.parametrize("name", WITH_CASES)
+def test_a_tagger_finds_its_cases_and_takes_nothing_else_for_them(name: str) -> None:
+    tagger = named_tagger(name)
+    assert tagger.planted is not None
+    cases = list(tagger.planted())
+    assert [case.text for case in cases] == [case.text for case in tagger.planted()]
+    counts = by_kind(found_of(cases, tagger.tag, AROUND))
+    assert min(one.planted for one in counts.values()) >= 10
+    assert min(one.negatives for one in counts.values()) >= 10
+    assert {kind: (one.recall, one.precision) for kind, one in counts.items()} == dict.fromkeys(counts, (1.0, 1.0))
+
+
+def test_recall_and_precision_are_shares_of_what_was_planted_and_of_what_was_taken() -> None:
+    def is_found(before: dict[str, int], after: dict[str, int]) -> bool:
+        return after["x"] > before["x"]
+
+    def case(text: str, *, positive: bool) -> Case:
+        return Case(kind="exes, plain", text=text, is_found=is_found, positive=positive)  # type: ignore[arg-type]
+
+    cases = [*(case(text, positive=True) for text in ("x", "xx", "y", "x")), case("xy", positive=False)]
+    counts = found_of(cases, lambda texts: {"x": [text.count("x") for text in texts]}, ["x marks"])
+    assert counts == {"exes, plain": PlantedCounts(planted=4, found=3, negatives=1, mistaken=1)}
+    (one,) = by_kind(counts).values()
+    assert (one.recall, one.precision) == (0.75, 0.75)

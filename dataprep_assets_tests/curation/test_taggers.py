@@ -1,0 +1,247 @@
+"""What the built-in taggers say of texts of which it is known."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.curation.command_tagger import CommandTagger
+from dataprep_assets.curation.function_tagger import FunctionTagger
+from dataprep_assets.curation.table import schema_of
+from dataprep_assets.curation.taggers import TAGGERS, personal
+from dataprep_assets.curation.tagging import TaggingError, align, named_tagger
+from dataprep_assets.integrity.digest import digest_value
+
+
+def tags(name: str, text: str) -> dict[str, Any]:
+    """The columns of a tagger for one text."""
+    return {column: values[0] for column, values in named_tagger(name).tag([text]).items()}
+
+
+@pytest.mark.parametrize("name", list(TAGGERS))
+def test_a_tagger_gives_a_value_of_the_type_of_each_column_for_each_text_or_null(name: str) -> None:
+    import pyarrow as pa
+
+    tagger = named_tagger(name)
+    texts = [
+        "",
+        "\n\n",
+        " ",
+        "one",
+        "The end of the line.\nThe end of the line.\n",
+        "日本語のテキスト。",
+        "\u0000\ufffe",
+        "a" * 5000,
+    ]
+    for given in (texts, []):
+        found = tagger.tag(given)
+        assert list(found) == list(tagger.columns)
+        table = pa.table(dict(found), schema=schema_of(tagger.columns))
+        assert table.num_rows == len(given)
+    alone = [tagger.tag([text]) for text in texts]
+    assert dict(tagger.tag(texts)) == {c: [one[c][0] for one in alone] for c in tagger.columns}
+
+
+def test_gopher_counts_words_symbols_bullets_and_stop_words() -> None:
+    found = tags("gopher", "- the cat, and the dog\n• 42 # ...\n— with … that\nplain")
+    assert found["words"] == 9
+    assert found["mean_word_length"] == pytest.approx((3 + 4 + 3 + 3 + 3 + 2 + 4 + 4 + 5) / 9)
+    assert found["hashes_per_word"] == pytest.approx(1 / 15)
+    assert found["ellipses_per_word"] == pytest.approx(2 / 15)
+    assert found["bullet_lines"] == 0.5
+    assert found["ellipsis_lines"] == 0.25
+    assert found["alphabetic_words"] == pytest.approx(8 / 15)
+    assert found["stop_words"] == 4
+
+
+def test_repetition_is_a_share_of_characters_lines_and_paragraphs() -> None:
+    text = "a b c d e\n\na b c d e\nx"
+    found = tags("repetition", text)
+    assert found["repeated_lines"] == pytest.approx(1 / 3)
+    assert found["repeated_line_characters"] == pytest.approx(9 / len(text))
+    assert found["repeated_paragraphs"] == 0
+    assert found["top_2gram"] == pytest.approx(2 * 3 / len(text))
+    assert found["repeated_5grams"] == pytest.approx(5 / len(text))
+    assert found["repeated_6grams"] == 0
+
+
+def test_c4_keeps_lines_that_end_a_sentence_and_counts_their_sentences() -> None:
+    text = (
+        "Home\nThis line is kept. It has two sentences.\nNo end here\nEnable JavaScript to read this page.\n"
+        "See the privacy policy for more.\nA quote [12] ends here.[edit]\nTwo words.\n"
+    )
+    assert tags("c4", text) == {"c4_lines": 2, "c4_sentences": 3, "lorem_ipsum": False, "curly_bracket": False}
+    assert tags("c4", "We say lorem ipsum here.")["lorem_ipsum"]
+    assert tags("c4", "if (a) { b; } is code.")["curly_bracket"]
+
+
+def test_fineweb_looks_at_lines() -> None:
+    found = tags("fineweb", "A long line that ends as a sentence does.\nshort\nshort\n\n")
+    assert found["punctuated_lines"] == pytest.approx(1 / 3)
+    assert found["short_lines"] == pytest.approx(2 / 3)
+    assert found["duplicate_line_characters"] == pytest.approx(5 / 51)
+    assert found["newlines_per_word"] == pytest.approx(2 / 11)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "The harbour is closed today, and nobody knows when the ships will be allowed to leave it again."),
+        ("de", "Der Hafen ist heute geschlossen, und niemand weiß, wann die Schiffe wieder auslaufen dürfen."),
+        ("fr", "Le port est fermé aujourd'hui, et personne ne sait quand les navires pourront de nouveau partir."),
+        ("ja", "港は本日閉鎖されており、船がいつ再び出港できるかは誰にも分かりません。"),
+    ],
+)
+def test_the_language_of_a_text(language: str, text: str) -> None:
+    found = tags("language", text)
+    assert found["language"] == language
+    assert 0.5 < found["language_score"] <= 1
+
+
+MODULE = """
+try:
+    import json as fast
+except ImportError:
+    fast = None
+if fast:
+    def quality(table):
+        def inner(row): ...
+        local = 1
+class Judge:
+    def method(self, table): ...
+def made():
+    global later
+    def later(table): ...
+"""
+
+
+def test_a_function_is_there_if_the_module_has_it_at_its_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "judges.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def absent(name: str) -> str | None:
+        return FunctionTagger(name="one", columns={"one": "number"}, function=f"judges:{name}").absent()
+
+    for name in ("quality", "Judge", "made", "later", "fast"):
+        assert absent(name) is None
+    for name in ("inner", "local", "method", "other"):
+        assert f"there is no {name!r} in judges" in str(absent(name))
+
+
+def test_the_order_of_columns_is_in_the_key() -> None:
+    def key(*columns: str) -> list[Any]:
+        named = FunctionTagger(name="one", columns=dict.fromkeys(columns, "number"), function="a:b", declared="7")
+        return named.key_parts
+
+    assert digest_value(key("b", "a")) != digest_value(key("a", "b"))
+
+
+PERSONAL = {
+    "emails": ["jane.doe@example.org", "write to (a_b+c@mail.example.co.uk).", "<x-1@sub-domain.example.museum>"],
+    "phones": [
+        "call +49 (30) 1234-5678 today",
+        "tel. 030 / 123 45 67 89",
+        "06 12 34 56 78",
+        "020 7946 0958",
+        "(415) 555-2671",
+        "415.555.2671",
+        "+33612345678",
+    ],
+    "ibans": [
+        "DE89 3704 0044 0532 0130 00 BIC",
+        "GB29NWBK60161331926819",
+        "BE68 5390 0754 7034 THE",
+        "FR1420041010050500013M02606.",
+    ],
+    "cards": ["4111 1111 1111 1111", "5555555555554444", "3782 822463 10005", "6011-1111-1111-1117"],
+    "ip_addresses": ["from 8.8.8.8:", "2001:4860:4860::8888", "192.0.0.9", "2001:20::1"],
+}
+OTHER = {
+    "emails": ["@handle", "foo@bar", "x@y..z", "a..b@example.org", "user@", "5 @ 3.50"],
+    "phones": [
+        "01.02.2023",
+        "01/02/2023 10:00",
+        "0.123456789",
+        "ISBN 0-306-40615-2",
+        "2023-01-02 10",
+        "1234567890",
+        "0532013000",
+    ],
+    "ibans": ["DE89 3704 0044 0532 0130 01", "AB12 3456 7890 1234", "GB29NWBK60161331926819X", "DE89 3704"],
+    "cards": ["4111 1111 1111 1112", "1234567812345670", "0000000000000000", "4111 1111 1111 1111 1"],
+    "ip_addresses": [
+        "192.168.0.1",
+        "127.0.0.1",
+        "1.2.3.4.5",
+        "version 8.8.8.8.1",
+        "999.8.8.8",
+        "12:34:56",
+        "::1",
+        "fe80::1",
+        "100.64.0.1",
+        "192.0.0.8",
+        "64:ff9b:1::1",
+        "2002:0::1",
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in PERSONAL.items() for text in texts])
+def test_personal_data_are_found_once(kind: str, text: str) -> None:
+    assert {name: count for name, count in tags("personal", text).items() if count} == {kind: 1}
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in OTHER.items() for text in texts])
+def test_what_only_looks_like_personal_data_is_not_counted(kind: str, text: str) -> None:
+    assert tags("personal", text)[kind] == 0
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("piece", ["+1", "0 1 ", "1 ", "a@", "1.1.", "a:", "DE12", "(", "+1((((", "1-", "4111 "])
+def test_personal_data_are_looked_for_in_time_proportional_to_the_text(piece: str) -> None:
+    text = piece * 100_000
+    for find in (personal.emails, personal.phones, personal.ibans, personal.cards, personal.addresses):
+        assert sum(1 for _ in find(text)) <= len(text)
+
+
+NO_UTF8 = pa.array([b"CANARY\xff"]).view(pa.string())
+
+
+def refused(table: pa.Table, folder: Path, *, sensitive: bool = False) -> TaggingError:
+    """The error of what a command wrote."""
+    tagger = CommandTagger(name="theirs", columns={"q": "number"}, command=("x",), declared="1", folder=folder)
+    pq.write_table(table, made := folder / "made.parquet")
+    with pytest.raises(TaggingError) as raised:
+        align(tagger, made, folder / "rows", folder / "target", "train-00000", sensitive=sensitive)
+    return raised.value
+
+
+@pytest.mark.parametrize("sensitive", [False, True])
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"file": [["a"]], "row": [1], "q": [1.0]}, "`file` has to be a text in every row"),
+        ({"file": ["a"], "row": [{"n": 1}], "q": [1.0]}, "`row` a number"),
+        ({"file": ["a"], "row": [1], "q": ["CANARY"]}, "q is "),
+        ({"file": NO_UTF8, "row": [1], "q": [1.0]}, "file has a value that is no"),
+        (
+            {"file": ["a"], "row": [1], "q": NO_UTF8},
+            "q has a value that is no UTF-8",
+        ),
+        ({"file": ["a"], "row": [1], "q": pa.array([2**31 - 1], pa.int32()).view(pa.date32())}, "q has a value"),
+    ],
+)
+def test_what_another_program_wrote_that_is_no_column_is_told(
+    columns: dict[str, Any], told: str, sensitive: bool, tmp_path: Path
+) -> None:
+    error = refused(pa.table(columns), tmp_path, sensitive=sensitive)
+    assert told in str(error)
+    assert "CANARY" not in str(error)
+    assert error.__cause__ is None
+
+
+def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
+    columns = [pa.array(["a"]), pa.array([1]), pa.array([1.0]), pa.array([2.0])]
+    assert "has two columns 'q'" in str(refused(pa.Table.from_arrays(columns, ["file", "row", "q", "q"]), tmp_path))

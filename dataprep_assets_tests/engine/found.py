@@ -1,0 +1,12 @@
+"""The findings of an artifact's own checks, without those that a sensitive dataset adds."""
+
+from collections.abc import Sequence
+
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.integrity.artifacts import ArtifactStore
+
+
+def findings_of(spec: ArtifactSpec, store: ArtifactStore, partitions: Sequence[str] = ()) -> dict[str, Finding]:
+    """The finding of each check, by name; raises DataprepError if what is checked cannot be opened."""
+    return {name: one for group in spec.check_groups for name, one in group.examine(spec, store, partitions)}

@@ -1,0 +1,22 @@
+"""Builds samples of a checkout and writes their locks, a command for tests: `python -m … FOLDER DATASET…`."""
+
+import sys
+from pathlib import Path
+
+from dataprep_assets.cli.support import project
+from dataprep_assets.engine.lock.lock import lock_bytes, lock_dataset
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets_tests.engine.building import build_all
+
+
+def main(folder: Path, names: list[str]) -> None:
+    """Artifacts go to the folder, and each lock beside them."""
+    store = LocalArtifacts(folder / "artifacts")
+    for name in names:
+        specs = project.component(name).specs
+        build_all(specs, store)
+        (folder / f"{name}.lock").write_bytes(lock_bytes(lock_dataset(specs, store)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

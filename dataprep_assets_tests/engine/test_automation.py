@@ -1,0 +1,132 @@
+"""What a YAML may say under `automation`, and what is refused, with the key, the value and what is allowed."""
+
+import json
+import re
+from dataclasses import fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dataprep_assets.engine.artifact.dataset import validate_declaration
+from dataprep_assets.engine.yaml.automation import Automation, Email, EnvironmentVariable, OnFailure, seconds_of
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.orchestration.sensors.failure_sensor import FailedCheck, Failure
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "automation.md").read_text()
+
+EMAIL = {"host": "mail.example.org", "from": "data@example.org", "to": ["a@example.org"]}
+
+
+def automation(**keys: Any) -> Automation:
+    found = validate_declaration(
+        DatasetDeclaration, {"dataset": "mine", "automation": keys}, Path("mine/defs.yaml")
+    ).automation
+    assert found is not None
+    return found
+
+
+def test_nothing_is_automated_by_default() -> None:
+    assert DatasetDeclaration(dataset="mine").automation is None
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("36h", 129_600), ("2d", 172_800), ("45s", 45)])
+def test_durations(text: str, seconds: int) -> None:
+    assert seconds_of(text) == seconds
+    assert automation(on_new_files=text).interval == seconds
+    assert automation(on_new_files=text).crons == {}
+
+
+def test_all_of_it() -> None:
+    found = automation(
+        on_new_files="*/10  * * * *",
+        schedule="0 3 * * 1",
+        timezone="Europe/Berlin",
+        freshness="36h",
+        on_failure={"webhook": {"env": "HOOK"}, "email": {**EMAIL, "user": {"env": "U"}, "password": {"env": "P"}}},
+    )
+    assert found.crons == {"on_new_files": "*/10 * * * *", "schedule": "0 3 * * 1"}
+    assert (found.interval, found.window) == (None, timedelta(hours=36))
+    assert found.on_failure is not None
+    assert found.on_failure.webhook == EnvironmentVariable(env="HOOK")
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (
+            {"on_new_files": "10 minutes"},
+            r"automation.on_new_files: .*neither a duration .*10m, 36h.*got '10 minutes'",
+        ),
+        ({"on_new_files": "2s"}, r"automation.on_new_files: .*at least 5s.*got '2s'"),
+        ({"schedule": "10m"}, r"automation.schedule: .*five fields.*got '10m'"),
+        ({"freshness": "0 3 * * 1"}, r"automation.freshness: .*duration.*got '0 3 \* \* 1'"),
+        ({"freshness": "30s"}, r"automation.freshness: .*at least 60s"),
+        ({"timezone": "Berlin"}, r"automation.timezone: .*Europe/Berlin.*got 'Berlin'"),
+        ({"on_new_file": "10m"}, r"automation.on_new_file: unknown key; did you mean `on_new_files`"),
+        ({"on_failure": {}}, r"automation.on_failure: .*give `webhook`, `email` or both"),
+        ({"on_failure": {"email": {**EMAIL, "to": ["nobody"]}}}, r"email.to: .*'nobody' is not an e-mail address"),
+        ({"on_failure": {"email": {**EMAIL, "user": {"env": "U"}}}}, "`user` and `password` belong together"),
+        (
+            {"on_failure": {"email": {**EMAIL, "tls": "none", "user": {"env": "U"}, "password": {"env": "P"}}}},
+            "a password is not sent in the clear",
+        ),
+    ],
+)
+def test_what_is_refused(keys: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as refused:
+        automation(**keys)
+    assert str(refused.value).startswith("mine/defs.yaml: automation")
+
+
+@pytest.mark.parametrize(
+    "on_failure",
+    [{"webhook": "hooks.example.org/S3CRET"}, {"email": {**EMAIL, "user": {"env": "U"}, "password": "S3CRET"}}],
+)
+def test_a_secret_in_a_wrong_form_is_not_repeated(on_failure: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        automation(on_failure=on_failure)
+    assert "S3CRET" not in str(refused.value)
+
+
+def yaml_of_page() -> Automation:
+    """The example of docs/automation.md."""
+    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    return Automation.model_validate(yaml.safe_load(block)["automation"])
+
+
+def test_the_page_shows_and_explains_every_key() -> None:
+    assert yaml_of_page().model_fields_set == set(Automation.model_fields)
+    rows = re.findall(r"^\| `([a-z_.]+)`", PAGE, re.MULTILINE)
+    explained = [row for row in rows if row.partition(".")[0] in Automation.model_fields]
+    assert explained == [
+        *(name for name in Automation.model_fields if name != "on_failure"),
+        *(f"on_failure.{name}" for name in OnFailure.model_fields),
+    ]
+
+
+def test_the_page_shows_what_a_webhook_gets() -> None:
+    (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    shown = json.loads(block)
+    assert list(shown) == ["text", *(field.name for field in fields(Failure))]
+    assert [list(check) for check in shown["failed_checks"]] == [[field.name for field in fields(FailedCheck)]]
+
+
+@pytest.mark.parametrize("scaffold", sorted((ROOT / "dataprep_assets" / "pipelines").glob("*/*.scaffold.yaml")))
+def test_every_scaffold_lists_every_key_and_is_valid_without_its_comments(scaffold: Path) -> None:
+    text = scaffold.read_text()
+    block = re.search(r"^  # automation:.*?(?=^  # card:|\Z)", text, re.DOTALL | re.MULTILINE)
+    assert block is not None
+    plain = re.sub(r"^  # ?", "  ", block[0], flags=re.MULTILINE)
+    found = Automation.model_validate(yaml.safe_load(plain)["automation"])
+    # a training schedule has no source of its own that could be watched
+    unlisted = {"on_new_files"} if "TrainingSchedule" in text else set()
+    assert found.model_fields_set == set(Automation.model_fields) - unlisted
+    assert found.on_failure is not None
+    assert found.on_failure.email is not None
+    for name, field in Email.model_fields.items():
+        assert f"{field.alias or name}:" in block[0]

@@ -1,0 +1,129 @@
+"""The life of a small artifact: made once, reused while recipe and files stand, resumed where its writer can."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.errors import SourceError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.integrity.receipt import damage, read_receipt
+from dataprep_assets_tests.engine.notices import NoticeFacts
+from dataprep_assets_tests.pipelines.corpus.pipeline import debris
+
+RECIPE = Recipe(
+    artifact=Artifact(dataset="d", name="words", partition=None),
+    key="1" * 64,
+    version=2,
+    settings={"greeting": "hello"},
+    sources={"a.txt": "2"},
+    upstream={"notices/n-0": "3"},
+)
+
+
+class Writer:
+    """Writes one file, and counts how often."""
+
+    def __init__(self, text: str = "hello", error: Exception | None = None) -> None:
+        self.text, self.error, self.calls, self.found = text, error, 0, list[str]()
+
+    def __call__(self, staged: Path) -> WrittenFiles:
+        self.calls += 1
+        self.found = sorted(path.name for path in staged.iterdir())
+        (staged / "words.txt").write_text(self.text)
+        if self.error is not None:
+            raise self.error
+        return WrittenFiles(inputs={"a.txt": "2"}, facts=NoticeFacts(words=len(self.text.split())))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalArtifacts:
+    return LocalArtifacts(tmp_path)
+
+
+def test_it_is_made_once_and_its_receipt_says_of_what(store: LocalArtifacts) -> None:
+    write = Writer()
+    receipt, reused = ensure(RECIPE, store, write)
+    assert not reused
+    assert (receipt.key, receipt.inputs, receipt.facts) == (RECIPE.key, {"a.txt": "2"}, {"words": 1})
+    assert receipt.recipe == {
+        "version": 2,
+        "settings": {"greeting": "hello"},
+        "sources": {"a.txt": "2"},
+        "upstream": {"notices/n-0": "3"},
+    }
+    kept = read_receipt(store.directory(RECIPE.artifact))
+    assert kept == receipt
+    assert damage(store.directory(RECIPE.artifact), receipt) == []
+    again, reused = ensure(RECIPE, store, write)
+    assert (again, reused, write.calls) == (receipt, True, 1)
+    assert debris(store.root) == []
+
+
+def test_a_recipe_that_only_writing_tells_in_full_is_that_of_the_receipt(store: LocalArtifacts) -> None:
+    full = replace(RECIPE, key="5" * 64, settings={"greeting": "hello", "left_out": "1 word"})
+    write = Writer()
+    receipt, _ = ensure(RECIPE, store, lambda staged: replace(write(staged), recipe=full))
+    assert (receipt.key, receipt.recipe["settings"]) == (full.key, full.settings)
+    assert full.difference(receipt) is None
+    assert ensure(full, store, write) == (receipt, True)
+    assert write.calls == 1
+
+
+def test_another_key_or_a_damaged_file_makes_it_anew(store: LocalArtifacts) -> None:
+    ensure(RECIPE, store, Writer())
+    receipt, reused = ensure(replace(RECIPE, key="4" * 64), store, Writer("good bye"))
+    assert (reused, receipt.facts["words"]) == (False, 2)
+    path = store.directory(RECIPE.artifact) / "words.txt"
+    path.write_text("bad bye!")
+    again, reused = ensure(replace(RECIPE, key="4" * 64), store, Writer("good bye"))
+    assert not reused
+    assert again.content == receipt.content
+    assert path.read_text() == "good bye"
+
+
+def test_damage_of_equal_size_is_believed_where_sizes_alone_are_compared(store: LocalArtifacts) -> None:
+    ensure(RECIPE, store, Writer())
+    (store.directory(RECIPE.artifact) / "words.txt").write_text("jello")
+    assert ensure(RECIPE, store, Writer(), "size")[1]
+    assert not ensure(RECIPE, store, Writer(), "full")[1]
+
+
+def test_a_writer_that_fails_leaves_what_was_there(store: LocalArtifacts) -> None:
+    before, _ = ensure(RECIPE, store, Writer())
+    with pytest.raises(SourceError, match="gone"):
+        ensure(replace(RECIPE, key="4" * 64), store, Writer("other", SourceError("gone")))
+    assert read_receipt(store.directory(RECIPE.artifact)) == before
+    assert (store.directory(RECIPE.artifact) / "words.txt").read_text() == "hello"
+
+
+@pytest.mark.parametrize(("resumes", "found"), [(False, []), (True, ["words.txt"])])
+def test_a_writer_that_resumes_finds_what_it_left_under_the_same_key(
+    store: LocalArtifacts, resumes: bool, found: list[str]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        ensure(RECIPE, store, Writer("half", KeyboardInterrupt()), resumes=resumes)  # type: ignore[arg-type]
+    write = Writer()
+    ensure(RECIPE, store, write, resumes=resumes)
+    assert write.found == found
+    other = Writer()
+    ensure(replace(RECIPE, key="4" * 64), store, other, resumes=resumes)
+    assert other.found == [], "what another key left is not taken for its own"
+
+
+def test_a_digest_that_the_writer_knows_is_not_taken_again(store: LocalArtifacts) -> None:
+    def write(staged: Path) -> WrittenFiles:
+        (staged / "words.txt").write_text("hello")
+        return WrittenFiles(inputs={}, digests={"words.txt": "5" * 64})
+
+    receipt, _ = ensure(RECIPE, store, write)
+    assert receipt.file("words.txt").sha256 == "5" * 64 != sha256_file(store.directory(RECIPE.artifact) / "words.txt")
+
+
+def test_facts_are_empty_where_there_are_none(store: LocalArtifacts) -> None:
+    receipt, _ = ensure(RECIPE, store, lambda staged: WrittenFiles(inputs={}))
+    assert receipt.facts == {}

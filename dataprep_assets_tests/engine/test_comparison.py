@@ -1,0 +1,91 @@
+"""What differs between a file that a builder makes again and the stored one is named: row and column, line, or byte."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataprep_assets.engine.checks.comparison import other_files, other_rows
+from dataprep_assets.errors import FormatError
+
+TABLE = pa.table({"words": [1, 2, None, 4], "name": ["a", "b", "c", None]})
+
+
+def test_equal_files_are_passed_over_and_others_are_named(tmp_path: Path) -> None:
+    made, stored = tmp_path / "made", tmp_path / "stored"
+    files = {
+        "same.bin": (b"same", b"same"),
+        "bytes.bin": (b"0123", b"0124"),
+        "short.bin": (b"0123", b"01"),
+        "lines.json": (b"[\n1,\n2]\n", b"[\n1,\n3]\n"),
+    }
+    for folder in (made, stored):
+        folder.mkdir()
+    for name, (one, other) in files.items():
+        (made / name).write_bytes(one)
+        (stored / name).write_bytes(other)
+    (made / "missing.bin").write_bytes(b"0")
+    (stored / "more.bin").write_bytes(b"0")
+    found = dict(other_files(made, stored, [*files, "more.bin"]))
+    assert found == {
+        "bytes.bin": "bytes.bin: byte 3 is different",
+        "short.bin": "short.bin: byte 2 is different",
+        "lines.json": "lines.json: line 3 is different",
+        "missing.bin": "missing.bin is missing",
+        "more.bin": "more.bin is not a file of it",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda table: table, None),
+        (lambda table: table.set_column(0, "words", [[1, 2, 3, 4]]), "row 3: words"),
+        (lambda table: table.set_column(1, "name", [["x", "b", "c", None]]), "row 1: name"),
+        (lambda table: table.slice(1), "3 rows"),
+        (lambda table: table.rename_columns(["words", "title"]), "columns"),
+    ],
+)
+def test_the_first_row_and_column_that_differ_are_named(
+    tmp_path: Path, change: Callable[[pa.Table], pa.Table], said: str | None
+) -> None:
+    pq.write_table(TABLE, tmp_path / "made.parquet")
+    pq.write_table(change(TABLE), tmp_path / "stored.parquet")
+    found = other_rows(tmp_path / "made.parquet", tmp_path / "stored.parquet")
+    assert found is said is None or said in str(found)
+
+
+def test_drawn_rows_are_compared_with_their_places(tmp_path: Path) -> None:
+    made, stored, rows = tmp_path / "made.parquet", tmp_path / "stored.parquet", np.array([1, 3])
+    pq.write_table(TABLE.take(rows), made)
+    pq.write_table(TABLE, stored)
+    assert other_rows(made, stored, rows) is None
+    assert other_rows(made, stored, np.array([1, 2])) == "row 3: words is different"
+    assert other_rows(made, stored, np.array([1, 4])) == "row 5 is missing"
+
+
+def test_a_file_that_is_no_parquet_is_unreadable(tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "made.parquet")
+    (tmp_path / "stored.parquet").write_bytes(b"PAR1")
+    with pytest.raises(FormatError):
+        other_rows(tmp_path / "made.parquet", tmp_path / "stored.parquet")
+
+
+def test_statistics_that_differ_under_equal_values_are_named(tmp_path: Path) -> None:
+    made, stored = tmp_path / "made", tmp_path / "stored"
+    for folder in (made, stored):
+        folder.mkdir()
+        pq.write_table(TABLE, folder / "table.parquet")
+    data = bytearray((stored / "table.parquet").read_bytes())
+    # in the footer the largest name, after its length, is a statistic
+    footer = len(data) - 8 - pq.read_metadata(stored / "table.parquet").serialized_size
+    at = data.index(b"\x01c", footer) + 1
+    data[at] ^= 1
+    (stored / "table.parquet").write_bytes(bytes(data))
+    assert other_rows(made / "table.parquet", stored / "table.parquet") is None
+    assert dict(other_files(made, stored, ["table.parquet"])) == {
+        "table.parquet": f"table.parquet: byte {at} is different"
+    }

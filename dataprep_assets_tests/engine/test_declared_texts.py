@@ -1,0 +1,173 @@
+"""A text in a `defs.yaml` means what the YAML says, in every key of every component."""
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml  # type: ignore[import-untyped]
+from pydantic import BaseModel
+
+from dataprep_assets.components import PIPELINES, dataset_type
+from dataprep_assets.declarations import Declarations, reason_of
+from dataprep_assets.engine.yaml.automation import SECRETS
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.orchestration.shipped_datasets import SHIPPED
+from dataprep_assets_tests.engine.text_keys import TextKey, placed, text_keys
+
+TEXTS = ["\n", "\n\n", "0", "1.0", "None", "2026", "...", "{}", " a\r\n", "{{"]
+"""Texts that templates or a parser of literals would change."""
+PLAIN = "abc"
+SHARED = set(DatasetDeclaration.model_fields)
+BESIDE = {"accept", "tasks", "source_key", "priority"}
+"""Blocks that are refused for what stands beside a text: a task's name has no contract, a
+`source_key` belongs to `sensitive: true`."""
+AUTOMATION = {"on_failure": {"email": {"host": "mail", "from": "a@example.org", "to": ["b@example.org"]}}}
+TWINS = {"valid": "train", "test": "train"}
+"""Keys of a blend with the same model as another."""
+
+
+class Project:
+    """A project with one `defs.yaml`, loaded through both doors."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.package = root, f"texts_{root.name.replace('-', '_')}"
+        self.path = root / self.package / "defs" / "one" / "defs.yaml"
+        self.path.parent.mkdir(parents=True)
+        for folder in (self.path.parents[1], self.path.parents[2]):
+            (folder / "__init__.py").touch()
+
+    def write(self, component: str, attributes: Any) -> None:
+        # JSON is YAML, and writes every text in quotes
+        self.path.write_text(f"type: dataprep_assets.components.{component}\nattributes: {json.dumps(attributes)}\n")
+
+    def by_dataprep(self) -> "BaseModel | str":
+        declarations = Declarations(importlib.import_module(f"{self.package}.defs"), self.root)
+        try:
+            return declarations.load(self.path).declaration  # type: ignore[union-attr]
+        except ConfigError as error:
+            return str(error)
+
+    def by_dagster(self) -> "BaseModel | str":
+        tree = dg.ComponentTree.from_module(importlib.import_module(f"{self.package}.defs.one"), self.root)
+        try:
+            return tree.load_component(Path()).declaration  # type: ignore[attr-defined, no-any-return]
+        except Exception as error:  # Dagster wraps ours
+            return reason_of(error)
+
+    def expected(self, component: str, attributes: Any) -> "BaseModel | str":
+        """What the values make without any YAML."""
+        try:
+            return dataset_type(component).from_attributes(attributes, self.path).declaration
+        except ConfigError as error:
+            return str(error)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    sys.path.insert(0, str(tmp_path))
+    yield Project(tmp_path)
+    sys.path.remove(str(tmp_path))
+
+
+def shipped(component: str) -> list[dict[str, Any]]:
+    """The attributes of the shipped datasets of a component."""
+    files = [yaml.safe_load(path.read_text()) for path in sorted(SHIPPED.rglob("defs.yaml"))]
+    found = [json.loads(json.dumps(f["attributes"], default=str)) for f in files if f["type"].endswith(f".{component}")]
+    return [{"automation": AUTOMATION, **attributes} for attributes in found]
+
+
+def own_keys(component: str) -> list[TextKey]:
+    """The keys of a component that take a text; those that all have, of one of them."""
+    found = text_keys(dataset_type(component).model.model_json_schema())
+    shared = component == "TrainingSchedule"
+    return [key for key in found if (shared or key.keys[0] not in SHARED) and TWINS.keys().isdisjoint(key.keys)]
+
+
+def base_of(project: Project, component: str, key: TextKey) -> tuple[dict[str, Any], list[str | int]]:
+    """A shipped declaration in which only the key's own text decides, and the keys that are not replaced in it."""
+    whole = str(key).replace("[key]", PLAIN)
+    named = [f"{whole}: ", f"{whole.removesuffix('.0')}: ", repr(PLAIN)]
+    for base in sorted(shipped(component), key=lambda base: key.keys[0] not in base):
+        for keys in ([*key.keys], [*key.keys[:1]]):
+            found = project.expected(component, placed(base, key.build(PLAIN), keys))
+            if not isinstance(found, str) or any(name in found for name in named) or not BESIDE.isdisjoint(key.keys):
+                return base, keys
+    raise AssertionError(f"{component}: {key}: no shipped declaration has a place for it: {found}")
+
+
+def may_be_quoted(component: str, key: TextKey) -> bool:
+    """Whether a refusal may show the text: it may be a secret, or in notes."""
+    hidden = dataset_type(component).model.model_config.get("hide_input_in_errors", False)
+    return not hidden and SECRETS.isdisjoint(key.keys) and BESIDE.isdisjoint(key.keys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("component", sorted(PIPELINES))
+def test_every_text_of_every_key_arrives_as_it_is_written(component: str, project: Project) -> None:
+    for number, key in enumerate(own_keys(component)):
+        base, keys = base_of(project, component, key)
+        for text in TEXTS:
+            attributes = placed(base, key.build(text), keys)
+            project.write(component, attributes)
+            expected = project.expected(component, attributes)
+            assert project.by_dataprep() == expected, (key, text)
+            if text == TEXTS[number % len(TEXTS)]:
+                assert project.by_dagster() == expected, (key, text)
+            if isinstance(expected, str) and text.strip() and may_be_quoted(component, key):
+                assert repr(text) in expected or text.strip() in expected, (key, text, expected)
+
+
+RENDERED = [
+    ("{{ env.X }}", "2026", "2026"),
+    ("{{ env.X }}\n", "None", "None\n"),
+    ("\n{{ env.X }}\n\n", "...", "\n...\n\n"),
+    ("a\r\n{{ env.X }}\r\n", "b", "a\r\nb\r\n"),
+    ("{{ env.X }}{{ env.X }}", "1", "11"),
+    ("{% if env.X == 'a' %}b{% endif %}", "c", ""),
+    ("{% raw %}{{ env.X }}{% endraw %}", "c", "{{ env.X }}"),
+    ("{{ 'a' }}", "", "a"),
+    ("{{ env('NOT_SET_ANYWHERE', 'other') }}", "", "other"),
+    ("{{ datetime.timedelta(days=7).days }} days", "", "7 days"),
+    ("{{", "", "{{"),
+    ("{{}} {%%}", "", "{{}} {%%}"),
+    ("{# not a comment #}", "", "{# not a comment #}"),
+    ("&<{{ env.X }}>", "&", "&<&>"),
+]
+
+
+@pytest.mark.parametrize(("written", "value", "meant"), RENDERED)
+def test_a_template_in_a_text_is_text(
+    written: str, value: str, meant: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("X", value)
+    (base,) = (one for one in shipped("TokenizedCorpus") if one["dataset"] == "sample_corpus")
+    project.write("TokenizedCorpus", {**base, "description": written})
+    for found in (project.by_dataprep(), project.by_dagster()):
+        assert getattr(found, "description", found) == meant
+
+
+def test_a_number_for_a_text_is_refused_and_a_variable_of_the_project_is_an_object(project: Project) -> None:
+    (base,) = (one for one in shipped("TokenizedCorpus") if one["dataset"] == "sample_corpus")
+    project.write("TokenizedCorpus", {**base, "description": 2026})
+    assert str(project.by_dataprep()).endswith("description: must be text, not 2026")
+    (project.root / project.package / "template_vars.py").write_text(
+        "import dagster as dg\n\n\n@dg.template_var\ndef word():\n    return '1.0'\n"
+    )
+    project.write("TokenizedCorpus", {**base, "description": "{{ word }}"})
+    project.path.write_text(f"template_vars_module: {project.package}.template_vars\n{project.path.read_text()}")
+    for found in (project.by_dataprep(), project.by_dagster()):
+        assert getattr(found, "description", found) == "1.0"
+
+
+@pytest.mark.parametrize("written", ["{{ env.X }", "{{ (1 }}", "{{ nothing }}", "{{ env.NOT_SET.x }}"])
+def test_a_template_that_cannot_be_rendered_is_refused_with_its_line_and_key(written: str, project: Project) -> None:
+    (base,) = (one for one in shipped("TokenizedCorpus") if one["dataset"] == "sample_corpus")
+    project.write("TokenizedCorpus", {**base, "description": written})
+    for found in (project.by_dataprep(), project.by_dagster()):
+        assert str(found).startswith(f"{project.path}:2: description: ")

@@ -1,0 +1,325 @@
+"""What is not as a lock says: known before it is built where that can be, and told with its reason."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.engine.artifact.order import in_order
+from dataprep_assets.engine.lock.difference import difference
+from dataprep_assets.engine.lock.drift import (
+    Drift,
+    adopt_plan,
+    drift_of_contents,
+    drift_of_copy,
+    drift_of_recipes,
+    undeclared,
+)
+from dataprep_assets.engine.lock.lock import Lock, lock_bytes, lock_dataset, lock_of_receipts, parse_lock
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.integrity.verify import receipts_below, verify, verify_store
+from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.corpus.card import corpus_card
+from dataprep_assets_tests.engine.building import build_all
+from dataprep_assets_tests.fakes.places import Places
+from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
+from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.corpus.changed_corpus import SENSITIVE, ChangedCorpus
+
+VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
+
+
+@pytest.fixture
+def lock(corpus: ChangedCorpus) -> Lock:
+    """As it is read from its file."""
+    return parse_lock(lock_bytes(lock_dataset(corpus.specs(), corpus.store)), "dataset.lock")
+
+
+def before(corpus: ChangedCorpus, lock: Lock, **changes: Any) -> dict[str, str]:
+    """What is refused before anything is built."""
+    return {one.name: one.reason for one in drift_of_recipes(corpus.specs(**changes), corpus.store, lock)}
+
+
+def copy_of(path: Path, lock: Lock, select: Sequence[str] = ()) -> dict[str, str]:
+    """What somebody's copy is not."""
+    return {
+        one.name: one.reason for one in drift_of_copy(lock, verify(path, strays=True), select) if not one.is_obsolete
+    }
+
+
+def test_what_was_locked_has_no_drift_before_and_after(corpus: ChangedCorpus, lock: Lock) -> None:
+    assert before(corpus, lock) == {}
+    assert list(drift_of_contents(corpus.specs(), corpus.store, lock)) == []
+    assert list(undeclared(corpus.specs(), corpus.store, lock)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "reason"),
+    [
+        ({"dtype": "uint32"}, "token_bins/train-00000", "dtype was uint16, is uint32 now"),
+        ({"text_field": "body"}, "token_bins/val-00000", "text_field was text, is body now"),
+        ({"shards": {"count": 2}}, "manifest", "shards.count was 3, is 2 now"),
+        ({"olmo_sequence_length": 64}, "olmo_bins", "olmo_sequence_length was 512, is 64 now"),
+        ({"views": ["nanogpt", "megatron", "datatrove"]}, "olmo_bins", "in the lock, and not declared"),
+        (
+            {"views": ["nanogpt", "megatron", "datatrove", "olmo", "mds"]},
+            "mds_bins",
+            "declared, and not in the lock",
+        ),
+    ],
+)
+def test_one_setting_is_named_with_both_values_before_anything_is_built(
+    corpus: ChangedCorpus, lock: Lock, changes: dict[str, Any], name: str, reason: str
+) -> None:
+    found = before(corpus, lock, **changes)
+    assert found[name] == reason
+    assert not {one for one in found if one.startswith("snapshot")}, "their sources are what they were"
+
+
+def test_one_byte_of_a_source_is_named_with_its_file(corpus: ChangedCorpus, lock: Lock) -> None:
+    path = corpus.data / VAL
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1  # of the same size: the listing has not changed
+    path.write_bytes(raw)
+    assert before(corpus, lock) == {"snapshot/val-00000": f"its source changed: {VAL}"}
+
+
+def test_a_source_of_another_size_changes_the_listing_and_is_named_too(corpus: ChangedCorpus, lock: Lock) -> None:
+    corpus.rewrite(VAL, b" the ", b" teh it is longer ")
+    found = before(corpus, lock)
+    assert found.pop("manifest").startswith("its source changed: ")
+    assert found == {"snapshot/val-00000": f"its source changed: {VAL}"}
+
+
+def test_files_that_came_and_went_are_named_even_where_nothing_is_built_yet(corpus: ChangedCorpus, lock: Lock) -> None:
+    chunk = corpus.data / "train" / "chunk1"
+    (chunk / "example_train_1.jsonl.zst").rename(chunk / "example_train_77.jsonl.zst")
+    shutil.rmtree(corpus.root)
+    assert before(corpus, lock) == {
+        "manifest": "its source changed: listing (files 1 added: train/chunk1/example_train_77.jsonl.zst; "
+        "1 removed: train/chunk1/example_train_1.jsonl.zst)"
+    }
+
+
+def test_a_name_of_a_source_of_sensitive_data_is_not_told(
+    corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "k" * 32)
+    corpus.run(**SENSITIVE)
+    lock = lock_dataset(corpus.specs(**SENSITIVE), corpus.store)
+    assert before(corpus, lock, **SENSITIVE) == {}
+    path = corpus.data / VAL
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    ((name, reason),) = before(corpus, lock, **SENSITIVE).items()
+    assert name == "snapshot/val-00000"
+    assert reason.startswith("its source changed: #")
+    assert "holdout" not in reason
+
+
+def test_a_damaged_or_absent_artifact_is_no_drift_because_it_is_built_again(corpus: ChangedCorpus, lock: Lock) -> None:
+    flip_byte(corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin")
+    flip_byte(corpus.root / "sample_corpus/combined_bins/val/receipt.json")
+    shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
+    assert before(corpus, lock) == {}
+    build_all(corpus.specs(), corpus.store)
+    assert list(drift_of_contents(corpus.specs(), corpus.store, lock)) == []
+
+
+def test_other_bytes_of_the_same_recipe_are_drift_and_tell_the_libraries(corpus: ChangedCorpus, lock: Lock) -> None:
+    """As another version of a library would leave them: the key is the lock's, the content is not."""
+
+    def change(value: dict[str, Any]) -> None:
+        value["files"][0]["sha256"] = "0" * 64
+        value["measured"]["versions"]["numpy"] = "9.9"
+        value["content"] = digest_value([[f["path"], f["bytes"], f["sha256"]] for f in value["files"]])
+
+    edit_receipt(corpus.root / "sample_corpus/megatron_bins/receipt.json", change)
+    ((name, reason),) = before(corpus, lock).items()
+    assert name == "megatron_bins"
+    assert "the lock says" in reason
+    assert "numpy was" in reason
+    assert "is 9.9" in reason
+    (after,) = drift_of_contents(corpus.specs(), corpus.store, lock)
+    assert (after.name, after.reason) == (name, reason)
+
+
+def test_on_a_fresh_machine_what_would_differ_is_known_before_it_is_built(corpus: ChangedCorpus, lock: Lock) -> None:
+    """Nothing is there: each recipe is compared when what it is made of has been built."""
+    shutil.rmtree(corpus.root)
+    specs = corpus.specs(bad_records={"budget": 0.5})
+    found: list[Drift] = list(drift_of_recipes(specs, corpus.store, lock))
+    assert found == []
+    built: list[str] = []
+    for spec, partitions in in_order(specs, corpus.store):
+        if found := list(drift_of_recipes(specs, corpus.store, lock, [spec])):
+            break
+        built += build_all(specs, corpus.store, [(spec, partitions)])
+        assert list(drift_of_contents([spec], corpus.store, lock, partitions)) == []
+    assert built == ["manifest", "engine_certificate", *(f"snapshot/train-0000{i}" for i in range(3))]
+    assert [one.name for one in found] == [f"token_bins/train-0000{i}" for i in range(3)]
+    assert {one.reason for one in found} == {"bad_records.budget was 0.001, is 0.5 now"}
+
+
+@pytest.mark.parametrize("sensitive", [False, True])
+def test_a_fresh_machine_makes_the_shards_of_a_corpus_that_was_appended_to(
+    corpus: ChangedCorpus, sensitive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which shards there are follows from when files came, which the lock alone knows."""
+    monkeypatch.setenv("SOME_KEY", "k" * 32)
+    declared = SENSITIVE if sensitive else {}
+    chunk = corpus.data / "train" / "chunk1"
+    corpus.run(**declared)
+    shutil.copy(chunk / "example_train_0.jsonl.zst", chunk / "example_train_11.jsonl.zst")
+    corpus.run(**declared)
+    specs = corpus.specs(**declared)
+    lock = lock_dataset(specs, corpus.store)
+    assert "token_bins/train-00003" in lock.artifacts
+    shutil.rmtree(corpus.root)
+    adopt_plan(specs, corpus.store, lock)
+    assert before(corpus, lock, **declared) == {}
+    build_all(specs, corpus.store)
+    assert list(drift_of_contents(specs, corpus.store, lock)) == []
+    shutil.rmtree(corpus.root)
+    (chunk / "example_train_11.jsonl.zst").unlink()
+    adopt_plan(specs, corpus.store, lock)
+    assert not corpus.root.exists(), "another source: no plan of it is committed"
+    assert before(corpus, lock, **declared).keys() == {"manifest"}
+
+
+def test_a_fresh_machine_makes_what_the_lock_says(corpus: ChangedCorpus, lock: Lock) -> None:
+    shutil.rmtree(corpus.root)
+    assert before(corpus, lock) == {}
+    build_all(corpus.specs(), corpus.store)
+    assert list(drift_of_contents(corpus.specs(), corpus.store, lock)) == []
+
+
+def test_a_blend_elsewhere_is_as_its_lock_and_a_changed_weight_is_not(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    blend = pretraining(small_sources(here / "sources"))
+    build_all(blend_specs(blend), LocalArtifacts(here / "artifacts"))
+    lock = lock_dataset(blend_specs(blend), LocalArtifacts(here / "artifacts"))
+    store = LocalArtifacts(there / "artifacts")
+    same = blend_specs(pretraining(small_sources(there / "sources")))
+    build_all(same, store)
+    assert list(drift_of_recipes(same, store, lock)) == []
+    assert list(drift_of_contents(same, store, lock)) == []
+    assert {d.name: d.reason for d in drift_of_copy(lock, verify(there / "artifacts"))} == {}
+    heavier = {"datasets": [{"name": n, "path": str(there / "sources" / n), "weight": 1.0} for n in ("code", "web")]}
+    other = blend_specs(pretraining(there / "sources", blend=heavier))
+    (found, *_) = drift_of_recipes(other, store, lock)
+    assert (found.name, found.reason) == ("blend_plan", "blend.code.weight was 3.0, is 1.0 now (and 1 more)")
+    write_rows(there / "sources" / "code" / "part-2.jsonl.zst", texts("code", 41))
+    (found, *_) = drift_of_recipes(same, store, lock)
+    assert (found.name, found.reason) == ("blend_plan", "its source changed: code")
+
+
+def test_a_copy_is_proven_wherever_it_lies(corpus: ChangedCorpus, lock: Lock, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(corpus.root / "sample_corpus", tmp_path / "copy"))
+    assert copy_of(copied, lock) == {}
+    path = copied / "nanogpt_bins" / "val.bin"
+    flip_byte(path)
+    shutil.rmtree(copied / "olmo_bins")
+    shutil.copytree(copied / "token_bins" / "val-00000", copied / "token_bins" / "val-00007")
+    edit_receipt(copied / "token_bins" / "val-00007" / "receipt.json", lambda v: v.update(partition="val-00007"))
+    found = copy_of(copied, lock)
+    assert found.keys() == {"nanogpt_bins", "olmo_bins"}
+    assert "val.bin: sha256" in found["nanogpt_bins"]
+    assert found["olmo_bins"] == "missing: in the lock, and not there"
+    # as `diff` has it: nothing there is made of it
+    obsolete = [one.name for one in drift_of_copy(lock, verify(copied, strays=True)) if one.is_obsolete]
+    assert obsolete == ["token_bins/val-00007"]
+    assert copy_of(copied, lock, ["megatron_bins", "combined_bins/*"]) == {
+        name: reason for name, reason in found.items() if name != "olmo_bins"
+    }
+
+
+def test_what_is_too_much_in_a_copy_is_named_by_its_folder(corpus: ChangedCorpus, lock: Lock, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(corpus.root, tmp_path / "copy")) / "sample_corpus"
+    (copied / "README.md").write_text("beside the artifacts, a file is none")
+    for path, other in (
+        ("nanogpt_bins", "nanogpt_old"),
+        ("token_bins/val-00000", "token_bins/val-00007"),
+        ("token_bins/val-00000", "old/token_bins/val-00000"),
+        ("token_bins/val-00000", "loose/val-00000"),
+    ):
+        shutil.copytree(copied / path, copied / other)
+    (copied / "loose" / "val-00000" / "receipt.json").unlink()
+    (copied / "olmo_bins" / "receipt.json").unlink()
+    shutil.move(copied / "token_bins" / "train-00000", tmp_path / "first")
+    shutil.move(copied / "token_bins" / "train-00001", copied / "token_bins" / "train-00000")
+    shutil.move(tmp_path / "first", copied / "token_bins" / "train-00001")
+    wanted = {
+        "nanogpt_old": "extra: not in the lock; its receipt is that of sample_corpus/nanogpt_bins",
+        "token_bins/val-00007": "extra: not in the lock; its receipt is that of sample_corpus/token_bins/val-00000",
+        "token_bins/val-00000": f"extra: {copied}/old/token_bins/val-00000 is not in the folder of the others",
+        "loose/val-00000": "extra: files without a receipt, not in the lock",
+        "olmo_bins": "missing: in the lock, and not there",
+        "token_bins/train-00000": "its receipt is that of token_bins/train-00001",
+        "token_bins/train-00001": "its receipt is that of token_bins/train-00000",
+    }
+    assert copy_of(copied, lock) == copy_of(copied.parent, lock) == wanted
+    renamed = copied.rename(tmp_path / "copy" / "any_name")
+    wanted["token_bins/val-00000"] = wanted["token_bins/val-00000"].replace(str(copied), str(renamed))
+    assert copy_of(renamed, lock) == wanted
+
+
+def test_another_dataset_is_too_much_in_the_folder_of_this_one_alone(
+    corpus: ChangedCorpus, lock: Lock, tmp_path: Path
+) -> None:
+    corpus.run(dataset="other", splits={"val": ["validation/**"]}, views=[])
+    assert copy_of(corpus.root, lock) == {}
+    shutil.copytree(corpus.root / "other" / "manifest", corpus.root / "sample_corpus" / "manifest_of_other")
+    reason = "extra: not in the lock; its receipt is that of other/manifest"
+    assert copy_of(corpus.root, lock) == {"manifest_of_other": reason}
+
+
+def test_a_copy_of_another_build_is_not_the_locked_one(corpus: ChangedCorpus, lock: Lock) -> None:
+    corpus.run(olmo_sequence_length=64)
+    assert copy_of(corpus.root, lock) == {"olmo_bins": "olmo_sequence_length was 512, is 64 now"}
+
+
+def test_a_view_that_is_declared_no_more_is_obsolete_to_diff_and_verify(corpus: ChangedCorpus, tmp_path: Path) -> None:
+    def built(*views: str) -> Lock:
+        declared = corpus.declared(views=[*views])
+        specs = corpus.specs(views=[*views])
+        specs = [*specs, corpus_card(declared, specs)]
+        build_all(specs, corpus.store)
+        return lock_dataset(specs, corpus.store)
+
+    def is_told(lock: Lock) -> tuple[Sequence[str], Sequence[str], dict[str, str]]:
+        found = lock_of_receipts(receipts_below(corpus.root), "root")
+        differs, verdicts = difference(lock, found, ("lock", "root")), verify(corpus.root, strays=True)
+        obsolete = [one.name for one in drift_of_copy(lock, verdicts) if one.is_obsolete]
+        assert copy_of(corpus.root, lock).keys() == {*differs.added, *differs.removed, *differs.changed}
+        return obsolete, differs.obsolete, copy_of(corpus.root, lock)
+
+    both, one = built("nanogpt", "olmo"), built("nanogpt")
+    obsolete = ["datatrove_bins", "megatron_bins", "olmo_bins"]
+    assert is_told(one) == (obsolete, obsolete, {}), "as a lock of what is declared now has it"
+    # a lock from before it was taken out of the declaration names it, and it is as it was
+    assert is_told(both)[2].keys() == {"data_card"}
+    # a newer artifact is no obsolete one, although the card does not name it yet
+    corpus.run(views=["nanogpt", "megatron"], dtype="uint32")
+    assert "megatron_bins" in is_told(one)[2]
+
+
+@pytest.mark.slow
+def test_a_copy_in_a_bucket_is_proven(corpus: ChangedCorpus, lock: Lock, servers: Places, tmp_path: Path) -> None:
+    place = servers.new("moto")
+    store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
+    build_all(corpus.specs(), store)
+    assert [str(one) for one in drift_of_copy(lock, verify_store(place(), strays=True))] == []
+    opened = place()
+    opened.delete("sample_corpus/combined_bins/val/val.bin")
+    receipt = b"".join(opened.read("sample_corpus/manifest/receipt.json"))
+    opened.put("sample_corpus/manifest_2/receipt.json", receipt)
+    opened.put("sample_corpus/loose/val-00000/tokens.bin", b"")
+    assert {one.name: one.reason for one in drift_of_copy(lock, verify_store(place(), "size", strays=True))} == {
+        "combined_bins/val": "val.bin: missing",
+        "manifest_2": "extra: not in the lock; its receipt is that of sample_corpus/manifest",
+        "loose/val-00000": "extra: files without a receipt, not in the lock",
+    }

@@ -1,0 +1,53 @@
+"""Typed facts of a receipt: written as JSON, read back as declared, refused by name."""
+
+import pytest
+
+from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.integrity.receipt import Receipt
+
+
+class BinFacts(Facts):
+    """Facts of a bin."""
+
+    dtype: str
+    shards: int
+    bos_id: int | None
+    truncated: int = 0
+
+
+def receipt(facts: dict[str, object], partition: str | None = "train-00000") -> Receipt:
+    return Receipt(dataset="d", artifact="bins", partition=partition, key="0", inputs={}, files=(), facts=facts)
+
+
+def test_what_was_set_is_written_and_a_default_that_nobody_set_is_not() -> None:
+    assert BinFacts(dtype="uint16", shards=2, bos_id=None).to_json() == {
+        "dtype": "uint16",
+        "shards": 2,
+        "bos_id": None,
+    }
+    assert BinFacts(dtype="uint16", shards=2, bos_id=None, truncated=0).to_json()["truncated"] == 0
+
+
+def test_facts_read_back_are_those_written() -> None:
+    facts = BinFacts(dtype="uint16", shards=2, bos_id=7)
+    assert BinFacts.of(receipt(facts.to_json())) == facts
+
+
+def test_facts_of_a_newer_version_are_ignored() -> None:
+    assert BinFacts.of(receipt({"dtype": "uint16", "shards": 2, "bos_id": None, "later": 1})).shards == 2
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"dtype": "uint16", "bos_id": None}, "shards: Field required"),
+        ({"dtype": "uint16", "shards": "many", "bos_id": None}, "shards: Input should be a valid integer"),
+        ({}, "dtype: Field required; shards: Field required; bos_id: Field required"),
+    ],
+)
+def test_a_missing_or_wrong_fact_names_artifact_and_fact(facts: dict[str, object], told: str) -> None:
+    with pytest.raises(IntegrityError, match=f"d/bins/train-00000: .*{told}.*Rebuild the artifact"):
+        BinFacts.of(receipt(facts))
+    with pytest.raises(IntegrityError, match=r"^d/bins: "):
+        BinFacts.of(receipt(facts, partition=None))

@@ -1,0 +1,49 @@
+"""The table of losses: small counts, what would give them away, and the width of a terminal."""
+
+from dataprep_assets.engine.artifact.losses import WIDTH, Loss, LossTable
+from dataprep_assets.engine.privacy import OPEN, Privacy
+
+CLOSED = Privacy(closed=True, dataset="d")
+
+
+def loss(reason: str, count: int, of: int = 1000, **more: object) -> Loss:
+    return Loss(action="dropped", reason=reason, count=count, of=of, **({"unit": "note", "part": "train"} | more))  # type: ignore[arg-type]
+
+
+def test_beside_a_small_count_no_other_count_total_share_or_file_is_shown() -> None:
+    small, large = loss("empty", 3, files={"2010-01": 3}), loss("bad_json", 300, files={"2010-01": 200, "2010-02": 100})
+    table = LossTable([small, large], CLOSED)
+    shown = {one["reason"]: (one["count"], one["of"], one["files"]) for one in table.to_json()}
+    assert shown == {
+        "bad_json": ("withheld", "withheld", {"2010-01": "withheld", "2010-02": "withheld"}),
+        "empty": ("< 11", "withheld", {"2010-01": "< 11"}),
+    }
+    assert table.headline == "lost: notes dropped"
+    text = "\n".join(table.lines())
+    assert not any(number in text for number in ("300", "200", "100", "303", "1,000", "%"))
+
+
+def test_few_that_are_left_are_not_told_by_the_total() -> None:
+    table = LossTable([loss("bad_json", 995)], CLOSED)
+    assert table.headline == "lost: notes dropped"
+    assert table.to_json()[0]["of"] == "withheld"
+
+
+def test_a_part_of_which_nothing_was_lost_counts_in_the_sum() -> None:
+    whole = loss("", 0, of=500, part="val")
+    table = LossTable([whole, loss("bad_json", 100), loss("no_split", 1, of=3, unit="file", part="")], OPEN)
+    assert table.headline == "lost: 100 of 1,500 notes dropped, 1 of 3 files dropped"
+    assert [one["reason"] for one in table.to_json()] == ["no_split", "bad_json"]
+
+
+def test_every_line_fits_a_terminal_and_the_end_of_a_run_is_short() -> None:
+    files = {f"f/file-{number:03}.jsonl": 10 for number in range(30)}
+    losses = [loss(f"reason_{number}", 300, files=files, kind="rule", unit="row") for number in range(14)]
+    table = LossTable(losses, OPEN)
+    end = list(table.lines(10, "dataprep show pages"))
+    assert len(end) == 12
+    assert end[-1] == "  and 4 more: dataprep show pages"
+    assert max(map(len, [*end, *table.lines()])) <= WIDTH
+    assert all("f/file-000.jsonl 10 and 29 more" in line for line in end[1:-1])
+    assert sum("f/file-019.jsonl" in line for line in table.lines()) == 14
+    assert not any("f/file-020.jsonl" in line for line in table.lines())

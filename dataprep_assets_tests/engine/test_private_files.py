@@ -1,0 +1,134 @@
+"""What a sensitive dataset leaves is its owner's alone, and a check says what is not and how to close it."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dataprep_assets.engine.artifact.private_files import CLOSED_TO_OTHERS, closed_to_others, places_of
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.checks.groups import PartitionChecks
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.stores.private import are_private, closed_folder, open_to_others, private_files
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_what_is_written_inside_is_private_and_the_umask_comes_back(tmp_path: Path) -> None:
+    with private_files():
+        (tmp_path / "folder" / "below").mkdir(parents=True)
+        with private_files(), private_files(False):
+            (tmp_path / "folder" / "file").touch()
+        (tmp_path / "folder" / "later").touch()
+        assert are_private()
+    (tmp_path / "public").touch()
+    assert not are_private()
+    modes = [mode(tmp_path / name) for name in ("folder", "folder/below", "folder/file", "folder/later", "public")]
+    assert modes == [0o700, 0o700, 0o600, 0o600, 0o644]
+
+
+def test_a_umask_that_is_stricter_is_not_loosened(tmp_path: Path) -> None:
+    os.umask(0o277)
+    with private_files():
+        (tmp_path / "file").touch()
+    assert mode(tmp_path / "file") == 0o400
+
+
+@pytest.mark.parametrize("before", [0o700, 0o755])
+def test_a_folder_of_another_user_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    closed_folder(tmp_path / "ours" / "below")
+    (tmp_path / "ours").chmod(before)
+    closed_folder(tmp_path / "ours")
+    assert mode(tmp_path / "ours") == 0o700
+    (tmp_path / "ours").chmod(before)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # as root, who may change every folder
+    with pytest.raises(ConfigError, match="ours: it is another user's, or the file system gives"):
+        closed_folder(tmp_path / "ours")
+    assert mode(tmp_path / "ours") == before
+
+
+def test_the_check_names_folders_and_the_command_that_closes_them(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    with private_files():
+        (tmp_path / "d" / "shards" / ".staging").mkdir(parents=True)
+        (tmp_path / "d" / "shards" / "PATIENT.json").touch()
+    assert closed_to_others(places_of(store, "d")).passed
+    (tmp_path / "d" / "shards" / "PATIENT.json").chmod(0o640)
+    found = closed_to_others(places_of(store, "d"))
+    assert not found.passed
+    assert not found.warning
+    assert f"chmod -R go-rwx {tmp_path / 'd'}" in found.summary
+    assert found.table == ({"folder": str(tmp_path / "d"), "open": 1, "widest": "0040"},)
+    assert "PATIENT" not in str(found)
+    (tmp_path / "d" / "shards" / "PATIENT.json").chmod(0o400)
+    (tmp_path / "d" / "link").symlink_to("/")
+    assert closed_to_others(places_of(store, "d")).passed
+    assert not list(open_to_others(tmp_path / "not there"))
+
+
+def test_an_open_folder_of_dagsters_runs_fails_it_and_one_of_settings_does_not() -> None:
+    # not in the folder of the tests, which is closed and so closes what is below it
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder, "home")
+        (home / "storage").mkdir(parents=True)
+        assert closed_to_others([], str(home)).passed, "the folder above it is closed"
+        Path(folder).chmod(0o755)
+        assert f"go-rwx {home}" in closed_to_others([], str(home)).summary
+        home.chmod(0o700)
+        assert closed_to_others([], str(home)).passed
+        home.chmod(0o755)
+        (home / "storage").rmdir()
+        assert closed_to_others([], str(home)).passed, "settings alone"
+
+
+def test_a_link_hides_nothing_from_the_check(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "notes").mkdir(parents=True)
+    (tmp_path / "d").symlink_to(tmp_path / "disk" / "notes")
+    assert f"chmod -R go-rwx {tmp_path / 'd'}" in closed_to_others(places_of(LocalArtifacts(tmp_path), "d")).summary
+    (tmp_path / "closed").mkdir(mode=0o700)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "storage").mkdir()
+        Path(folder).chmod(0o755)
+        home = tmp_path / "closed" / "home"
+        home.symlink_to(folder)
+        assert not closed_to_others([], str(home)).passed, "the closed folder is above the link alone"
+
+
+def test_every_artifact_of_a_sensitive_dataset_has_the_check(tmp_path: Path) -> None:
+    def spec(*, sensitive: bool) -> ArtifactSpec:
+        return ArtifactSpec(
+            declaration=DatasetDeclaration(dataset="d", sensitive=sensitive),
+            name="letters",
+            description="",
+            kinds=set(),
+            build=lambda _: (),
+            recipes=lambda *_: (),
+        )
+
+    assert spec(sensitive=False).checks == ()
+    closed = spec(sensitive=True)
+    assert [(check.name, check.blocking) for check in closed.checks] == [("closed_to_others", True)]
+    group = PartitionChecks[Any, Any](checks=(), planned=lambda *_: (), documents=lambda _: 7)
+    assert replace(closed, check_groups=(group,)).checks == (CLOSED_TO_OTHERS,)
+    assert replace(closed, check_groups=(group,)).documents is group.documents, "the level is told here, too"
+    (tmp_path / "d" / "letters").mkdir(parents=True)
+    ((name, finding),) = closed.examine(LocalArtifacts(tmp_path), [])
+    assert (name, finding.passed) == ("closed_to_others", False)

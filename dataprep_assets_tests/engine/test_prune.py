@@ -1,0 +1,91 @@
+"""What is in no plan any more is removed, and nothing else: beside a run, after a kill, over a damaged plan."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.engine.staleness.prune import list_unplanned, prune
+from dataprep_assets.engine.staleness.status import unplanned
+from dataprep_assets.errors import IntegrityError
+from dataprep_assets.integrity.commit import staging
+from dataprep_assets_tests.faults.edits import flip_byte
+from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
+from dataprep_assets_tests.pipelines.corpus.pipeline import data_files
+
+FEWER = {"shards": {"count": 1}}
+LEFT = [f"sample_corpus/{name}/train-0000{index}" for name in ("snapshot", "token_bins") for index in (1, 2)]
+
+
+@pytest.fixture
+def fewer(corpus: ChangedCorpus) -> ChangedCorpus:
+    """A corpus whose train split was in three shards and is in one now."""
+    assert corpus.run(**FEWER).failed == {}
+    return corpus
+
+
+def files(root: Path) -> set[str]:
+    return {name for name in data_files(root) if "/.staging/" not in name and "/.findings/" not in name}
+
+
+def test_exactly_what_is_in_no_plan_goes(fewer: ChangedCorpus) -> None:
+    specs, store = fewer.specs(**FEWER), fewer.store
+    found = list_unplanned(specs, store)
+    assert [str(one.artifact) for one in found] == LEFT
+    assert all(one.bytes == store.require(one.artifact).total_bytes for one in found)
+    before = files(fewer.root)
+    assert {str(artifact): gone for artifact, gone in prune(specs, store)} == dict.fromkeys(LEFT, True)
+    assert before - files(fewer.root) == {name for name in before if name.startswith(tuple(f"{one}/" for one in LEFT))}
+    assert files(fewer.root) <= before
+    assert list(unplanned(specs, store)) == []
+    assert fewer.stale(**FEWER) == []
+    assert list(prune(specs, store)) == []
+
+
+def test_what_a_kill_left_of_one_is_listed_as_not_whole_and_goes(fewer: ChangedCorpus) -> None:
+    (fewer.root / LEFT[-1] / "receipt.json").unlink()
+    found = {str(one.artifact): one.bytes for one in list_unplanned(fewer.specs(**FEWER), fewer.store)}
+    assert found.keys() == set(LEFT)
+    assert found[LEFT[-1]] is None
+    assert all(gone for _, gone in prune(fewer.specs(**FEWER), fewer.store))
+    assert not (fewer.root / LEFT[-1]).exists()
+
+
+def test_what_a_run_is_building_stays(fewer: ChangedCorpus) -> None:
+    with staging(fewer.root / LEFT[-1], "another key"):
+        done = {str(artifact): gone for artifact, gone in prune(fewer.specs(**FEWER), fewer.store)}
+    assert done == {**dict.fromkeys(LEFT, True), LEFT[-1]: False}
+    assert [str(artifact) for artifact in unplanned(fewer.specs(**FEWER), fewer.store)] == [LEFT[-1]]
+
+
+def test_while_a_run_makes_the_plan_nothing_goes(fewer: ChangedCorpus) -> None:
+    with (
+        staging(fewer.root / "sample_corpus" / "manifest", "another key"),
+        pytest.raises(IntegrityError, match="a run is making it"),
+    ):
+        list(prune(fewer.specs(**FEWER), fewer.store))
+    assert [str(one.artifact) for one in list_unplanned(fewer.specs(**FEWER), fewer.store)] == LEFT
+
+
+def test_by_a_damaged_plan_nothing_goes(fewer: ChangedCorpus) -> None:
+    """A plan that lost a shard to a flipped bit would take that shard for one that nobody wants."""
+    flip_byte(fewer.root / "sample_corpus" / "manifest" / "manifest.jsonl")
+    before = files(fewer.root)
+    with pytest.raises(IntegrityError, match="missing or damaged"):
+        list(prune(fewer.specs(**FEWER), fewer.store))
+    assert files(fewer.root) == before
+
+
+def test_a_split_that_is_no_longer_declared_goes_with_its_combined_bins(corpus: ChangedCorpus) -> None:
+    splits = {"splits": {"train": ["train/**"], "val": ["validation/**"]}}
+    shutil.rmtree(corpus.data / "test")
+    assert corpus.run(**splits).failed == {}
+    assert {
+        str(artifact).removeprefix("sample_corpus/") for artifact in unplanned(corpus.specs(**splits), corpus.store)
+    } == {
+        "snapshot/test-00000",
+        "token_bins/test-00000",
+        "combined_bins/test",
+    }
+    assert all(gone for _, gone in prune(corpus.specs(**splits), corpus.store))
+    assert corpus.stale(**splits) == []

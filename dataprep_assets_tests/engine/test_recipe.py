@@ -1,0 +1,107 @@
+"""What changed between a receipt and the recipe of now: the first of version, inputs, sources and settings."""
+
+from typing import Any
+
+import pytest
+
+from dataprep_assets.engine.artifact.recipe import Recipe, flat
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.receipt import Receipt
+
+ARTIFACT = Artifact(dataset="d", name="a", partition=None)
+SETTINGS = {"dtype": "uint16", "document": {"bos": None, "separator": "<e>"}}
+
+
+def recipe(**changes: Any) -> Recipe:
+    made: dict[str, Any] = {
+        "artifact": ARTIFACT,
+        "key": "new",
+        "version": 1,
+        "settings": SETTINGS,
+        "sources": {"x.jsonl": "1", "y.jsonl": "2"},
+        "upstream": {"token_bins/train-00000": "3"},
+    }
+    return Recipe(**made | changes)
+
+
+def receipt(of: Recipe, key: str = "old") -> Receipt:
+    return Receipt(dataset="d", artifact="a", partition=None, key=key, inputs={}, files=(), recipe=of.to_json())
+
+
+def difference(now: Recipe, before: Recipe) -> tuple[str, str]:
+    found = now.difference(receipt(before))
+    assert found is not None
+    return found.kind, found.reason
+
+
+def test_equal_keys_are_no_difference_whatever_was_recorded() -> None:
+    assert recipe().difference(receipt(recipe(version=7, settings={}), key="new")) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "reason"),
+    [
+        ({"version": 3}, "older version", "made by version 1 of this step, which is 3 now"),
+        (
+            {"upstream": {"token_bins/train-00000": "4"}},
+            "input changed",
+            "its input changed: token_bins/train-00000",
+        ),
+        (
+            {"upstream": {"token_bins/train-00000": "3", "token_bins/train-00001": "4"}},
+            "input changed",
+            "its input changed: token_bins/train-00001",
+        ),
+        ({"upstream": {}}, "input changed", "its input changed: token_bins/train-00000"),
+        ({"sources": {"x.jsonl": "9", "y.jsonl": "2"}}, "input changed", "its source changed: x.jsonl"),
+        (
+            {"sources": {f"{n}.jsonl": "9" for n in range(5)}},
+            "input changed",
+            "its source changed: 0.jsonl, 1.jsonl, 2.jsonl and 4 more",
+        ),
+        ({"settings": {**SETTINGS, "dtype": "uint32"}}, "settings changed", "dtype was uint16, is uint32 now"),
+        (
+            {"settings": {"dtype": "uint16", "document": {"bos": "<b>", "separator": "<e>"}}},
+            "settings changed",
+            "document.bos was not set, is <b> now",
+        ),
+        (
+            {"settings": {"dtype": "uint32", "document": {"bos": None, "separator": "<f>"}}},
+            "settings changed",
+            "dtype was uint16, is uint32 now (and 1 more)",
+        ),
+        ({"settings": {**SETTINGS, "extra": 5}}, "settings changed", "extra was not set, is 5 now"),
+        (
+            {"settings": {"dtype": "uint16", "document": {"bos": None}}},
+            "settings changed",
+            "document.separator was <e>, is not set now",
+        ),
+        ({}, "recipe changed", "made from other inputs or settings than now"),
+    ],
+)
+def test_the_first_that_differs_is_told(changes: dict[str, Any], kind: str, reason: str) -> None:
+    assert difference(recipe(**changes), recipe()) == (kind, reason)
+
+
+def test_an_older_version_is_told_before_what_else_differs() -> None:
+    now = recipe(version=2, settings={}, sources={}, upstream={})
+    assert difference(now, recipe())[0] == "older version"
+    assert difference(recipe(settings={}, sources={}), recipe())[1].startswith("dtype was uint16")
+
+
+def test_a_step_may_say_what_changed_in_its_sources() -> None:
+    now = recipe(sources={}, source_change="1 file removed")
+    assert difference(now, recipe()) == ("input changed", "its source changed: 1 file removed")
+
+
+def test_a_long_value_is_cut() -> None:
+    _, reason = difference(recipe(settings={**SETTINGS, "dtype": "x" * 500}), recipe())
+    assert reason == f"dtype was uint16, is {'x' * 60}… now"
+
+
+def test_what_a_receipt_keeps_is_neither_artifact_nor_key() -> None:
+    assert recipe().to_json().keys() == {"version", "settings", "sources", "upstream"}
+
+
+def test_nested_settings_are_dotted_names() -> None:
+    assert flat({"a": {"b": {"c": 1}, "d": []}, "e": {}}) == {"a.b.c": 1, "a.d": []}

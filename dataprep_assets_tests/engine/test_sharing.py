@@ -1,0 +1,120 @@
+"""What of other datasets is made of the same source files, by what their receipts record."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
+from dataprep_assets.engine.trace.sharing import Sharing, StillHeld, retracted_of, sharing, still_held
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt, record_files
+from dataprep_assets_tests.engine import specs
+
+HELD, OTHER = "a" * 64, "b" * 64
+
+
+def spec(dataset: str, name: str, *keys: str, **more: Any) -> ArtifactSpec:
+    """An artifact of a dataset, in these partitions if there are any."""
+    return specs.spec(dataset, name, partitions=Partitions.fixed(keys, "shard") if keys else None, **more)
+
+
+def finish(
+    store: LocalArtifacts,
+    made: ArtifactSpec,
+    key: str | None,
+    sources: Mapping[str, str],
+    ledger: bool | Ledger = True,
+    retracted: Mapping[str, int] | None = None,
+) -> None:
+    """Write a receipt of a finished partition."""
+    artifact = made.located(store, key)
+    folder = artifact.directory(store.root)
+    folder.mkdir(parents=True)
+    (folder / "data").write_bytes(b"1")
+    Receipt(
+        dataset=artifact.dataset,
+        artifact=artifact.name,
+        partition=artifact.partition,
+        key="0" * 64,
+        inputs={},
+        files=record_files(folder),
+        facts={},
+        ledger=ledger if isinstance(ledger, Ledger) else Ledger() if ledger else None,
+        sources=tuple(
+            {"sha256": file, "dropped": {"retracted": n} if n else {}} for file, n in (retracted or {}).items()
+        ),
+        measured={},
+        recipe={"version": 1, "settings": {}, "sources": dict(sources), "upstream": {}},
+    ).write(folder)
+
+
+def test_shards_of_a_file_are_found_whatever_it_is_called_and_where_they_went(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    chat = spec("chat", "packed_sft", "a-0", "a-1", "a-2")
+    finish(store, chat, "a-0", {"tokenizer": "t", "somewhere/else.parquet[0:9]": HELD})
+    finish(store, chat, "a-1", {"other.jsonl": OTHER})
+    bins = spec("release", "token_bins", "train-00000")
+    mirror = spec("release", "snapshot", "train-00000")
+    published = spec("release", "published_shards", published_to=lambda _: "s3://theirs/release")
+    finish(store, bins, "train-00000", {"x.jsonl": HELD})
+    finish(store, mirror, "train-00000", {"x.jsonl": HELD}, ledger=False)
+    finish(store, published, None, {})
+    apart = spec("apart", "token_bins", "train-00000")
+    finish(store, apart, "train-00000", {"x.jsonl": OTHER})
+    every = [([chat], store), ([mirror, bins, published], store), ([apart], store)]
+    assert list(sharing({HELD}, every)) == [
+        Sharing(dataset="chat", artifact="packed_sft", partitions=1, noun="shard"),
+        Sharing(
+            dataset="release", artifact="token_bins", partitions=1, noun="shard", published=("s3://theirs/release",)
+        ),
+    ]
+
+
+def test_a_dataset_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    broken, sound = spec("broken", "token_bins", "train-00000"), spec("sound", "token_bins", "train-00000")
+    for made in (broken, sound):
+        finish(store, made, "train-00000", {"x.jsonl": HELD})
+    receipt = broken.located(store, "train-00000").directory(tmp_path) / "receipt.json"
+    receipt.unlink()
+    receipt.write_text("{")
+    found = sharing({HELD}, [([broken], store), ([sound], store)])
+    assert [one.dataset for one in found] == ["sound"]
+
+
+def test_who_still_holds_what_another_dropped_is_told_until_it_drops_as_many(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    ours = spec("ours", "token_bins", "train-00000", "train-00001")
+    # rows of one file in two shards: what both dropped counts
+    finish(store, ours, "train-00000", {}, retracted={HELD: 1, OTHER: 0})
+    finish(store, ours, "train-00001", {}, retracted={HELD: 1})
+    dropped = retracted_of([ours], store)
+    assert dropped == {HELD: 2}
+
+    behind = spec("behind", "token_bins", "a-0", "a-1")
+    finish(store, behind, "a-0", {}, retracted={HELD: 1})
+    finish(store, behind, "a-1", {}, retracted={OTHER: 0})
+    chat = spec("chat", "packed_sft", "c-0")  # it never drops any, and its lines do not say so
+    finish(store, chat, "c-0", {"x.jsonl[0:9]": HELD})
+    level = spec("level", "token_bins", "l-0")
+    finish(store, level, "l-0", {}, retracted={HELD: 2, OTHER: 0})
+    others = [([one], store) for one in (behind, chat, level)]
+    assert list(still_held("ours", dropped, others)) == [
+        StillHeld(dataset="behind", artifact="token_bins", partitions=1, noun="shard", retracted_by="ours"),
+        StillHeld(dataset="chat", artifact="packed_sft", partitions=1, noun="shard", retracted_by="ours"),
+    ]
+    assert list(still_held("level", retracted_of([level], store), [([ours], store)])) == []
+    assert retracted_of([chat], store) == {}
+    assert list(still_held("chat", {}, others)) == []
+
+
+def test_notes_of_one_file_that_another_dataset_retracted_are_told(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    ours, theirs = (spec(name, "packed_cohorts", "1998-01") for name in ("ours", "theirs"))
+    finish(store, ours, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"retracted": 5}))
+    finish(store, theirs, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"empty": 5}))
+    assert retracted_of([ours], store) == {HELD: 5}
+    assert list(still_held("ours", {HELD: 5}, [([theirs], store)])) == [
+        StillHeld(dataset="theirs", artifact="packed_cohorts", partitions=1, noun="shard", retracted_by="ours")
+    ]

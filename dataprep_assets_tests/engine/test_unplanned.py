@@ -1,0 +1,84 @@
+"""Partitions that a plan no longer has are told, and stay: in a folder and in a bucket."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.engine.staleness.prune import prune
+from dataprep_assets.engine.staleness.status import stale, unplanned
+from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.bucket import BucketArtifacts
+from dataprep_assets.pipelines.blend.blend import blend_run
+from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.corpus.dataset import corpus_specs
+from dataprep_assets_tests.engine.building import build_all
+from dataprep_assets_tests.fakes.places import Places
+from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
+
+
+def cut(count: int) -> dict[str, object]:
+    """The changes of a sample whose train split is in so many shards."""
+    return {"splits": {"train": ["train/**"]}, "shards": {"count": count}, "views": []}
+
+
+def test_shards_that_are_in_no_plan_any_more_are_told_and_left(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    run_pipeline(sample_declaration(**cut(3)), store)
+    assert list(unplanned(corpus_specs(sample_declaration(**cut(3))), store)) == []
+    fewer = sample_declaration(**cut(1))
+    run_pipeline(fewer, store)
+    assert [str(artifact) for artifact in unplanned(corpus_specs(fewer), store)] == [
+        f"sample_corpus/{name}/train-0000{index}" for name in ("snapshot", "token_bins") for index in (1, 2)
+    ]
+    assert list(stale(corpus_specs(fewer), store)) == [], "what is in no plan is not stale"
+
+
+def test_the_run_of_a_blend_before_its_weights_changed_is_in_no_plan(tmp_path: Path) -> None:
+    store, runs = LocalArtifacts(tmp_path / "artifacts"), []
+    for weight in (1.0, 3.0):
+        blend = weighted_records(tmp_path / "sources", (1.0, weight))
+        specs = blend_specs(blend)
+        build_all(specs, store)
+        runs.append(str(blend_run(blend, store)))
+    assert [str(one) for one in unplanned(specs, store)] == [runs[0]]
+    assert all(gone for _, gone in prune(specs, store))
+    assert list(unplanned(specs, store)) == []
+    assert store.receipt(blend_run(blend, store)) is not None
+
+
+def test_what_is_declared_no_more_is_told_and_goes_and_a_folder_of_somebody_stays(tmp_path: Path) -> None:
+    store = LocalArtifacts(tmp_path)
+    document = {"document": {"separator": "<|endoftext|>", "keep_fields": {}}}
+    build_all(corpus_specs(sample_declaration(**cut(1) | {"views": ["nanogpt", "megatron"]} | document)), store)
+    fewer = corpus_specs(sample_declaration(**cut(1) | {"views": ["nanogpt"]}))
+    (tmp_path / "sample_corpus" / "somebodys" / "own").mkdir(parents=True)
+    shutil.copytree(tmp_path / "sample_corpus" / "token_bins", tmp_path / "sample_corpus" / "a_copy")
+    (tmp_path / "sample_corpus" / "link").symlink_to(tmp_path / "sample_corpus" / "documents")
+    names = ["documents/train-00000", "megatron_bins", "tags/train-00000"]
+    assert [str(one) for one in unplanned(fewer, store)] == [f"sample_corpus/{name}" for name in names]
+    assert all(gone for _, gone in prune(fewer, store))
+    assert list(unplanned(fewer, store)) == []
+    assert (tmp_path / "sample_corpus" / "somebodys" / "own").is_dir()
+    assert (tmp_path / "sample_corpus" / "a_copy" / "train-00000" / "receipt.json").is_file()
+    assert list(stale(fewer, store)) == []
+
+
+def test_without_a_plan_nothing_has_left_it(tmp_path: Path) -> None:
+    corpus, store = sample_declaration(**cut(2)), LocalArtifacts(tmp_path)
+    run_pipeline(corpus, store)
+    (tmp_path / "sample_corpus" / "manifest" / "receipt.json").unlink()
+    assert list(unplanned(corpus_specs(corpus), store)) == []
+
+
+@pytest.mark.slow
+def test_a_bucket_lists_its_finished_partitions(servers: Places, tmp_path: Path) -> None:
+    place = servers.new("moto")
+    store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
+    run_pipeline(sample_declaration(**cut(1)), store)
+    assert store.partitions("sample_corpus", "token_bins") == ["train-00000"]
+    assert store.partitions("sample_corpus", "nothing") == []
+    assert {"manifest", "snapshot", "token_bins"} <= set(store.names("sample_corpus"))
+    specs = [spec for spec in corpus_specs(sample_declaration(**cut(1))) if spec.name != "token_bins"]
+    assert [str(one) for one in unplanned(specs, store)] == ["sample_corpus/token_bins/train-00000"]

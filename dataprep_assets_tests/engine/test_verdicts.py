@@ -1,0 +1,394 @@
+"""One finding over all partitions: of those examined now, and what is remembered of the others."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.engine.checks.check import Check, Checkable
+from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.groups import WholeChecks, find_all
+from dataprep_assets.engine.checks.results import known_results
+from dataprep_assets.engine.checks.verdicts import find_in_workers, of_all_partitions, remember, summarized
+from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Action
+from dataprep_assets.engine.staleness.status import check_decisions
+from dataprep_assets.engine.yaml.declaration import ProvingDeclaration
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.orchestration.checks import findings
+from dataprep_assets_tests.engine.notices import (
+    KEYS,
+    NOTICE_CHECKS,
+    Notices,
+    OpenedNotice,
+    ensure_notice,
+    notices_specs,
+    opened_notices,
+    write_notices,
+)
+
+WORDS, POLITE = NOTICE_CHECKS
+STRICTER = (replace(WORDS, version=2), POLITE)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalArtifacts:
+    return LocalArtifacts(tmp_path / "artifacts")
+
+
+@pytest.fixture
+def declaration(tmp_path: Path, store: LocalArtifacts) -> Notices:
+    """Three finished notices, the second of which shouts."""
+    made = write_notices(tmp_path / "words", n_1="NO ENTRY\n")
+    for key in KEYS:
+        ensure_notice(made, store, key)
+    return made
+
+
+def found(
+    declaration: Notices,
+    store: LocalArtifacts,
+    examined: Sequence[str],
+    checks: tuple[Check[OpenedNotice], ...] = NOTICE_CHECKS,
+) -> dict[str, Finding]:
+    """The findings after a run over some of the notices."""
+    return dict(notices_specs(declaration, checks)[0].examine(store, examined))
+
+
+def judged_notice(store: ArtifactStore, declaration: Notices, partition: str) -> dict[str, Finding]:
+    """What the checks find in one notice."""
+    return {check.name: check.find(*opened_notices(declaration, store, [partition])) for check in NOTICE_CHECKS}
+
+
+def to_check(spec: ArtifactSpec, store: LocalArtifacts, slots: Sequence[str | None]) -> list[str | None]:
+    """The partitions that a check has to judge."""
+    return [slot for slot, one in check_decisions(spec, store, slots).items() if one.action is not Action.KEEP]
+
+
+def failed_checks(spec: ArtifactSpec, store: LocalArtifacts) -> dict[str | None, tuple[Action, tuple[str, ...]]]:
+    """The partitions that failed a blocking check: what is done for each, and the checks."""
+    found = check_decisions(spec, store, KEYS)
+    return {slot: (one.action, one.checks) for slot, one in found.items() if one.kind == CHECK_FAILED}
+
+
+def test_a_run_of_all_examines_all(declaration: Notices, store: LocalArtifacts) -> None:
+    words, polite = found(declaration, store, KEYS).values()
+    assert words.passed
+    assert words.facts == {
+        "notices_examined": 3,
+        "notices_examined_before": 0,
+        "notices_failed": 0,
+        "notices_not_examined_yet": 0,
+    }
+    assert words.summary == "All 3 notices pass. For example n-0: 3 words"
+    assert (polite.passed, polite.facts["notices_failed"]) == (False, 1)
+    assert polite.summary == "1 of 3 notices fails, first n-1: shouted"
+    assert list(polite.table) == [{"notice": "n-1", "what": "shouted"}]
+
+
+def test_what_was_never_examined_is_counted(declaration: Notices, store: LocalArtifacts) -> None:
+    words = found(declaration, store, ["n-0"])["has_words"]
+    assert words.passed
+    assert words.facts["notices_not_examined_yet"] == 2
+    assert words.summary == "1 notice passes: 2 not examined yet. For example n-0: 3 words"
+
+
+def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    found(declaration, store, KEYS)
+    later = found(declaration, store, ["n-0"])
+    assert later["has_words"].facts["notices_not_examined_yet"] == 0
+    assert later["has_words"].facts["notices_examined_before"] == 2
+    assert later["has_words"].summary == "All 3 notices pass: 1 examined now, 2 before. For example n-0: 3 words"
+    assert later["is_polite"].summary == "1 of 3 notices fails (1 examined now, 2 before), first n-1: shouted"
+    assert not later["is_polite"].passed, "a bad partition stays visible until it is mended"
+    (declaration.folder / "n-1.txt").write_text("please do not enter\n")
+    ensure_notice(declaration, store, "n-1")
+    other = found(declaration, store, ["n-0"])
+    assert other["is_polite"].passed
+    assert other["is_polite"].facts["notices_not_examined_yet"] == 1, "its verdict was about other content"
+    assert found(declaration, store, ["n-1"])["is_polite"].facts["notices_not_examined_yet"] == 0
+
+
+def test_what_passed_and_is_unchanged_is_not_to_be_proven_again(declaration: Notices, store: LocalArtifacts) -> None:
+    notices, *_ = notices_specs(declaration)
+    assert to_check(notices, store, KEYS) == list(KEYS)
+    found(declaration, store, KEYS)
+    assert to_check(notices, store, KEYS) == [], "what only warns is proven"
+    (declaration.folder / "n-2.txt").write_text("")
+    ensure_notice(declaration, store, "n-2")
+    assert to_check(notices, store, KEYS) == ["n-2"], "its verdict was about other content"
+    assert not found(declaration, store, ["n-2"])["has_words"].passed
+    assert to_check(notices, store, KEYS) == ["n-2"], "what failed is proven again"
+    stricter, *_ = notices_specs(declaration, STRICTER)
+    assert to_check(stricter, store, KEYS) == list(KEYS), "an older version of a proof says nothing of this one"
+    often = declaration.model_copy(update={"prove": ProvingDeclaration(again_every="1s")})
+    time.sleep(1.1)
+    assert to_check(notices_specs(often)[0], store, KEYS) == list(KEYS), "it was long ago"
+
+
+def test_a_failed_blocking_check_is_known_until_the_artifact_is_another(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    notices, *_ = notices_specs(declaration)
+    (declaration.folder / "n-2.txt").write_text("")
+    ensure_notice(declaration, store, "n-2")
+    found(declaration, store, KEYS)
+    once, vainly = {"n-2": (Action.BUILD, ("has_words",))}, {"n-2": (Action.CHECK, ("has_words",))}
+    assert failed_checks(notices, store) == once
+    rebuilding = store.rebuilding([declaration.artifact("notices", "n-2")])
+    assert ensure_notice(declaration, rebuilding, "n-0")[1]
+    assert not ensure_notice(declaration, rebuilding, "n-2")[1], "it is built again"
+    assert ensure_notice(declaration, rebuilding, "n-2")[1], "once"
+    assert failed_checks(notices, store) == vainly, "it has the content that failed"
+    for _ in range(2):
+        found(declaration, store, ["n-2"])
+        assert failed_checks(notices, store) == vainly
+    (declaration.folder / "n-2.txt").write_text("")
+    (declaration.folder / "n-1.txt").write_text("a word")
+    for key in ("n-1", "n-2"):
+        ensure_notice(declaration, store, key)
+    found(declaration, store, ["n-1", "n-2"])
+    assert failed_checks(notices, store) == vainly
+    (declaration.folder / "n-2.txt").write_text("a word")
+    ensure_notice(declaration, store, "n-2")
+    found(declaration, store, ["n-2"])
+    assert failed_checks(notices, store) == {}
+    (declaration.folder / "n-2.txt").write_text("")
+    ensure_notice(declaration, store, "n-2")
+    found(declaration, store, ["n-2"])
+    assert failed_checks(notices, store) == once, "it passed in between"
+
+
+def test_verdicts_of_an_older_version_of_a_proof_no_longer_count(declaration: Notices, store: LocalArtifacts) -> None:
+    """A proof made stricter examines again what an older version of it has passed."""
+    found(declaration, store, KEYS)
+    stricter = found(declaration, store, ["n-0"], STRICTER)
+    assert stricter["has_words"].facts["notices_not_examined_yet"] == 2
+    assert stricter["is_polite"].facts["notices_not_examined_yet"] == 2, "they are examined together"
+    assert found(declaration, store, ["n-1", "n-2"], STRICTER)["has_words"].facts["notices_not_examined_yet"] == 0
+
+
+def test_a_verdict_by_another_limit_does_not_count(declaration: Notices, store: LocalArtifacts) -> None:
+    by = {limit: [replace(WORDS, limit=limit), POLITE] for limit in (0.1, 0.2)}
+    found(declaration, store, KEYS, by[0.1])
+    unknown = "notices_not_examined_yet"
+    assert found(declaration, store, ["n-0"], by[0.1])["has_words"].facts[unknown] == 0
+    assert found(declaration, store, ["n-0"], by[0.2])["has_words"].facts[unknown] == 2
+
+
+def test_a_memory_from_before_a_proof_existed_counts_as_none(declaration: Notices, store: LocalArtifacts) -> None:
+    found(declaration, store, KEYS, [WORDS])
+    assert found(declaration, store, ["n-0"])["is_polite"].facts["notices_not_examined_yet"] == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "no json"])
+def test_a_memory_that_cannot_be_read_counts_as_none(declaration: Notices, store: LocalArtifacts, text: str) -> None:
+    found(declaration, store, KEYS)
+    (store.root / "notices" / ".findings" / "notices" / "n-2.json").write_text(text)
+    assert found(declaration, store, ["n-0"])["has_words"].facts["notices_not_examined_yet"] == 1
+
+
+def test_nothing_is_remembered_of_what_is_not_there(declaration: Notices, store: LocalArtifacts) -> None:
+    artifact = Artifact(dataset="notices", name="notices", partition="n-9")
+    remember(artifact, store, None, judged_notice(store, declaration, "n-0"), NOTICE_CHECKS)
+    assert list(store.root.rglob("n-9*")) == []
+
+
+def test_what_is_remembered_is_the_verdict_with_its_sentence(declaration: Notices, store: LocalArtifacts) -> None:
+    found(declaration, store, KEYS)
+    notices, *_ = notices_specs(declaration)
+    kept = known_results(notices, store, ["n-1"])["n-1"].findings
+    assert (kept["is_polite"].passed, kept["is_polite"].summary) == (False, "shouted")
+
+
+def test_a_verdict_on_what_another_run_replaced_meanwhile_does_not_stand(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    def prove(partitions: Sequence[str]) -> Iterator[tuple[str, dict[str, Finding]]]:
+        for partition in partitions:
+            said = judged_notice(store, declaration, partition)
+            if partition == "n-1":  # the other run
+                (declaration.folder / "n-1.txt").write_text("")
+                ensure_notice(declaration, store, "n-1")
+            yield partition, said
+
+    of_notice, examined = partial(declaration.artifact, "notices"), ["n-1", "n-2"]
+    notices, *_ = notices_specs(declaration)
+    checks = dict(of_all_partitions(store, NOTICE_CHECKS, KEYS, examined, artifact=of_notice, prove=prove))
+    assert checks["has_words"].summary == "1 shard passes: 2 not examined yet. For example n-2: 3 words"
+    assert to_check(notices, store, KEYS) == ["n-0", "n-1"]
+    found(declaration, store, ["n-1"])
+    assert failed_checks(notices, store)["n-1"] == (Action.BUILD, ("has_words",))
+    (declaration.folder / "n-1.txt").write_text("a word")
+    ensure_notice(declaration, store, "n-1")
+    checks = dict(of_all_partitions(store, NOTICE_CHECKS, KEYS, ["n-1"], artifact=of_notice, prove=prove))
+    assert checks["has_words"].facts["shards_examined"] == 0
+    assert failed_checks(notices, store)["n-1"] == (Action.CHECK, ("has_words",)), "it has the content that failed"
+
+
+def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_not_stand(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    greeting = declaration.model_copy(update={"greeting": "Dear reader, "})
+
+    def has_words(store: ArtifactStore) -> Finding:
+        ensure_notice(greeting, store, "n-1")  # the other run, the first time
+        list(made.build(BuildRequest(store=store)))
+        return Finding(passed=True, summary="words")
+
+    _, made, _ = notices_specs(declaration)
+    list(made.build(BuildRequest(store=store)))
+    checks = WholeChecks(checks=(replace(WORDS, function=has_words),), open=lambda store, _: store)
+    board = replace(made, check_groups=(checks,))
+    findings(board, store, [None])
+    assert to_check(board, store, [None]) == [None]
+    findings(board, store, [None])
+    assert to_check(board, store, [None]) == []
+
+
+def test_a_check_of_all_partitions_together_is_asked_for_once_and_its_failure_is_that_of_each(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    passes = [True]
+
+    def are_few(_: ArtifactStore) -> Finding:
+        return Finding(passed=passes[0], summary="3 notices")
+
+    def together(*checks: Check[ArtifactStore]) -> WholeChecks[ArtifactStore]:
+        return WholeChecks(checks=checks, open=lambda store, _: store)
+
+    few = Check("are_few", "There are few notices.", are_few)
+    alone = notices_specs(declaration)[0]
+    notices = replace(alone, check_groups=(*alone.check_groups, together(few)))
+    assert to_check(notices, store, KEYS) == list(KEYS)
+    findings(notices, store, KEYS)
+    assert to_check(notices, store, KEYS) == []
+    other = replace(notices, declaration=declaration.model_copy(update={"small_cell": 5}))
+    assert to_check(other, store, KEYS) == [None], "it may look at the declaration"
+    findings(other, store, KEYS)
+    assert to_check(other, store, KEYS) == []
+    new = replace(alone, check_groups=(*alone.check_groups, together(few, Check("is_new", "It is new.", are_few))))
+    assert to_check(new, store, ["n-0"]) == ["n-0", None]
+    passes[0] = False
+    findings(notices, store, ["n-0"], again=True)
+    assert failed_checks(notices, store) == dict.fromkeys([*KEYS, None], (Action.BUILD, ("are_few",)))
+
+
+# --- summarized
+
+
+def finding(passed: bool = True, **changes: object) -> Finding:
+    return Finding(passed=passed, summary="so it is", facts={"rows": 3}, table=({"row": 1},), **changes)  # type: ignore[arg-type]
+
+
+def test_a_run_of_one_partition_shows_its_numbers_and_its_table() -> None:
+    one = summarized({"a": finding(), "b": finding()}, ["a"], 0)
+    assert (one.facts["rows"], list(one.table)) == (3, [{"row": 1}])
+    assert one.summary == "All 2 shards pass: 1 examined now, 1 before. For example a: so it is"
+    assert "rows" not in summarized({"a": finding(), "b": finding()}, ["a", "b"], 0).facts
+
+
+def test_numbers_of_things_are_said_as_a_person_says_them() -> None:
+    many = {f"s-{at}": finding() for at in range(2500)}
+    assert summarized(many, ["s-1"], 0).summary.startswith("All 2,500 shards pass: 1 examined now, 2,499 before. For")
+    assert summarized(many, [], 3).summary == "2,500 shards pass: 0 examined now, 2,500 before, 3 not examined yet."
+    assert summarized({"a": finding()}, ["a"], 0).summary == "The shard passes. For example a: so it is"
+    assert summarized({"a": finding(False)}, ["a"], 0).summary == "1 of 1 shard fails, first a: so it is"
+
+
+def test_warnings_alone_are_a_warning_and_one_failure_is_a_failure() -> None:
+    warned = {"a": finding(False, warning=True), "b": finding()}
+    assert summarized(warned, ["a"], 0).warning
+    assert not summarized(warned | {"c": finding(False)}, ["a"], 0).warning
+
+
+# --- find_all, find_in_workers
+
+
+def test_an_artifact_that_cannot_be_read_fails_every_proof(declaration: Notices, store: LocalArtifacts) -> None:
+    (notice,) = opened_notices(declaration, store, ["n-0"])
+
+    def opened(partition: Checkable) -> OpenedNotice:
+        store.require(partition.artifact)
+        return OpenedNotice(partition.artifact, store)
+
+    assert find_all(NOTICE_CHECKS, opened, None, notice)["has_words"].passed
+    (store.directory(notice.artifact) / "receipt.json").write_text("{}")
+    refused = find_all(NOTICE_CHECKS, opened, None, notice)
+    assert refused.keys() == {"has_words", "is_polite"}
+    assert not any(one.passed for one in refused.values())
+    assert all("receipt.json" in one.summary for one in refused.values())
+
+
+@dataclass(frozen=True)
+class Number:
+    """A partition to prove something of."""
+
+    number: int
+
+    @property
+    def artifact(self) -> Artifact:
+        return Artifact(dataset="d", name="numbers", partition=f"p-{self.number}")
+
+
+def is_even(subject: Number) -> dict[str, Finding]:
+    """What a worker proves of a number; it has no idea of 13."""
+    if subject.number == 13:
+        raise ZeroDivisionError("13")
+    return {"even": Finding(passed=subject.number % 2 == 0, summary=str(subject.number))}
+
+
+def test_partitions_are_proven_in_worker_processes() -> None:
+    verdicts: Iterator[tuple[str, dict[str, Finding]]] = find_in_workers([Number(n) for n in range(4)], is_even, 2)
+    assert {name: found["even"].passed for name, found in verdicts} == {
+        "p-0": True,
+        "p-1": False,
+        "p-2": True,
+        "p-3": False,
+    }
+
+
+def test_a_bug_of_a_proof_is_raised_and_names_the_partition() -> None:
+    with pytest.raises(DataprepError, match=r"p-13 \(checks\): ZeroDivisionError: 13"):
+        list(find_in_workers([Number(13)], is_even, 1))
+
+
+def test_without_partitions_there_is_nothing_to_prove() -> None:
+    assert list(find_in_workers([], is_even, 2)) == []
+
+
+def test_the_runs_of_a_backfill_remember_what_was_said_of_the_others(
+    declaration: Notices, store: LocalArtifacts
+) -> None:
+    """In runs of ten partitions, of which all others are remembered; and after a change of one."""
+    of_notice = partial(declaration.artifact, "notices")
+
+    def prove(partitions: Sequence[str]) -> Iterator[tuple[str, dict[str, Finding]]]:
+        for partition in partitions:
+            yield partition, judged_notice(store, declaration, partition)
+
+    def run(examined: Sequence[str]) -> dict[str, Finding]:
+        return dict(of_all_partitions(store, NOTICE_CHECKS, keys, examined, artifact=of_notice, prove=prove))
+
+    keys = [f"n-{i:03}" for i in range(200)]
+    for first in range(0, len(keys), 10):
+        now = keys[first : first + 10]
+        for key in now:
+            (declaration.folder / f"{key}.txt").write_text("NO" if key == "n-007" else "a word")
+            ensure_notice(declaration, store, key)
+        checks = run(now)
+        assert checks["has_words"].facts["shards_not_examined_yet"] == len(keys) - first - 10
+        assert checks["is_polite"].facts["shards_failed"] == 1
+        assert "first n-007: shouted" in checks["is_polite"].summary
+    (declaration.folder / "n-100.txt").write_text("another")
+    ensure_notice(declaration, store, "n-100")
+    checks = run(keys[:10])
+    assert checks["has_words"].facts["shards_not_examined_yet"] == 1, "its verdict was about other content"
+    assert run([])["has_words"].facts["shards_not_examined_yet"] == 1
