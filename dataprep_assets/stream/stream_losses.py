@@ -1,12 +1,24 @@
-"""What a token stream does not have of its source rows: of corpora, releases and pretraining blends alike."""
+"""What a token stream does not have of its source rows, and the check that a tokenizer keeps what texts hold.
+
+Corpora, releases, pretraining blends, conversations and notes have the same losses.
+
+Entry points: `stream_losses`, `tokenizer_losses`; `losses_within_limit`; `as_declared` for all checks of a stream.
+"""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from dataprep_assets.curation.selection import NO_TOKENS, SHORT
 from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Action, Loss, dropped_rows, file_lines
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.finding import Finding, first_of, judged, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.level import Level, at_level
 from dataprep_assets.integrity.ledger import RETRACTED, SELECTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.plural import count_of
+from dataprep_assets.stream.declaration import TokenizerDeclaration
 
 _KINDS = {RETRACTED: "", SHORT: FILTER, NO_TOKENS: FILTER}
 _OF_TOKENIZERS: dict[str, Action] = {
@@ -14,6 +26,9 @@ _OF_TOKENIZERS: dict[str, Action] = {
     "dropped_characters": "dropped",
     "changed_characters": "changed",
 }
+_NAME = "losses_within_limit"
+_WORST = 3
+S = TypeVar("S")
 
 
 def stream_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
@@ -47,3 +62,55 @@ def _sum_count(receipts: Sequence[Receipt], action: Action, name: str, *, of: in
     return Loss(
         action=action, reason=name, count=count, of=of, unit=unit, part=part, files=dict((+files).most_common())
     )
+
+
+def losses_check(find: Callable[[S], Finding]) -> Check[S]:
+    """The check of an artifact whose text was tokenized; `find` is `losses_within_limit` of its subject."""
+    return Check(
+        _NAME,
+        "Unknown tokens, and characters that the tokenizer leaves out, are at most `tokenizer.max_loss` of the text.",
+        find,
+        blocking=False,
+    )
+
+
+def as_declared(
+    checks: Iterable[Check[S]], level: Level, tokenizer: TokenizerDeclaration | None
+) -> tuple[Check[S], ...]:
+    """The checks as a dataset asks for them: at its level, with the limit of its tokenizer."""
+    limit = None if tokenizer is None else tokenizer.max_loss
+    return tuple(replace(one, limit=limit) if one.name == _NAME else one for one in at_level(checks, level))
+
+
+@judged
+def losses_within_limit(receipt: Receipt, limit: float) -> Finding:
+    """The share of unknown tokens among all, and that of dropped characters, are at most `limit`.
+
+    A warning otherwise, which names the source files with the most of them, where the receipt counts by file.
+    """
+    ledger = ledger_of(receipt)
+    kinds = (
+        ("unknown_tokens", "unknown token", ledger.unknown_tokens, ledger.tokens),
+        ("dropped_characters", "dropped character", ledger.dropped_characters, ledger.text_characters),
+    )
+    defects = [
+        (f"{name_of(receipt)}: {count_of(count, noun)} of {total} ({count / total:.1%}){_worst(receipt, name)}")
+        for name, noun, count, total in kinds
+        if count > limit * total
+    ]
+    return verdict(
+        defects,
+        f"{count_of(ledger.unknown_tokens, 'unknown token')} and "
+        f"{count_of(ledger.dropped_characters, 'dropped character')}, at most {f'{limit:.2%}'} of the text.",
+        "Use a tokenizer for this language, or raise `tokenizer.max_loss`",
+        facts={name: count for name, _, count, _ in kinds},
+        warning=True,
+    )
+
+
+def _worst(receipt: Receipt, name: str) -> str:
+    """The source files with the most of them; empty if the receipt does not count by file."""
+    lines: list[Mapping[str, Any]] = sorted(
+        (line for line in receipt.sources if line.get(name)), key=lambda line: -int(line[name])
+    )
+    return f", most in {first_of([line['file'] for line in lines], _WORST)}" if lines else ""

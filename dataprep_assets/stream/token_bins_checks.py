@@ -22,10 +22,10 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.eye_test import eye_test
-from dataprep_assets.stream.losses_check import losses_check, losses_within_limit
 from dataprep_assets.stream.reencoding import certificate_valid, encode_of, quarantined_rows, round_trip
 from dataprep_assets.stream.retracted_documents import no_retracted_document
 from dataprep_assets.stream.separators import separators_match_documents
+from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, TokenShard
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once

@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.blend.plan.blend_snapshot import readings, shard_
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
-from dataprep_assets.stream.losses_check import as_declared
+from dataprep_assets.stream.stream_losses import as_declared
 
 SHARDS: Mapping[Stage, BlendShards[Any]] = {
     "pretrain": INDEXED_BINS_SHARDS,

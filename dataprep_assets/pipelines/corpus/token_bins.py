@@ -32,11 +32,10 @@ from dataprep_assets.pipelines.corpus.source.source_parts import shard_fetches, 
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.plural import count_of
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.losses_check import as_declared
 from dataprep_assets.stream.reencoding import ready
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.stream_index import IndexedShard, index_metadata, retracted_here
-from dataprep_assets.stream.stream_losses import stream_losses
+from dataprep_assets.stream.stream_losses import as_declared, stream_losses
 from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
 from dataprep_assets.stream.token_shard import TOKEN_BINS, VERSION, TokenShard
 from dataprep_assets.stream.token_stream import StreamPlan

@@ -108,7 +108,7 @@ def test_plan_shards_and_publication_through_dagster(
         cut, sent = made.cut(), made.publish()
         assert cut.success
         assert sent.success
-        for outcome, checks in ((cut, 9), (sent, 4)):
+        for outcome, checks in ((cut, 6), (sent, 4)):
             found = made.checks(outcome)
             assert len(found) == checks
             assert {name: e.description for name, e in found.items() if not e.passed} == {}

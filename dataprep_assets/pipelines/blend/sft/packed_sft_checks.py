@@ -41,7 +41,7 @@ from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, Sample
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import load_tools, read_quarantine
-from dataprep_assets.stream.losses_check import losses_check, losses_within_limit
+from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned

@@ -48,9 +48,8 @@ from dataprep_assets.pipelines.notes.reading import (
 from dataprep_assets.pipelines.notes.retractions import cohort_patients, retracted_here
 from dataprep_assets.pipelines.notes.source_watch import notes_watch
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.losses_check import as_declared
 from dataprep_assets.stream.source import upstream_of
-from dataprep_assets.stream.stream_losses import tokenizer_losses
+from dataprep_assets.stream.stream_losses import as_declared, tokenizer_losses
 from dataprep_assets.stream.token_stream import load_encoder
 
 Digests = NDArray[np.void]

@@ -53,8 +53,8 @@ from dataprep_assets.pipelines.notes.cohorts.spool import split_of
 from dataprep_assets.pipelines.notes.note_search import NoteChunk, NoteSearch
 from dataprep_assets.pipelines.notes.reading import DEFECTS
 from dataprep_assets.stream import reencoding
-from dataprep_assets.stream.losses_check import losses_check, losses_within_limit
 from dataprep_assets.stream.reencoding import encode_of
+from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
 SHORTEST = 8
