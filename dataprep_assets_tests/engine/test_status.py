@@ -284,7 +284,7 @@ def test_a_source_that_cannot_be_read_makes_the_manifest_stale_and_says_why(corp
 def test_an_artifact_without_files_is_as_fresh_as_its_inputs(corpus: ChangedCorpus) -> None:
     specs = corpus.specs()
     olmo = specs[-1]
-    told_of = replace(olmo, name="order", inputs=(olmo,), kept=False, recipes=lambda store, slots: [], proofs=None)
+    told_of = replace(olmo, name="order", inputs=(olmo,), kept=False, recipes=lambda store, slots: [], check_groups=())
     assert list(stale([*specs, told_of], corpus.store)) == []
     shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
     assert told(list(stale([*specs, told_of], corpus.store))) == {

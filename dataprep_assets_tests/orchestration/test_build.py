@@ -214,7 +214,7 @@ class Watch:
     def after(self, spec: ArtifactSpec, partitions: Sequence[str]) -> None:
         self.seen.append(("after", spec.name, list(partitions), None))
 
-    def told(self, sentence: str) -> None:
+    def report_line(self, sentence: str) -> None:
         self.sentences.append(sentence)
 
 

@@ -221,6 +221,12 @@ class ArtifactSpec:
         """Its asset checks. Those of a sensitive dataset include that only the owner can read its files."""
         return tuple(check for group in self._groups for check in group.checks)
 
+    @cached_property
+    def partition_checks(self) -> frozenset[str]:
+        """The names of those checks that judge each partition by itself."""
+        groups = (group for group in self._groups if isinstance(group, PartitionChecks))
+        return frozenset(check.name for group in groups for check in group.checks)
+
     def examine(self, store: ArtifactStore, partitions: Sequence[str]) -> Iterator[tuple[str, Finding]]:
         """Examine the given partitions (none: unpartitioned) in a store; yields name and finding of each check."""
         for group in self._groups:

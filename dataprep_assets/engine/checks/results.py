@@ -15,7 +15,6 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.engine.checks.finding import Finding
 from dataprep_assets.engine.checks.verdicts import (
-    Record,
     Verdict,
     content_of,
     failing_in,
@@ -70,14 +69,11 @@ def check_facts(
     def of(slot: str | None, names: Iterable[str]) -> dict[str, CheckFacts | None]:
         return {name: facts.get(slot, {}).get(name) for name in names}
 
-    alone = _judging_partitions(spec, store)
-    if not alone:  # all of its checks look at the whole
+    if not spec.partition_checks:  # all of its checks look at the whole
         return {slot: of(None, names) for slot in slots}
-    # what is in no record is a new check, which may judge partitions
-    whole = of(None, _named(read_record(_path(spec, store))).intersection(names) - alone)
+    whole = of(None, [name for name in names if name not in spec.partition_checks])
     failed = {name: one for name, one in whole.items() if one is not None and one.blocks and not one.passed}
-    of_each = [name for name in names if name not in whole]
-    return {**{slot: {**of(slot, of_each), **failed} for slot in slots}, None: whole}
+    return {**{slot: {**of(slot, spec.partition_checks), **failed} for slot in slots}, None: whole}
 
 
 def _facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, CheckFacts]:
@@ -153,14 +149,13 @@ def keep(
     findings: Mapping[str, Finding],
     examined: Sequence[str | None] = (None,),
 ) -> None:
-    """Keep the findings that are about an artifact as a whole: those that no partition's record has.
+    """Keep the findings that are about an artifact as a whole: those of no single partition.
 
-    Where partitions have no records of their own, they are kept if all partitions were `examined`. `version` is that of
-    its artifacts from before they were examined (`verdicts.write_record`).
+    Where no check judges single partitions, they are kept if all partitions were `examined`. `version` is that of its
+    artifacts from before they were examined (`verdicts.write_record`).
     """
-    alone = _judging_partitions(spec, store)
-    checks = [check for check in spec.checks if check.name not in alone]
-    is_complete = bool(alone) or set(examined) >= set(spec.slots(store))
+    checks = [check for check in spec.checks if check.name not in spec.partition_checks]
+    is_complete = bool(spec.partition_checks) or set(examined) >= set(spec.slots(store))
     # not a check that is evaluated alone
     if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
         write_record(_path(spec, store), spec.artifacts(store), store, version, findings, checks, _declared(spec))
@@ -173,15 +168,3 @@ def _declared(spec: ArtifactSpec) -> str:
 def _path(spec: ArtifactSpec, store: ArtifactStore) -> Path:
     """The record of what concerns all of an artifact, beside the folder with those of its partitions."""
     return folder_of(spec.declaration.dataset, spec.name, store).with_name(f"{spec.path[-1]}.json")
-
-
-def _named(record: Record | None) -> set[str]:
-    return set() if record is None else set(record["findings"])
-
-
-def _judging_partitions(spec: ArtifactSpec, store: ArtifactStore) -> set[str]:
-    """The checks that judge single partitions: those that the records of partitions name."""
-    if spec.partitions is None:
-        return set()
-    folder = folder_of(spec.declaration.dataset, spec.name, store)
-    return {name for key in spec.partitions.keys(store) for name in _named(read_record(f"{folder}/{key}.json"))}
