@@ -101,14 +101,14 @@ class NotedJob:
     def first(self) -> Task:
         return Task(TaskId(self.partition, "look"), wait, (self.looks,))
 
-    def finished(self, end: FinishedTask, pool: Pool) -> Outcome | None:
+    def handle_end(self, end: FinishedTask, pool: Pool) -> Outcome | None:
         self.notes.append((str(end.task.id.step), self.partition))
         if end.task.id.step == "look":
             return None
         self.pieces -= 1
         return Outcome(partition=self.partition) if self.pieces == 0 else None
 
-    def told(self) -> None:
+    def release(self) -> None:
         """Nothing is held."""
 
     def turn(self, pool: Pool) -> Outcome | None:

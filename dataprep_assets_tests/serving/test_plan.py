@@ -18,7 +18,7 @@ class Sized:
     def __init__(self, sizes: list[int]) -> None:
         self._shards = [SimpleNamespace(bytes=size) for size in sizes]
 
-    def of(self, prefix: str) -> list[SimpleNamespace]:
+    def shards_of(self, prefix: str) -> list[SimpleNamespace]:
         return self._shards
 
 
