@@ -38,7 +38,7 @@ from dataprep_assets.sources.readers.input_format import Found, InputFormat, Row
 
 
 class Reversed(RowByRow):
-    def _found(self):
+    def _find_rows(self):
         data, byte = b"".join(self._under), 0
         for row, line in enumerate(data.split(b"\\x00"), 1):
             yield Found(row, byte, len(line), {"text": line.decode()[::-1]})

@@ -102,7 +102,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import Finished, Task, TaskId
+from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
 from dataprep_assets_tests.execution import job_tasks
 
 # no guard: workers do not import this file
@@ -112,7 +112,7 @@ with WorkerPool(2, {{}}, partial(job_tasks.{prepare}, Path({folder!r}))) as pool
     for number in range(2):
         pool.submit(Task(TaskId(str(number)), job_tasks.read_prepared, (0.5,)))
     for event in pool.events():
-        if isinstance(event, Finished):
+        if isinstance(event, FinishedTask):
             print(*event.result, flush=True)
 """
 

@@ -103,15 +103,15 @@ def test_a_command_leaves_no_core() -> None:
 COMMAND = """
 import signal, sys, time
 from pathlib import Path
-from dataprep_assets.bounds import Bounds, at, is_close
-from dataprep_assets.execution.watch import over
+from dataprep_assets.bounds import Bounds, is_close, report_position
+from dataprep_assets.execution.watch import run_bounded
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests under nohup ignore it
 def work():
-    at("here.jsonl", 5)
+    report_position("here.jsonl", 5)
     print("at work", is_close(), flush=True)
     {work}
     return 3
-sys.exit(over(work, Bounds(300 << 20, {seconds}), lambda said: print("said:", said, flush=True), again={again}))
+sys.exit(run_bounded(work, Bounds(300 << 20, {seconds}), lambda said: print("said:", said, flush=True), again={again}))
 """
 
 

@@ -46,7 +46,7 @@ def test_records_come_back(shard: Path) -> None:
 def test_bytes_depend_on_the_payloads_alone(shard: Path, package: Any, tmp_path: Path) -> None:
     """Not on the process, the processors it may use, or the number of the package's threads."""
     code = (
-        "import os, sys, pathlib; from dataprep_assets.formats import array_record, example;"
+        "import os, sys, pathlib; from dataprep_assets.formats.tensorflow import array_record, example;"
         "from dataprep_assets_tests.formats.packed import packed_rows;"
         "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]) if hasattr(os, 'sched_setaffinity') else None;"
         "array_record.write(pathlib.Path(sys.argv[1]), list(example.encode_rows(packed_rows(9, 200))))"
@@ -170,7 +170,7 @@ def test_a_refused_shard_leaves_no_file_and_a_finished_one_stays(shard: Path, tm
 
 _FULL = """
 import pathlib, resource, signal, sys
-from dataprep_assets.formats import array_record
+from dataprep_assets.formats.tensorflow import array_record
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, 70_000))
 path = pathlib.Path(sys.argv[1])

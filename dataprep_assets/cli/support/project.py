@@ -157,12 +157,19 @@ _running: list[_Command] = []
 
 @contextmanager
 def one_command() -> Iterator[None]:
-    """Once a sensitive dataset is loaded inside, written files are private, and texts do not leave (`privacy`)."""
+    """Once a sensitive dataset is loaded inside, written files are private, and texts do not leave (`privacy`).
+
+    The project that it chooses is that of this command alone.
+    """
     _running.append(_Command())
+    chosen = len(_chosen)
     try:
         yield
     finally:
         _running.pop().closed.close()
+        if len(_chosen) > chosen:
+            del _chosen[chosen:]
+            current.cache_clear()
 
 
 def privacy() -> Privacy:

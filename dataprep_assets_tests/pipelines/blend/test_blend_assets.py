@@ -188,7 +188,7 @@ def test_packed_sft_shows_its_mask_unless_it_is_sensitive(tmp_path: Path, monkey
             found = evaluations(outcomes)
             assert failed(found) == REFERENCE
             shown = rows(found["packed_sft.decoded_mask"].metadata["table"].value)
-            assert all(("text" in row) != sensitive for row in shown)
+            assert all((row["text"] == "withheld") == sensitive for row in shown)
             assert sensitive or all("⟦" in row["text"] and "<|im_end|>⟧" in row["text"] for row in shown)
             everything = str([(e.description, e.metadata) for e in found.values()])
             assert ("FICTION" in everything) != sensitive

@@ -153,7 +153,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSp
         recipes=partial(_recipes, blend),
         build=lambda request: [Outcome.from_receipt(*build_blend_plan(blend, request.store))],
         metadata=partial(_metadata, blend),
-        check_groups=(WholeChecks(checks=_CHECKS, open=lambda store, _: (blend, store)),),
+        check_groups=(WholeChecks(checks=CHECKS, open=lambda store, _: (blend, store)),),
     )
 
 
@@ -300,7 +300,7 @@ def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int
     return {name: "" if value is None else value for name, value in row.items()}
 
 
-_CHECKS: tuple[Check[tuple[BlendDeclaration, ArtifactStore]], ...] = (
+CHECKS: tuple[Check[tuple[BlendDeclaration, ArtifactStore]], ...] = (
     Check(
         "plan_covers_sources",
         "Every file is in one shard, or in consecutive rows from the first to the last.",
