@@ -154,7 +154,7 @@ def test_the_references_tables_are_a_part_of_the_key_of_chats_and_notes_too() ->
     chats = replace(chat, certificate=chat.certificate | newer).key_parts()
     assert chats == chat.key_parts() | {"reference": newer["reference_tables"]}
     certificates = (certificate(), replace(certificate(), reference_tables=newer["reference_tables"]))
-    before, after = (notes_plan(notes_declaration(), one).settings["stream"] for one in certificates)
+    before, after = (notes_plan(notes_declaration(), one).settings for one in certificates)
     assert after == before | {"reference": newer["reference_tables"]}
 
 
