@@ -260,7 +260,7 @@ class JsonApi(Transport):
         )
         return self._json(self._resource(stored))
 
-    def _find_rows(self) -> Stored:
+    def _found(self) -> Stored:
         """The object of the URL, if it is there and the preconditions hold."""
         found = _OBJECT.fullmatch(self.where)
         assert found is not None
