@@ -48,4 +48,4 @@ def test_all_heavy_steps_and_their_proofs_are_tasks_of_ray_with_the_same_bytes(t
     heavy = [r for _, r in receipts_below(tmp_path / "built" / "artifacts of ray") if r.artifact in ON_ENGINES]
     assert {receipt.artifact for receipt in heavy} >= ON_ENGINES - {"array_record_shards"}
     tasks = [f"{receipt.dataset} {receipt.partition}" for receipt in heavy]
-    assert sorted(given) == sorted([*tasks, *(f"{task} (proofs)" for task in tasks)])
+    assert sorted(given) == sorted([*tasks, *(f"{task} (checks)" for task in tasks)])
