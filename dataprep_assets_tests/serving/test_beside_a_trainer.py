@@ -104,7 +104,7 @@ with ShardWindow(URL, CACHE, steps_per_shard=1, keep=2) as window:
     found = read(window, (0, 1))
     state = window.state(2).to_json()
 with ShardWindow(URL, CACHE, steps_per_shard=1, keep=2) as window:
-    step = window.restore(WindowState.of(state))
+    step = window.restore(WindowState.from_json(state))
     found += read(window, (step, step + 1))
 print(json.dumps(found))
 """
