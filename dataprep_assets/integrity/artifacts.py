@@ -310,7 +310,7 @@ class LocalArtifacts(ArtifactStore):
         """Nothing to do: the commit by rename was the publication."""
 
 
-class _Stored(Protocol):
+class StoredSubject(Protocol):
     """The subject of a piece of work, which knows where its artifact is."""
 
     @property
@@ -319,7 +319,7 @@ class _Stored(Protocol):
     def store(self) -> ArtifactStore: ...
 
 
-S = TypeVar("S", bound=_Stored)
+S = TypeVar("S", bound=StoredSubject)
 
 
 def absent(subjects: Sequence[S]) -> list[S]:

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from dataprep_assets.engine.checks.finding import Finding, files_intact, judged, name_of
 from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import ArtifactStore, StoredSubject
 from dataprep_assets.integrity.receipt import Receipt
 
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -58,12 +58,7 @@ class Checkable(Protocol):
     def artifact(self) -> Artifact: ...
 
 
-class _Stored(Checkable, Protocol):
-    @property
-    def store(self) -> ArtifactStore: ...
-
-
-T = TypeVar("T", bound=_Stored)
+T = TypeVar("T", bound=StoredSubject)
 
 
 @dataclass(frozen=True)

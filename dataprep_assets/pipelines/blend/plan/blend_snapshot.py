@@ -213,19 +213,19 @@ def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence
 
 
 @dataclass(frozen=True)
-class _OpenedSnapshot(OpenedArtifact):
+class _OpenedBlendSnapshot(OpenedArtifact):
     """The snapshot of a shard to check."""
 
     blend: BlendDeclaration
     plan: BlendPlan
 
 
-def _planned(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedSnapshot]:
+def _planned(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedBlendSnapshot]:
     plan = load_blend_plan(blend, store)
-    return [_OpenedSnapshot(blend.artifact(BLEND_SNAPSHOT, one), store, blend, plan) for one in partitions]
+    return [_OpenedBlendSnapshot(blend.artifact(BLEND_SNAPSHOT, one), store, blend, plan) for one in partitions]
 
 
-def _digests_match(snapshot: _OpenedSnapshot) -> Finding:
+def _digests_match(snapshot: _OpenedBlendSnapshot) -> Finding:
     place = snapshot.blend, snapshot.store, snapshot.plan, snapshot.artifact.partition or ""
     parts, others = shard_parts(*place), list(_other_claims(*place))
     # a shard may have no file: they are dealt out by size, and empty ones all go to one shard
