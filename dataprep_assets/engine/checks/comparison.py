@@ -3,7 +3,7 @@
 A difference is damage, or a bug that lets a build depend on something that its key does not hold. That the builder
 itself is right is proven by tests.
 
-Entry points: `rebuilt` compares a whole artifact, `other_files` and `other_rows` compare files.
+Entry points: `rebuilt` compares a whole artifact; `other_files`, `other_rows` and `first_difference` compare files.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -105,14 +105,22 @@ def _same_writer(made: Path, stored: Path) -> bool:
     return by[0] == by[1] and made.stat().st_size == stored.stat().st_size
 
 
-def _first_byte(made: Path, stored: Path) -> str:
-    with open(made, "rb") as one, open(stored, "rb") as other:
-        at = 0
+def _first_byte(made: Path, stored: Path) -> str | None:
+    position = first_difference(made, stored)
+    return None if position is None else f"byte {position} is different"
+
+
+def first_difference(first: Path, second: Path) -> int | None:
+    """The first byte, from 0, in which two files differ, or at which one of them ends; None if they are equal."""
+    with open(first, "rb") as one, open(second, "rb") as other:
+        position = 0
         while (a := one.read(_BLOCK)) == (b := other.read(_BLOCK)):
-            at += len(a)
+            if not a:
+                return None
+            position += len(a)
     shared = min(len(a), len(b))
     apart = np.flatnonzero(np.frombuffer(a[:shared], np.uint8) != np.frombuffer(b[:shared], np.uint8))
-    return f"byte {at + (int(apart[0]) if len(apart) else shared)} is different"
+    return position + (int(apart[0]) if len(apart) else shared)
 
 
 def other_rows(made: Path, stored: Path, rows: NDArray[np.int64] | None = None) -> str | None:

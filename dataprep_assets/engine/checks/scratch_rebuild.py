@@ -9,14 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dataprep_assets.engine.checks.comparison import first_difference
 from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import NAME, Receipt, versions
 from dataprep_assets.integrity.scratch import scratch
-
-# bytes that are compared at once; only the block that differs is walked byte by byte
-_BLOCK = 1 << 20
 
 
 @contextmanager
@@ -73,24 +71,10 @@ def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> 
         here, there = held / name, made / name
         if not (here.is_file() and there.is_file()):
             yield f"{name} is {'not there' if there.is_file() else 'there'}, and not when it is made again"
-        elif (byte := _first_difference(here, there)) is not None:
+        elif (byte := first_difference(here, there)) is not None:
             yield f"{name} differs from byte {byte:,} on from what is made again of the source"
 
 
 def by_content(receipt: Receipt, names: Set[str]) -> Set[str]:
     """Those of these files that another version of a library may have written in other bytes: all, or none."""
     return frozenset() if receipt.measured.get("versions") == versions() else names
-
-
-def _first_difference(first: Path, second: Path) -> int | None:
-    with open(first, "rb") as left, open(second, "rb") as right:
-        position = 0
-        while True:
-            a, b = left.read(_BLOCK), right.read(_BLOCK)
-            if a != b:
-                return position + next(
-                    (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-                )
-            if not a:
-                return None
-            position += len(a)
