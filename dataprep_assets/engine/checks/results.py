@@ -38,18 +38,26 @@ NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}  # in the 
 
 def known_results(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> dict[str | None, Verdict]:
     """The results on the given partitions that hold now, and under `None` those on the artifact as a whole."""
-    checks = spec.checks
+    of_each, of_whole = _apart(spec)
     found: dict[str | None, Verdict] = {}
-    if not checks:
-        return found
-    # `some`: what is judged of all partitions together is in the record of the whole
-    if spec.partitions is not None:
+    # `some`: a check that is new does not take away what the others found
+    if of_each:
         artifacts = {slot: spec.located(store, slot) for slot in slots if slot is not None}
-        found.update(of_slots(artifacts, store, checks, some=True))
-    every = spec.artifacts(store)
-    version = version_of(every, store)
-    whole = verdict_in(_path(spec, store), every, store, version, checks, some=True, of=_declared(spec))
-    return found | ({} if whole is None else {None: whole})
+        found.update(of_slots(artifacts, store, of_each, some=True))
+    if of_whole:
+        every = spec.artifacts(store)
+        version = version_of(every, store)
+        whole = verdict_in(_path(spec, store), every, store, version, of_whole, some=True, of=_declared(spec))
+        found |= {} if whole is None else {None: whole}
+    return found
+
+
+def _apart(spec: ArtifactSpec) -> tuple[list[Check[Any]], list[Check[Any]]]:
+    """The checks of each partition by itself, and those of the artifact as a whole."""
+    return (
+        [check for check in spec.checks if check.name in spec.partition_checks],
+        [check for check in spec.checks if check.name not in spec.partition_checks],
+    )
 
 
 def check_facts(
@@ -71,7 +79,7 @@ def check_facts(
 
     if not spec.partition_checks:  # all of its checks look at the whole
         return {slot: of(None, names) for slot in slots}
-    whole = of(None, [name for name in names if name not in spec.partition_checks])
+    whole = of(None, [check.name for check in _apart(spec)[1]])
     failed = {name: one for name, one in whole.items() if one is not None and one.blocks and not one.passed}
     return {**{slot: {**of(slot, spec.partition_checks), **failed} for slot in slots}, None: whole}
 
@@ -154,7 +162,7 @@ def keep(
     Where no check judges single partitions, they are kept if all partitions were `examined`. `version` is that of its
     artifacts from before they were examined (`verdicts.write_record`).
     """
-    checks = [check for check in spec.checks if check.name not in spec.partition_checks]
+    _, checks = _apart(spec)
     is_complete = bool(spec.partition_checks) or set(examined) >= set(spec.slots(store))
     # not a check that is evaluated alone
     if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
