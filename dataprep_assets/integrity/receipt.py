@@ -53,7 +53,7 @@ class FileRecord:
 class Receipt:
     """See the module. `key` identifies inputs + config + tokenizer + step version; `content` the data files.
 
-    `recipe` names what the key is a digest of (`graph.recipe`): version, settings, sources, upstream artifacts.
+    `recipe` names what the key is a digest of (`artifact.recipe`): version, settings, sources, upstream artifacts.
     """
 
     dataset: str

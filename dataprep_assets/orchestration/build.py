@@ -1,7 +1,7 @@
 """The job of a dataset, `build_<dataset>`: one run makes and checks all of it, however many partitions there are.
 
-The job has a step for each artifact, in the order of the graph. A step does what `graph.decide` says of each partition,
-builds and checks, and logs both as public events; what is up to date costs reading its receipts.
+The job has a step for each artifact, in the order of the graph. A step does what `staleness.decide` says of each
+partition, builds and checks, and logs both as public events; what is up to date costs reading its receipts.
 Nothing has to exist beforehand, not even the partitions, which only a manifest or a plan knows. A step that fails holds
 up those that need it, and no others; whatever it finished is kept, so launching the job again, or re-executing the run
 from its failure, goes on from there.

@@ -1,4 +1,4 @@
-"""The written table of `graph.decide`, a row for each case and each order of two of them."""
+"""The written table of `staleness.decide`, a row for each case and each order of two of them."""
 
 import re
 from dataclasses import replace

@@ -221,14 +221,14 @@ def test_a_verdict_on_what_another_run_replaced_meanwhile_does_not_stand(
 
     of_notice, examined = partial(declaration.artifact, "notices"), ["n-1", "n-2"]
     notices, *_ = notices_specs(declaration)
-    checks = dict(of_all_partitions(store, NOTICE_CHECKS, KEYS, examined, artifact=of_notice, prove=prove))
+    checks = dict(of_all_partitions(store, NOTICE_CHECKS, KEYS, examined, artifact=of_notice, find=prove))
     assert checks["has_words"].summary == "1 shard passes: 2 not examined yet. For example n-2: 3 words"
     assert to_check(notices, store, KEYS) == ["n-0", "n-1"]
     found(declaration, store, ["n-1"])
     assert failed_checks(notices, store)["n-1"] == (Action.BUILD, ("has_words",))
     (declaration.folder / "n-1.txt").write_text("a word")
     ensure_notice(declaration, store, "n-1")
-    checks = dict(of_all_partitions(store, NOTICE_CHECKS, KEYS, ["n-1"], artifact=of_notice, prove=prove))
+    checks = dict(of_all_partitions(store, NOTICE_CHECKS, KEYS, ["n-1"], artifact=of_notice, find=prove))
     assert checks["has_words"].facts["shards_examined"] == 0
     assert failed_checks(notices, store)["n-1"] == (Action.CHECK, ("has_words",)), "it has the content that failed"
 
@@ -375,7 +375,7 @@ def test_the_runs_of_a_backfill_remember_what_was_said_of_the_others(
             yield partition, judged_notice(store, declaration, partition)
 
     def run(examined: Sequence[str]) -> dict[str, Finding]:
-        return dict(of_all_partitions(store, NOTICE_CHECKS, keys, examined, artifact=of_notice, prove=prove))
+        return dict(of_all_partitions(store, NOTICE_CHECKS, keys, examined, artifact=of_notice, find=prove))
 
     keys = [f"n-{i:03}" for i in range(200)]
     for first in range(0, len(keys), 10):

@@ -1,4 +1,4 @@
-"""The dataset of `graph.notices` on Dagster: its definitions, on an instance in memory."""
+"""The dataset of `engine.notices` on Dagster: its definitions, on an instance in memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

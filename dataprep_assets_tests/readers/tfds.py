@@ -48,7 +48,7 @@ def read_rows(where: Path | ByName, split: str = "train") -> list[Row]:
 
 @in_process_of(TENSORFLOW)
 def maxtext_batches(where: ByName, shards: list[Path], batch_size: int, row_length: int) -> dict[str, list[Row]]:
-    """The batches of `serving.maxtext` over the same prepacked rows: by `tfds`, in file order, and by `grain`.
+    """The batches of `serving.sampler.maxtext` over the same prepacked rows: by `tfds`, in file order, and by `grain`.
 
     Args:
         where: The directory of TFRecord shards.

@@ -175,7 +175,7 @@ class ArtifactSpec:
             plan that depends on earlier plans, which a fresh machine does not have.
         listed: Names of the present source files, for an artifact whose recipe has only a digest of them.
         records_source: Whether it records the present state of the source. A step that fails on its source may have it
-            made again first (`orchestration.anew`).
+            built again first (`runs.step_build`).
         places: Opens the artifact to say where documents are in it; None if it holds no documents.
         watch: How the dataset's source is asked for changes; for the artifact that reads or lists the source.
     """

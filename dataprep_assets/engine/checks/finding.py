@@ -1,7 +1,7 @@
-"""A finding: the verdict of one proof on one artifact, with the numbers and places that support it.
+"""A finding: the result of one check of one artifact, with the numbers and places that support it.
 
-A proof never raises for a defect that it exists to find, because a check that raises has no history and shows no
-numbers. Proofs read files that may be damaged in any way, so `judged` also turns errors of the readers below them
+A check never raises for a defect that it exists to find, because a check that raises has no history and shows no
+numbers. Checks read files that may be damaged in any way, so `judged` also turns errors of the readers below them
 (a truncated file, a missing one, a receipt without its facts) into failed findings. A bug still raises.
 """
 
@@ -32,7 +32,7 @@ _P = ParamSpec("_P")
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a proof found. `facts` are numbers to plot (texts if they cannot change),
+    """What a check found. `facts` are numbers to plot (texts if they cannot change),
     `table` rows to look at, `plot` a picture.
 
     `summary` is one sentence: what holds, or what is wrong, where, and what to do. `warning` is the severity of a
@@ -78,13 +78,13 @@ def accepted(finding: Finding, why: str) -> Finding:
     return replace(finding, passed=True, summary=summary, facts={**finding.facts, ACCEPTED: why})
 
 
-def judged(proof: Callable[_P, Finding]) -> Callable[_P, Finding]:
-    """Decorate a proof so that errors of readers and of the file system become failed findings."""
+def judged(check: Callable[_P, Finding]) -> Callable[_P, Finding]:
+    """Decorate a check's function so that errors of readers and of the file system become failed findings."""
 
-    @wraps(proof)
+    @wraps(check)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
         try:
-            return proof(*args, **kwargs)
+            return check(*args, **kwargs)
         except DataprepError as error:
             return Finding(passed=False, summary=str(error), facts={"unreadable": 1})
         except OSError as error:

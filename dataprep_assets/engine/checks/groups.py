@@ -100,7 +100,7 @@ class PartitionChecks(Generic[T, S]):
             [slot for slot in spec.slots(store) if slot is not None],
             partitions,
             artifact=partial(spec.located, store),
-            prove=partial(self.find, store),
+            find=partial(self.find, store),
             noun=spec.noun,
         )
 

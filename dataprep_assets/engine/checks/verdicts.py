@@ -1,9 +1,9 @@
 """Examines many partitions in parallel, and remembers the verdicts.
 
 The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<partition>.json`) with the receipt that
-was examined and the version of each proof. So after a run that touched a few partitions a check can judge all of them:
-those whose content and proofs are unchanged need not be read again. The verdicts are a cache: deleting them only costs
-time. Those on an artifact as a whole are written by `check_results`.
+was examined and the version of each check. So after a run that touched a few partitions a check can judge all of them:
+those whose content and checks are unchanged need not be read again. The verdicts are a cache: deleting them only costs
+time. Those on an artifact as a whole are written by `results`.
 
 Entry points: `of_all_partitions`; `find_in_workers`; `remember`, `of_slots`.
 """
@@ -34,7 +34,7 @@ FOLDER = ".findings"
 """The folder of the verdicts, beside the artifacts of a dataset."""
 
 Verdicts = Iterator[tuple[str, dict[str, Finding]]]
-"""Partitions, each with its findings by the name of the proof."""
+"""Partitions, each with its findings by the name of the check."""
 
 
 class KeptFinding(TypedDict):
@@ -100,40 +100,40 @@ def find_in_workers(
 
 def of_all_partitions(
     store: ArtifactStore,
-    proofs: Sequence[Check[Any]],
+    checks: Sequence[Check[Any]],
     partitions: Sequence[str],
     examined: Sequence[str],
     *,
     artifact: Callable[[str], Artifact],
-    prove: Callable[[Sequence[str]], Verdicts],
+    find: Callable[[Sequence[str]], Verdicts],
     noun: str = "shard",
 ) -> Iterator[tuple[str, Finding]]:
-    """One finding of each proof for all partitions of an artifact, whichever partitions are examined now.
+    """One finding of each check for all partitions of an artifact, whichever partitions are examined now.
 
     Args:
         store: Where the artifacts are.
-        proofs: The proofs that `prove` carries out.
+        checks: Those that `find` carries out.
         partitions: All partitions of the artifact.
-        examined: The partitions to prove; their verdicts are remembered. For the others the remembered verdict on
+        examined: The partitions to check; their verdicts are remembered. For the others the remembered verdict on
             their present content counts, so the latest result is about all partitions, and a bad one stays visible
-            until it is repaired. A verdict from before a proof existed, or of an older version of it, does not count,
+            until it is repaired. A verdict from before a check existed, or of an older version of it, does not count,
             nor does one on content that another run replaced meanwhile: whether it was that or the new one is unknown.
         artifact: Returns the artifact of a partition.
-        prove: Yields the findings of the given partitions.
+        find: Yields the findings of the given partitions.
         noun: The noun for one partition.
     """
     fresh: dict[str, dict[str, Finding]] = {}
     versions = dict(zip(examined, store.receipt_versions([artifact(p) for p in examined]), strict=True))
-    # each is remembered as it comes: what was proven before a kill is not proven again
-    for partition, findings in prove(examined) if examined else ():
-        if remember(artifact(partition), store, versions[partition], findings, proofs):
+    # each is remembered as it comes: what was checked before a kill is not checked again
+    for partition, findings in find(examined) if examined else ():
+        if remember(artifact(partition), store, versions[partition], findings, checks):
             fresh[partition] = findings
-    before = of_slots({p: artifact(p) for p in partitions if p not in fresh}, store, proofs)
+    before = of_slots({p: artifact(p) for p in partitions if p not in fresh}, store, checks)
     found = {p: fresh.get(p) or dict(before[p].findings) for p in partitions if p in fresh or p in before}
-    for proof in proofs:
-        of_proof = {p: of[proof.name] for p, of in found.items()}
+    for check in checks:
+        of_check = {p: of[check.name] for p, of in found.items()}
         now = [p for p in examined if p in fresh]
-        yield proof.name, summarized(of_proof, now, len(partitions) - len(found), noun)
+        yield check.name, summarized(of_check, now, len(partitions) - len(found), noun)
 
 
 def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard") -> Finding:
@@ -191,10 +191,10 @@ def _all_pass(known: int, unknown: int, noun: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What proofs said of an artifact, or of a partition of one, as it is now.
+    """What checks said of an artifact, or of a partition of one, as it is now.
 
     Attributes:
-        findings: Name of each proof → what it found: whether it passed, and its sentence.
+        findings: Name of each check → what it found: whether it passed, and its sentence.
         at: When they were given, in seconds since 1970.
         rebuilt: Whether they were given on another build of the same content.
     """
@@ -209,10 +209,10 @@ def remember(
     store: ArtifactStore,
     version: str | None,
     findings: Mapping[str, Finding],
-    proofs: Iterable[Check[Any]],
+    checks: Iterable[Check[Any]],
 ) -> bool:
     """Keep the verdicts on a partition, as `write_record` does."""
-    return write_record(memory(artifact, store), [artifact], store, version, findings, proofs)
+    return write_record(memory(artifact, store), [artifact], store, version, findings, checks)
 
 
 def write_record(
@@ -221,10 +221,10 @@ def write_record(
     store: ArtifactStore,
     version: str | None,
     findings: Mapping[str, Finding],
-    proofs: Iterable[Check[Any]],
+    checks: Iterable[Check[Any]],
     of: str = "",
 ) -> bool:
-    """Keep the verdicts on what these artifacts contain, each with the version of its proof; none if one is not there.
+    """Keep the verdicts on what these artifacts contain, each with the version of its check; none if one is not there.
 
     `version` is theirs from before they were examined. False, and nothing is kept, if it is another one by now.
     """
@@ -234,16 +234,16 @@ def write_record(
     if content is None:
         return True
     kept: dict[str, KeptFinding] = {
-        proof.name: {
-            "passed": (found := findings[proof.name]).passed,
+        check.name: {
+            "passed": (found := findings[check.name]).passed,
             "summary": found.summary,
             "warning": found.warning,
-            "version": proof.version,
-            "blocking": proof.blocking,
-            "every_document": proof.every_document,
-            "limit": proof.limit,
+            "version": check.version,
+            "blocking": check.blocking,
+            "every_document": check.every_document,
+            "limit": check.limit,
         }
-        for proof in proofs
+        for check in checks
     }
     record: Record = {
         "artifacts": [(artifact.name, artifact.partition) for artifact in artifacts],
@@ -264,22 +264,22 @@ def write_record(
 
 
 def failing_in(record: Record) -> list[str]:
-    """The names of the blocking proofs in a record that failed as errors."""
+    """The names of the blocking checks in a record that failed as errors."""
     found = record["findings"].items()
     return [name for name, one in found if not one["passed"] and not one["warning"] and one.get("blocking", True)]
 
 
 def of_slots(
-    artifacts: Mapping[str, Artifact], store: ArtifactStore, proofs: Sequence[Check[Any]], *, some: bool = False
+    artifacts: Mapping[str, Artifact], store: ArtifactStore, checks: Sequence[Check[Any]], *, some: bool = False
 ) -> dict[str, Verdict]:
-    """The verdicts on partitions that hold for their present receipts; with `some`, of any of the proofs."""
+    """The verdicts on partitions that hold for their present receipts; with `some`, of any of the checks."""
     if not artifacts:
         return {}
     # they are partitions of one artifact, with all of their records in one folder
     folder = memory(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
     found = {
-        slot: verdict_in(f"{folder}/{artifact.partition}.json", [artifact], store, version, proofs, some=some)
+        slot: verdict_in(f"{folder}/{artifact.partition}.json", [artifact], store, version, checks, some=some)
         for (slot, artifact), version in zip(artifacts.items(), versions, strict=True)
         if version is not None
     }
@@ -291,28 +291,28 @@ def verdict_in(
     artifacts: Sequence[Artifact],
     store: ArtifactStore,
     version: str | None,
-    proofs: Iterable[Check[Any]],
+    checks: Iterable[Check[Any]],
     *,
     some: bool,
     of: str = "",
 ) -> Verdict | None:
-    """A kept verdict; None unless each of the proofs (with `some`: any that is kept), in its version, gave it on what
+    """A kept verdict; None unless each of the checks (with `some`: any that is kept), in its version, gave it on what
     these artifacts, whose `version` is known, contain now."""
     record = read_record(path)
     if record is None or record["of"] != of:
         return None
     findings = {}
-    for proof in proofs:
-        kept = record["findings"].get(proof.name)
+    for check in checks:
+        kept = record["findings"].get(check.name)
         if kept is None and some:
             continue
-        if kept is None or kept.get("version") != proof.version:
+        if kept is None or kept.get("version") != check.version:
             return None
-        if proof.every_document and not kept.get("every_document"):
+        if check.every_document and not kept.get("every_document"):
             return None  # a sample gave it
-        if proof.limit != kept.get("limit"):
+        if check.limit != kept.get("limit"):
             return None
-        findings[proof.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
+        findings[check.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
     is_rebuilt = record["version"] != version
     # The inputs of a whole artifact may have been damaged when it was built again, which its receipt does not tell.
     if is_rebuilt and ((of and not failing_in(record)) or record["content"] != content_of(artifacts, store)):

@@ -1,7 +1,7 @@
 """Decides what must be done for a partition of an artifact, and why: `decide`, a pure function of `PartitionFacts`.
 
 `run`, `status`, `list`, locks, pages and the library ask it, and so does `ensure` before it builds. It reads no file,
-no database and no clock: `graph.status` gathers the facts.
+no database and no clock: `staleness.status` gathers the facts.
 
 The cases, in order; the first one that applies is the decision. `test_decide.py` has a row for each.
 

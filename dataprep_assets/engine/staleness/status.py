@@ -1,4 +1,4 @@
-"""Gathers the facts about a dataset's artifacts, and decides by them what must be done (`graph.decide`).
+"""Gathers the facts about a dataset's artifacts, and decides by them what must be done (`staleness.decide`).
 
 Every artifact is compared with its own receipt and with its recipe as it will be once its inputs are built. Two kinds
 of inputs are known before anything is built. What a spec can foresee (a manifest is made of a listing, a snapshot of
@@ -293,7 +293,7 @@ def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[A
     """Yield the artifacts that are no longer planned, because files, shards, splits or a blend's weights changed, or
     are declared no more: views, tables of documents.
 
-    Nothing reads them, and only `graph.prune` removes them.
+    Nothing reads them, and only `staleness.prune` removes them.
     """
     planned: dict[str, set[str]] = {}
     names = {spec.name for spec in specs}

@@ -1,7 +1,7 @@
 """The YAML key `automation`: what a dataset does by itself. Each key that is present switches on what it names.
 
-Nothing here imports Dagster: `orchestration.automation` turns it into sensors, schedules and checks, and validates cron
-expressions with Dagster's own parser.
+Nothing here imports Dagster: `orchestration.sensors.automation` turns it into sensors, schedules and checks, and
+validates cron expressions with Dagster's own parser.
 """
 
 import os

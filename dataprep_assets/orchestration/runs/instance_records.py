@@ -13,7 +13,7 @@ from dataprep_assets.orchestration.keys import asset_key
 
 
 class Recorded:
-    """The records of an instance (`graph.status.Events`)."""
+    """The records of an instance (`staleness.status.Events`)."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance

@@ -1,7 +1,7 @@
 """`automation.on_new_files`: a sensor, or with a cron expression a schedule, that asks a dataset's source for changes.
 
 A change launches the dataset's job once. If the source is out of reach, the tick says so in one sentence and the next
-one asks again. A tick fetches and writes no data: `graph.source_watch` says how a source is asked.
+one asks again. A tick fetches and writes no data: `staleness.source_watch` says how a source is asked.
 """
 
 from collections.abc import Sequence

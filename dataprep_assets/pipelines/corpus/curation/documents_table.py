@@ -220,7 +220,7 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
 def _reasons(
     run: "pa.Table", there: NDArray[np.bool_], selected: RuledOutRows | None, retracted: frozenset[str]
 ) -> list[str | None]:
-    """Why each row of a file is no document; None for those that are, in the order of `documents.selection`."""
+    """Why each row of a file is no document; None for those that are, in the order of `curation.selection`."""
     # what comes first in that order is written last
     reasons: list[str | None] = [None if kept else NO_TOKENS for kept in there.tolist()]
     if retracted and "id" in run.column_names:

@@ -8,7 +8,7 @@ other rows go are made again.
 - `<shard>.parquet`: `position` (the row of the shard's table, from 0), the kept `representative` (`file:row`), their
   `similarity`
 - `<shard>.kept.bin`: a bit for each row, whether it is kept; what other datasets are compared with
-- `pairs.bin`, uint64 `(pairs, 4)`: what was compared (`documents.duplicates.kept_set.Compared`)
+- `pairs.bin`, uint64 `(pairs, 4)`: what was compared (`curation.duplicates.kept_set.ComparedPairs`)
 - `clusters.parquet`: the largest clusters; `across.parquet`: pairs of kept documents of different splits
 - `ages.json`: source file → which of the builds that found new files brought it; empty if a column decides
 """

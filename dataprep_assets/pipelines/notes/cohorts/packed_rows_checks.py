@@ -130,8 +130,8 @@ def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
 def labels_within_notes(packed: OpenedCohort) -> Finding:
     """Load sampled JSON lines as the trainer does: no label is trained on padding or across notes.
 
-    The loader is that of unmodified MaxText for unpacked rows, and that of `serving.maxtext` for prepacked ones. The
-    columnar file says where the notes are in a row.
+    Unpacked rows are loaded by unmodified MaxText, prepacked ones by `serving.sampler.maxtext`. The columnar file says
+    where the notes are in a row.
     """
     labels = padding = across = masked = 0
     for name in packed_paths(packed.notes, packed.month):
