@@ -256,7 +256,7 @@ class _Transfer:
 
         self.retry.run(attempt, label=label, stopped=self._stopped)
         self.written.add(index)
-        if self.digest_lock.acquire(blocking=False):  # whoever has it digests this range as well, or the end does
+        if self.digest_lock.acquire(blocking=False):  # the holder digests this range as well, or the end does
             try:
                 self._digest_written()
             finally:
@@ -313,7 +313,7 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
 
     A full disk then shows up now, as TransferError with ``label``, the bytes needed and the bytes free.
     """
-    # What a kill left is overwritten; its last bytes would stay behind those of a smaller object.
+    # What a kill left is overwritten; a smaller object would keep its last bytes.
     if os.fstat(descriptor).st_size > size:
         os.ftruncate(descriptor, size)
     if size == 0:

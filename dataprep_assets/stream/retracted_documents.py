@@ -38,7 +38,7 @@ _WITHIN = "It stands at the end of another document, which is not on the list: r
 
 
 def none_listed(defects: Iterable[str], searched: str, listed: int, remedy: str) -> Finding:
-    """The finding of an artifact that is compared with the retraction list alone.
+    """The finding of an artifact that is compared only with the retraction list.
 
     Args:
         defects: What is left of retracted documents, one sentence each.

@@ -159,7 +159,7 @@ _running: list[_Command] = []
 def one_command() -> Iterator[None]:
     """Once a sensitive dataset is loaded inside, written files are private, and texts do not leave (`privacy`).
 
-    The project that it chooses is that of this command alone.
+    The project that it chooses is forgotten at its end.
     """
     _running.append(_Command())
     chosen = len(_chosen)

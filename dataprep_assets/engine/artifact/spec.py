@@ -218,7 +218,7 @@ class ArtifactSpec:
 
     @cached_property
     def checks(self) -> tuple[Check[Any], ...]:
-        """Its asset checks. Those of a sensitive dataset include that only the owner can read its files."""
+        """Its asset checks. A sensitive dataset has one more: only the owner can read its files."""
         return tuple(check for group in self._groups for check in group.checks)
 
     @cached_property

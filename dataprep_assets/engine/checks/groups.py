@@ -1,4 +1,4 @@
-"""Groups of checks that share a subject: those of each partition, and those of an artifact as a whole.
+"""Groups of checks that share a subject: a partition, or an artifact as a whole.
 
 Entry points: `PartitionChecks`, `WholeChecks`, `CheckWorkers`; `find_all` for one partition.
 """

@@ -144,7 +144,7 @@ def failed_checks(source: DatasetInput, store: ArtifactStore) -> set[str]:
         if (record := read_record(path)) is None or not (bad := failing_in(record)):
             continue
         artifacts = [Artifact(dataset=source.dataset, name=name, partition=part) for name, part in record["artifacts"]]
-        # a verdict on what has been made again since then says nothing about what is there
+        # a verdict on an earlier build says nothing about this one
         if record["version"] == version_of(artifacts, store) or record["content"] == content_of(artifacts, store):
             failed.update(bad)
     return failed
@@ -157,14 +157,14 @@ def keep(
     findings: Mapping[str, Finding],
     examined: Sequence[str | None] = (None,),
 ) -> None:
-    """Keep the findings that are about an artifact as a whole: those of no single partition.
+    """Keep the findings about an artifact as a whole, not about single partitions.
 
-    Where no check judges single partitions, they are kept if all partitions were `examined`. `version` is that of its
-    artifacts from before they were examined (`verdicts.write_record`).
+    Where no check judges single partitions, they are kept if all partitions were `examined`. `version` is its
+    artifacts' from before they were examined (`verdicts.write_record`).
     """
     _, checks = _apart(spec)
     is_complete = bool(spec.partition_checks) or set(examined) >= set(spec.slots(store))
-    # not a check that is evaluated alone
+    # Dagster may evaluate one check by itself
     if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
         write_record(_path(spec, store), spec.artifacts(store), store, version, findings, checks, _declared(spec))
 

@@ -254,7 +254,7 @@ def write_record(
         "findings": kept,
     }
     before = read_record(path)
-    # another build of what failed fails again: that it was built again is told by the version of the first one
+    # another build of what failed fails again: the version of the first build shows that it was built again
     if before is not None and before["content"] == content and failing_in(before) and failing_in(record):
         record["version"] = before["version"]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ ABSENT, DAMAGED, INPUT_CHANGED = "absent", "damaged", "input changed"
 CHECK_FAILED = "check failed"
 """The kind of an artifact that is as its recipe says, but failed its own blocking check."""
 UNREADABLE = "input unreadable"
-"""That of one about which nothing is known, because something that it is made of, or goes to, cannot be asked."""
+"""The kind of an artifact about which nothing is known, because an input or its target cannot be read."""
 
 
 class Action(Enum):
@@ -110,7 +110,7 @@ class EventFacts:
     """What Dagster has recorded.
 
     Attributes:
-        materialized: Whether it has a materialization, which is not older than those of its inputs if it has no files.
+        materialized: Whether it has a materialization; without files, one that is not older than its inputs'.
         registered: Whether it has the partitions that the artifact plans.
         evaluations: Check → its latest result, or None.
         accept: Check that only warns → the declared reason for which its failure is accepted.
@@ -127,7 +127,7 @@ class PartitionFacts:
     """What is known about a partition, or about all partitions of an artifact together.
 
     Attributes:
-        not_planned: Why nobody can tell which partitions there are.
+        not_planned: Why its partitions are not known.
         files: Its files; None if it has none of its own, or if they are not asked about.
         stale_input: The name of an input that is stale.
         gains_input: Whether a stale input is a partition that it was not made of, so that it will change for certain.

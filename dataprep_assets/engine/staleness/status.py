@@ -106,7 +106,7 @@ def foreseeing(store: ArtifactStore) -> Iterator[OverlayArtifacts]:
 class _Survey:
     """One pass over the specs of a dataset, inputs first.
 
-    `stale` has the stale partitions of each spec; `open` those of them whose new content is not known (yet).
+    `stale` has the stale partitions of each spec; `open` the stale ones whose new content is not known (yet).
     """
 
     def __init__(self, view: ArtifactStore, verification: Verification | None, events: Events | None = None) -> None:
@@ -140,7 +140,7 @@ class _Survey:
             self._foresee(spec, list(self._open.get(spec, {})))
 
     def without_files(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, Decision]:
-        """The decisions by checks and events alone."""
+        """The decisions by checks and events, without files."""
         facts, name = self._outside(spec, slots), "/".join(spec.path)
         return {slot: replace(decide(one), name=name, spec=spec, partition=slot) for slot, one in facts.items()}
 
@@ -193,7 +193,7 @@ class _Survey:
             return FileFacts(unreadable=str(error))
 
     def _verified(self, spec: ArtifactSpec, artifact: Artifact, files: FileFacts) -> FileFacts:
-        """The facts with what is wrong with the files, unless these are built anyway: then nobody reads them."""
+        """The facts with what is wrong with the files, unless these are built anyway: then they are not read."""
         if files.receipt is None or decide(PartitionFacts(files=replace(files, refused=""))).action is Action.BUILD:
             return files
         wanted = self._verification or spec.verification or spec.declaration.verify

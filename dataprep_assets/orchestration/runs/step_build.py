@@ -195,7 +195,7 @@ class StepBuild:
 
         Args:
             slots: The partitions.
-            rebuild: Those of them that are not reused as they are now, whatever their keys.
+            rebuild: Partitions that are built again, whatever their keys.
             told: Those of them that were reported as they are, which are not reported again if they are reused.
         """
         spec, context = self._spec, self._context

@@ -43,7 +43,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 _FOOTERS = 256
 """Most Parquet files of a dataset that are opened."""
 _FEW = 100
-"""Rows of a file of records whose fields are compared with those of the others."""
+"""Rows of a file of records whose fields are compared with the other files' fields."""
 
 
 def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
@@ -166,7 +166,7 @@ def _stray_remarks(
 ) -> Iterator[Remark]:
     """Remarks on a file of records that has no field of the others: any object may be a record, also one of rows."""
     found = list[tuple[int, Path, frozenset[str]]]()
-    with suppress(DataprepError, OSError):  # what is wrong with a file is told elsewhere
+    with suppress(DataprepError, OSError):  # another remark reports what is wrong with a file
         for path in sample_of(paths):
             rows = list(itertools.islice(first_rows([path], dataset.reading), _FEW))
             found.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))

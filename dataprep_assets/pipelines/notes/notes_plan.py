@@ -62,7 +62,7 @@ class NotesPlan:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Digests of what decides the bytes beside the settings and the cohort's file."""
+        """Digests of what decides the bytes, except for the settings and the cohort's file."""
         # another key gives other digests, and so deals patients to other splits
         return {"tokenizer": self.stream.tokenizer_digest, "patient_key": key_digest(self.key)}
 

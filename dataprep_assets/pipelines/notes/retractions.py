@@ -154,7 +154,7 @@ def applying(listed: Set[bytes], found: CohortPatients) -> tuple[str, ...]:
 
 
 def counted_entries(entries: Sequence[str]) -> str:
-    """Entries, as hex, as a recipe shows them: how many, and a digest of all. No receipt has that of a patient."""
+    """Entries, as hex, as a recipe shows them: how many, and a digest of all. No receipt has a patient's digest."""
     # two digits a byte, and a note's entry is twice as long as a patient's
     patients = sum(len(entry) == 2 * DIGEST_BYTES for entry in entries)
     notes = f" and {len(entries) - patients} notes" if patients < len(entries) else ""

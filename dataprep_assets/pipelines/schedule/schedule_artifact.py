@@ -393,7 +393,7 @@ CHECKS = (
     *SCHEDULE_CHECKS,
     Check(
         "rebuild_matches",
-        "The schedule is that of its receipt, copies of documents are those of their shards, and packs, some or all "
+        "The schedule equals its receipt, copies of documents equal their shards, and packs, some or all "
         "packed again, are as stored.",
         _rebuild_matches,
         samples=True,

@@ -281,7 +281,7 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
 
     `declaration` says where the old and the new project are, `store` holds the artifact, `partition` is one of
     `routes.partitions`. Raises ConfigError, before anything is changed, for an existing file that differs, unless a
-    migration made it and nobody has changed it; for a folder where a file belongs; and for a new project inside the old
+    migration made it and it is unchanged; for a folder where a file belongs; and for a new project inside the old
     one.
     """
     route = route_of(declaration, partition)
@@ -332,7 +332,7 @@ def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, 
 
 
 def _is_own(route: TaskRoute, placement: Placement, record: MigrationRecord | None) -> bool:
-    """Return whether a migration put a target there and nobody has changed it."""
+    """Return whether a target is an unchanged one that a migration put there."""
     target = placement.target
     if target.is_symlink():  # what leads nowhere, or into the old project, holds no content of its own
         return not target.exists() or target.resolve().is_relative_to(route.declaration.old_root.resolve())

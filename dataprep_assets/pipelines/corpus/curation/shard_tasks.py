@@ -49,7 +49,7 @@ class ShardTasks(Generic[S]):
         name: The artifact's name.
         shards: Some of its shards, by partition; raises MissingArtifactError where one has no snapshot.
         ensure: A worker's task: a shard's receipt, and whether it was current.
-        checks: Those of each shard.
+        checks: The checks of each shard.
         open: Opens a shard for its checks; a function of a module, because workers import it.
     """
 

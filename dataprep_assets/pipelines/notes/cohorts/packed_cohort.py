@@ -43,7 +43,7 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying, counted_entries
 from dataprep_assets.plural import count_of
 
-# Since 5 a month's rows are Parquet, and its origins an array: the rows are those of 1.
+# Since 5 a month's rows are Parquet, and its origins an array: the rows are as in 1.
 VERSION = 5
 _SPOOL = "spool.tokens"
 

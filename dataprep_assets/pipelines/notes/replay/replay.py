@@ -347,7 +347,7 @@ def _opened(replay: ReplayDeclaration, store: ArtifactStore, _: Sequence[str] = 
 
 
 def provenance_complete(opened: OpenedReplay) -> Finding:
-    """The combination is what is made again of its sources as they are now: the same shards in the same order, and the
+    """Rebuilt from its sources as they are now, the combination is the same: the same shards in the same order, and the
     same files for the loader, which name the sources where they are.
     """
     facts = CombinedFacts.of(opened.receipt)
@@ -429,7 +429,7 @@ def _patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt, split: s
 _SOURCE_CHECKS: tuple[Check[OpenedReplay], ...] = (
     Check(
         "provenance_complete",
-        "Made again of its sources as they are now, the combination has the same shards in the same order, and the "
+        "Rebuilt from its sources as they are now, the combination has the same shards in the same order, and the "
         "same files for the loader.",
         provenance_complete,
         version=2,

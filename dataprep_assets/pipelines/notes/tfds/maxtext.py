@@ -43,9 +43,10 @@ def stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
 def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> dict[str, str]:
     """The options of MaxText that train on ``notes`` in ``store``: name → value.
 
-    Prepacked rows have the options of the loader in `serving.sampler.maxtext`, for the directory in ``format``. Unpacked
-    rows have those of the declared pipeline of unmodified MaxText; `hf` reads the JSON lines of the packed cohorts. It trains on
-    the first split, and evaluates on the second, if there is one, once `eval_interval` is set.
+    Prepacked rows have the options of the loader in `serving.sampler.maxtext`, for the directory in
+    ``format``. Unpacked rows have the options of unmodified MaxText's declared pipeline; `hf` reads the JSON lines of
+    the packed cohorts. It trains on the first split, and evaluates on the second, if there is one, once
+    `eval_interval` is set.
     """
     splits = tuple(notes.splits)
     length = {"max_target_length": str(notes.row_length)}

@@ -326,7 +326,7 @@ def _opened(notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, _
 
 
 def equals_cohort_shards(opened: OpenedNotes) -> Finding:
-    """The directory is what is made again of the cohorts' shards as they are now: every declared month once, in order,
+    """Rebuilt from the cohorts' shards as they are now, the directory is the same: every declared month once, in order,
     each of its shards byte for byte, with the names, lengths, sizes and features of the metadata.
     """
     notes, format = opened.notes, opened.format
@@ -380,7 +380,7 @@ DIRECTORY_CHECKS: tuple[Check[OpenedNotes], ...] = (
     FILES_INTACT,
     Check(
         "equals_cohort_shards",
-        "Made again of the cohorts' shards as they are now, the directory has the same files and counts: every "
+        "Rebuilt from the cohorts' shards as they are now, the directory has the same files and counts: every "
         "declared month once, in order, each shard byte for byte, and the metadata that TFDS reads.",
         equals_cohort_shards,
         version=2,
