@@ -37,8 +37,8 @@ def asset_of(
         _tag_run(context.instance, context.run)
         with private_files(spec.declaration.sensitive), refusals(spec, store):
             slots = context.partition_keys if spec.partitions is not None else [None]
-            found = check_decisions(spec, store, slots)
-            failed = {slot for slot, one in found.items() if one.action is Action.BUILD}
+            decisions = check_decisions(spec, store, slots)
+            failed = {slot for slot, one in decisions.items() if one.action is Action.BUILD}
             yield from StepBuild(context, spec, store).build(slots, rebuild=failed)
         yield reported()
 

@@ -164,14 +164,16 @@ class _JobBuild:
         making = StepBuild(self._context, spec, store, partial(_tell, attendants))
         decided = decisions_of(spec, store, slots, events=self._recorded)
         # what is left to be checked is reused by its build, which fetches the files of a mirror that its checks read
-        wanted = [slot for slot in slots if slot in failed or decided[slot].action is not Action.KEEP]
+        slots_to_build = [slot for slot in slots if slot in failed or decided[slot].action is not Action.KEEP]
         is_current = not failed and all(one.action is Action.KEEP for one in decided.values())
         for attendant in attendants:
             attendant.before(spec, self._partitions, current=is_current)
-        if wanted:
-            rebuilt = {s for s in wanted if decided[s].action is Action.BUILD and decided[s].kind == CHECK_FAILED}
-            told = {slot for slot in wanted if slot not in failed and decided[slot].action is Action.CHECK}
-            yield from making.build(wanted, rebuild=rebuilt | failed, told=told)
+        if slots_to_build:
+            rebuilt = {
+                s for s in slots_to_build if decided[s].action is Action.BUILD and decided[s].kind == CHECK_FAILED
+            }
+            reused = {slot for slot in slots_to_build if slot not in failed and decided[slot].action is Action.CHECK}
+            yield from making.build(slots_to_build, rebuild=rebuilt | failed, told=reused)
         else:
             # another machine may have made the plan, whose partitions the instance of this one does not know
             making.register_plans()
@@ -204,8 +206,8 @@ def _damaged(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:
     """The slots of an artifact whose damage only a full verification sees."""
     if (spec.verification or spec.declaration.verify) == "full":
         return []
-    found = decisions_of(spec, store, spec.slots(store), verification="full")
-    return [slot for slot, one in found.items() if one.kind == DAMAGED]
+    decisions = decisions_of(spec, store, spec.slots(store), verification="full")
+    return [slot for slot, one in decisions.items() if one.kind == DAMAGED]
 
 
 def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[BuildListener]) -> dg.OpDefinition:

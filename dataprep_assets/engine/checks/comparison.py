@@ -73,14 +73,14 @@ def other_files(made: Path, stored: Path, names: Sequence[str]) -> Iterator[tupl
         stored: The artifact's folder.
         names: The artifact's files.
     """
-    found = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
-    for name in sorted(found | set(names)):
-        if name not in found:
+    built = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
+    for name in sorted(built | set(names)):
+        if name not in built:
             yield name, f"{name} is not a file of it"
         elif name not in names:
             yield name, f"{name} is missing"
-        elif (told := _other(made / name, stored / name)) is not None:
-            yield name, f"{name}: {told}"
+        elif (difference := _other(made / name, stored / name)) is not None:
+            yield name, f"{name}: {difference}"
 
 
 def _other(made: Path, stored: Path) -> str | None:
@@ -88,9 +88,9 @@ def _other(made: Path, stored: Path) -> str | None:
     if cmp(made, stored, shallow=False):
         return None
     if made.suffix == ".parquet":
-        told = other_rows(made, stored)
+        difference = other_rows(made, stored)
         # statistics are no values, but readers that filter believe them; another library may compress differently
-        return _first_byte(made, stored) if told is None and _same_writer(made, stored) else told
+        return _first_byte(made, stored) if difference is None and _same_writer(made, stored) else difference
     if made.suffix in _LINES:
         with open(made, "rb") as one, open(stored, "rb") as other:
             return next(f"line {n} is different" for n, (a, b) in enumerate(zip_longest(one, other), 1) if a != b)
@@ -131,22 +131,26 @@ def other_rows(made: Path, stored: Path, rows: NDArray[np.int64] | None = None) 
         stored: The artifact's file.
         rows: The rows of `stored`, from 0 and ascending, that `made` holds; None: all.
     """
-    wanted, held = _table(made), _table(stored)
-    if not wanted.schema.equals(held.schema):
+    made_table, stored_table = _table(made), _table(stored)
+    if not made_table.schema.equals(stored_table.schema):
         return "it has different columns"
     if rows is not None:
-        if len(rows) and rows[-1] >= held.num_rows:
+        if len(rows) and rows[-1] >= stored_table.num_rows:
             return f"row {int(rows[-1]) + 1} is missing"
-        held = held.take(rows)
-    elif wanted.num_rows != held.num_rows:
-        return f"it has {held.num_rows} rows, not {wanted.num_rows}"
-    apart = [(at, name) for name in wanted.column_names if (at := _first(wanted[name], held[name])) is not None]
+        stored_table = stored_table.take(rows)
+    elif made_table.num_rows != stored_table.num_rows:
+        return f"it has {stored_table.num_rows} rows, not {made_table.num_rows}"
+    apart = [
+        (at, name)
+        for name in made_table.column_names
+        if (at := _first(made_table[name], stored_table[name])) is not None
+    ]
     if not apart:
         return None
     at, name = min(apart, key=lambda one: one[0])
     # by the row of the source, where the file says which it is
-    if {"file", "row"} <= set(wanted.column_names):
-        return f"{wanted['file'][at]}, row {wanted['row'][at]}: {name} is different"
+    if {"file", "row"} <= set(made_table.column_names):
+        return f"{made_table['file'][at]}, row {made_table['row'][at]}: {name} is different"
     return f"row {(at if rows is None else int(rows[at])) + 1}: {name} is different"
 
 

@@ -46,10 +46,10 @@ def rebuilt_otherwise(
 
     For artifacts that are cheap to build, because they link what they are made of. What `build` raises is raised here.
     """
-    held = store.require(artifact)
+    stored = store.require(artifact)
     with scratch(store.root / artifact.dataset) as folder:
-        made, _ = build(_Rebuilding(folder, store, hidden=artifact))
-    digests = [{record.path: record.sha256 for record in receipt.files} for receipt in (held, made)]
+        rebuilt, _ = build(_Rebuilding(folder, store, hidden=artifact))
+    digests = [{record.path: record.sha256 for record in receipt.files} for receipt in (stored, rebuilt)]
     for name in sorted(digests[0].keys() | digests[1].keys()):
         one, other = (of.get(name) for of in digests)
         if one is None or other is None:
@@ -57,7 +57,7 @@ def rebuilt_otherwise(
         elif one != other:
             yield f"{name} has other bytes when it is made again"
     for what in ("inputs", "facts", "ledger"):
-        if getattr(held, what) != getattr(made, what):
+        if getattr(stored, what) != getattr(rebuilt, what):
             yield f"its receipt has other {what} when it is made again"
 
 

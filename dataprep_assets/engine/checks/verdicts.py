@@ -265,8 +265,8 @@ def write_record(
 
 def failing_in(record: Record) -> list[str]:
     """The names of the blocking checks in a record that failed as errors."""
-    found = record["findings"].items()
-    return [name for name, one in found if not one["passed"] and not one["warning"] and one.get("blocking", True)]
+    findings = record["findings"].items()
+    return [name for name, one in findings if not one["passed"] and not one["warning"] and one.get("blocking", True)]
 
 
 def of_slots(

@@ -129,9 +129,9 @@ class _Survey:
             return
         if not spec.kept:
             # it has no files of its own: what it reports is as fresh as the content of its inputs
-            one = decide(PartitionFacts(stale_input=self._stale_input(self._open, spec, None)))
-            if one.is_stale:
-                self._unplanned[spec] = replace(one, name=asset, spec=spec)
+            decision = decide(PartitionFacts(stale_input=self._stale_input(self._open, spec, None)))
+            if decision.is_stale:
+                self._unplanned[spec] = replace(decision, name=asset, spec=spec)
                 yield self._unplanned[spec]
             return
         yield from self.compared(spec, slots)
@@ -148,25 +148,25 @@ class _Survey:
         """Yield the decisions on these partitions of a spec, in order, and then on all of them together."""
         artifacts = {slot: spec.located(self._view, slot) for slot in slots}
         files = {slot: self._receipt(artifact) for slot, artifact in artifacts.items()}
-        there = [slot for slot, one in files.items() if one.receipt is not None]
-        self._foresee_inputs(spec, there)
+        with_receipt = [slot for slot, one in files.items() if one.receipt is not None]
+        self._foresee_inputs(spec, with_receipt)
         # as long as nobody knows what an input will be, there is no recipe to compare with
-        unknown = {slot: name for slot in there if (name := self._stale_input(self._open, spec, slot))}
-        recipes, refused = _recipes(spec, self._view, [slot for slot in there if slot not in unknown])
+        unknown = {slot: name for slot in with_receipt if (name := self._stale_input(self._open, spec, slot))}
+        recipes, refused = _recipes(spec, self._view, [slot for slot in with_receipt if slot not in unknown])
         outside = self._outside(spec, slots)
         for slot, artifact in artifacts.items():
-            found = replace(files[slot], recipe=recipes.get(slot), refused=refused.get(slot, ""))
+            file_facts = replace(files[slot], recipe=recipes.get(slot), refused=refused.get(slot, ""))
             cause = unknown.get(slot) or self._stale_input(self._stale, spec, slot)
             facts = replace(
                 outside.pop(slot, PartitionFacts()),
-                files=self._verified(spec, artifact, found),
+                files=self._verified(spec, artifact, file_facts),
                 stale_input=cause,
-                gains_input=bool(cause) and found.recipe is None and self._gains_input(spec, found),
+                gains_input=bool(cause) and file_facts.recipe is None and self._gains_input(spec, file_facts),
             )
-            one = replace(decide(facts), name=str(artifact), spec=spec, partition=slot)
-            if one.is_stale:
-                self._note(one, spec, slot)
-            yield one
+            decision = replace(decide(facts), name=str(artifact), spec=spec, partition=slot)
+            if decision.is_stale:
+                self._note(decision, spec, slot)
+            yield decision
         for facts in outside.values():
             yield replace(decide(facts), name="/".join(spec.path), spec=spec)
 
@@ -223,10 +223,10 @@ class _Survey:
 
     def _foresee(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
         """Make these stale slots in the scratch folder, if that is cheap and their own inputs are known."""
-        wanted = [slot for slot in slots if not self._stale_input(self._open, spec, slot)]
-        if spec.foresee is None or not wanted:
+        known_slots = [slot for slot in slots if not self._stale_input(self._open, spec, slot)]
+        if spec.foresee is None or not known_slots:
             return
-        request = BuildRequest(store=self._view, partitions=[slot for slot in wanted if slot is not None])
+        request = BuildRequest(store=self._view, partitions=[slot for slot in known_slots if slot is not None])
         try:
             for outcome in spec.foresee(request):
                 if outcome.error is None:

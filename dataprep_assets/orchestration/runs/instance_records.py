@@ -30,8 +30,8 @@ class Recorded:
         )
         if spec.partitions is None:
             return {None: whole}
-        made = self._instance.get_materialized_partitions(asset_key(spec))
-        return {**{slot: EventFacts(materialized=slot in made) for slot in slots}, None: whole}
+        materialized = self._instance.get_materialized_partitions(asset_key(spec))
+        return {**{slot: EventFacts(materialized=slot in materialized) for slot in slots}, None: whole}
 
     def evaluations(self, spec: ArtifactSpec) -> Mapping[str, Evaluation | None]:
         """The latest evaluation of each check of an artifact; None for one whose latest execution has no result."""

@@ -305,8 +305,8 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
             with suppress(DataprepError):  # not planned yet, as building says
                 # partitioned alike, a slot is made of the same partition only: another that failed does not hold it up
                 alike = source.partitions is not None and source.partitions is spec.partitions
-                found = check_decisions(source, store, slots if alike else source.slots(store))
-                failed = {check for one in found.values() for check in one.checks}
+                decisions = check_decisions(source, store, slots if alike else source.slots(store))
+                failed = {check for one in decisions.values() for check in one.checks}
         elif isinstance(source, DatasetInput):
             failed = failed_checks(source, store)
         if failed:

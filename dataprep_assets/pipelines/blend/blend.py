@@ -48,19 +48,19 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     """
     rows = []
     for unit in plan.units:
-        made = _present_receipts(blend, store, SHARDS[blend.stage].name, unit.partitions)
-        done = len(made) == len(unit.partitions)
+        receipts = _present_receipts(blend, store, SHARDS[blend.stage].name, unit.partitions)
+        done = len(receipts) == len(unit.partitions)
         rows.append(
             {
                 "dataset_name": unit.name,
                 "size": unit.size_bytes,
                 "total_shards": len(unit.partitions),
                 "downloaded": len(_present_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
-                "processed": len(made),
-                "total_tokens": sum(r.ledger.tokens for r in made if r.ledger),
+                "processed": len(receipts),
+                "total_tokens": sum(r.ledger.tokens for r in receipts if r.ledger),
                 # a document or a record is one sequence; only a conversation may be several, which its shard counts
-                "total_sequences": sum(int(r.facts.get("sequences", r.ledger.documents)) for r in made if r.ledger),
-                "status": "completed" if done else "in_progress" if made else "pending",
+                "total_sequences": sum(int(r.facts.get("sequences", r.ledger.documents)) for r in receipts if r.ledger),
+                "status": "completed" if done else "in_progress" if receipts else "pending",
             }
         )
     return rows

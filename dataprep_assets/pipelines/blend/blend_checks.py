@@ -351,17 +351,17 @@ def run_intact(run: OpenedRun) -> Finding:
     """Every file of the run has the digest of its receipt, there is no other file, it is the run of this plan, and it
     is what is laid out when it is made again."""
     directory, receipt, plan = run.directory, run.receipt, run.plan
-    found = [f"{run.name}: {defect}" for defect in damage(directory, receipt, "full")]
-    found += other_claims(run.blend, run.store, plan, run.finished, directory, receipt)
+    defects = [f"{run.name}: {defect}" for defect in damage(directory, receipt, "full")]
+    defects += other_claims(run.blend, run.store, plan, run.finished, directory, receipt)
     run_hash = run.facts.run_hash
     if {receipt.partition, run_hash} != {plan.run_hash}:
-        found.append(f"{run.name}: it is the run of {run_hash}, the plan is {plan.run_hash}")
+        defects.append(f"{run.name}: it is the run of {run_hash}, the plan is {plan.run_hash}")
     folders = {unit.name: unit.plan_hash for unit in plan.units}
     for folder in sorted((directory / "datasets").glob("*/*")):
         if folders.get(folder.parent.name) != folder.name:
-            found.append(f"{run.name}: {folder.relative_to(directory)} belongs to no dataset of the plan")
+            defects.append(f"{run.name}: {folder.relative_to(directory)} belongs to no dataset of the plan")
     return verdict(
-        found,
+        defects,
         f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt.",
         _REFINALIZE,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},

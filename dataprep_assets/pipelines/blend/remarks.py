@@ -165,14 +165,14 @@ def _stray_remarks(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], keys: tuple[str | int, ...]
 ) -> Iterator[Remark]:
     """Remarks on a file of records that has no field of the others: any object may be a record, also one of rows."""
-    found = list[tuple[int, Path, frozenset[str]]]()
+    fields_of_files = list[tuple[int, Path, frozenset[str]]]()
     with suppress(DataprepError, OSError):  # another remark reports what is wrong with a file
         for path in sample_of(paths):
             rows = list(itertools.islice(first_rows([path], dataset.reading), _FEW))
-            found.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))
+            fields_of_files.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))
     # of two the shorter one, because rows under a key are one
-    for _, path, own in sorted(found):
-        others = frozenset().union(*(fields for _, other, fields in found if other != path))
+    for _, path, own in sorted(fields_of_files):
+        others = frozenset().union(*(fields for _, other, fields in fields_of_files if other != path))
         if own and others and not own & others:
             which = "" if blend.sensitive else f": `{min(own)}`, not `{min(others)}`"
             told = (

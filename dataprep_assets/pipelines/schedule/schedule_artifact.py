@@ -278,7 +278,7 @@ def _documents(
 
 def _shard_bytes(dataset: str, receipt: Receipt) -> bytes:
     """The file `shard.json` of a shard."""
-    told = {
+    description = {
         "dataset": dataset,
         "shard": receipt.partition,
         **{name: receipt.facts.get(name) for name in ("document_ids", "id_field", "id_key")},
@@ -286,7 +286,7 @@ def _shard_bytes(dataset: str, receipt: Receipt) -> bytes:
         # of which the shard's content is the digest
         "files": [[record.path, record.bytes, record.sha256] for record in receipt.files],
     }
-    return json.dumps(told, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(description, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
 def _rebuild_matches(opened: OpenedSchedule) -> Finding:

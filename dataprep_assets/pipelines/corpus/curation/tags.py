@@ -117,9 +117,9 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
     if shard.samples is None:
         chance &= _other_again(shard, directory, found.keys() & chance)
     # first those that are damage
-    told = sorted(found.items(), key=lambda one: one[0] in chance)
+    differences = sorted(found.items(), key=lambda one: one[0] in chance)
     return verdict(
-        (f"{name_of(receipt)}: {one}" for _, one in told),
+        (f"{name_of(receipt)}: {one}" for _, one in differences),
         f"{compared:,} of {facts.rows:,} rows have the stored values when they are read and tagged again.",
         "A tagger that uses time, chance or the other documents of its batch gives a dataset that nobody can build "
         "again: give it a seed, or look at each document alone"
@@ -136,8 +136,8 @@ def _drawn_rows(shard: TaggedShard, directory: Path, drawn: DrawnRows, folder: P
     left_out = frozenset(file_of(one) for one in shard.taggers if not isinstance(one, BatchTagger))
     tag(shard, folder, left_out, drawn)
     names = [name for name in shard.names if name not in left_out]
-    told = {name: other_rows(folder / name, directory / name, drawn.places) for name in names}
-    return {name: f"{name}: {one}" for name, one in told.items() if one is not None}
+    differences = {name: other_rows(folder / name, directory / name, drawn.places) for name in names}
+    return {name: f"{name}: {one}" for name, one in differences.items() if one is not None}
 
 
 def _all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Path) -> dict[str, str]:
