@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired, TypeVar
+from typing import Any, TypeVar
 
 from typing_extensions import TypedDict  # pydantic takes no other below Python 3.12
 
@@ -43,10 +43,10 @@ class KeptFinding(TypedDict):
     passed: bool
     summary: str
     warning: bool
-    version: NotRequired[int]
-    blocking: NotRequired[bool]
-    every_document: NotRequired[bool]
-    limit: NotRequired[float | None]
+    version: int
+    blocking: bool
+    every_document: bool
+    limit: float | None
 
 
 class Record(TypedDict):
@@ -266,7 +266,7 @@ def write_record(
 def failing_in(record: Record) -> list[str]:
     """The names of the blocking checks in a record that failed as errors."""
     findings = record["findings"].items()
-    return [name for name, one in findings if not one["passed"] and not one["warning"] and one.get("blocking", True)]
+    return [name for name, one in findings if not one["passed"] and not one["warning"] and one["blocking"]]
 
 
 def of_slots(
@@ -306,11 +306,11 @@ def verdict_in(
         kept = record["findings"].get(check.name)
         if kept is None and some:
             continue
-        if kept is None or kept.get("version") != check.version:
+        if kept is None or kept["version"] != check.version:
             return None
-        if check.every_document and not kept.get("every_document"):
+        if check.every_document and not kept["every_document"]:
             return None  # a sample gave it
-        if check.limit != kept.get("limit"):
+        if check.limit != kept["limit"]:
             return None
         findings[check.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
     is_rebuilt = record["version"] != version
