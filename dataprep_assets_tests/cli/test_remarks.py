@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.cli import main
-from dataprep_assets.cli.support import project
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.library.project import open_project
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.samples import SAMPLE
 
@@ -174,8 +174,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, l
         for name in ("DATAPREP_PROJECT", "UNSET_KEY"):
             patch.delenv(name, raising=False)
         patch.setenv("SHORT_KEY", "short")
-        patch.setattr(project, "_chosen", [])
-        project.current.cache_clear()
         lines: list[str] = []
         patch.setattr("builtins.print", lambda *said, **_: lines.extend(str(said[0]).splitlines()))
         assert main(["--project", str(root), "check"]) == 2
@@ -184,7 +182,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, l
             for base, number in CASES
         }
         yield by_name, defs
-    project.current.cache_clear()
 
 
 @pytest.mark.parametrize(("base", "number"), CASES)
@@ -203,7 +200,8 @@ def test_it_is_told_in_one_sentence_with_its_line(
 
 def test_what_only_a_source_says_stops_no_run(told: tuple[dict[str, list[str]], Path]) -> None:
     """A dataset may be current without its source; a key or a token that is missing stops it at once."""
-    del told
-    project.current().dataset("notes_9").require_sound()
+    _, defs = told
+    declared = open_project(defs.parents[1])
+    declared.dataset("notes_9").require_sound()
     with pytest.raises(ConfigError, match="UNSET_KEY is not set"):
-        project.current().dataset("notes_7").require_sound()
+        declared.dataset("notes_7").require_sound()
