@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -54,6 +55,21 @@ def test_what_is_installed_has_hashes_in_the_versions_of_the_constraints() -> No
             assert not {*found} & {*pins}, "resolved on a machine without GPUs"
         else:
             assert found == {name: pins[name] for name in found}, path.name
+
+
+def test_every_pinned_version_can_be_installed_in_the_oldest_python() -> None:
+    """The oldest Python that the project allows is its first release: systems keep early ones for years."""
+    oldest = re.search(r'^requires-python = ">=(3\.\d+)', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert oldest is not None
+    pins = hashes().pins()
+    refused = {
+        name: requires
+        for found in importlib.metadata.distributions()
+        if pins.get(name := canonicalize_name(found.metadata["Name"])) == found.version
+        and (requires := found.metadata["Requires-Python"]) is not None
+        and not SpecifierSet(requires).contains(f"{oldest[1]}.0")
+    }
+    assert refused == {}
 
 
 @pytest.mark.parametrize("python", hashes().PYTHONS)
