@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dataprep_assets.errors import ConfigError as ConfigError
     from dataprep_assets.errors import DataprepError as DataprepError
     from dataprep_assets.errors import RunFailedError as RunFailedError
-    from dataprep_assets.integrity.artifact import Artifact as Artifact
-    from dataprep_assets.integrity.artifact_handle import ArtifactHandle as ArtifactHandle
+    from dataprep_assets.integrity.artifacts import Artifact as Artifact
+    from dataprep_assets.integrity.artifacts import ArtifactHandle as ArtifactHandle
     from dataprep_assets.integrity.receipt import Receipt as Receipt
     from dataprep_assets.integrity.verify import Verified as Verified
     from dataprep_assets.library.dataset import OpenDataset as OpenDataset
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _WHERE = {
-    "Artifact": "integrity.artifact",
-    "ArtifactHandle": "integrity.artifact_handle",
+    "Artifact": "integrity.artifacts",
+    "ArtifactHandle": "integrity.artifacts",
     "ConfigError": "errors",
     "DataprepError": "errors",
     "Mistake": "library.mistakes",

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets.declarations import Declarations, declarations_of, reason_of
+from dataprep_assets.components import Declarations, declarations_of, reason_of
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.errors import ConfigError

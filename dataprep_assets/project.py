@@ -10,14 +10,69 @@ Entry points: `find`, `read_project`.
 import os
 import sys
 import tomllib
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.paths import expanded
+
+# Reads the JSON files that the project keeps for itself: remembered verdicts, ages, digests.
+#
+# They can be damaged by a disk, a person or an earlier release. All of them can be computed again, so a file with
+# another content than its writer gives it counts as absent.
+#
+# Entry points: `read_state`, `validated`.
+
+T = TypeVar("T")
+
+
+def read_state(path: str | os.PathLike[str], schema: type[T]) -> T | None:
+    """Return the value of a JSON file; None if there is no file, or if its content is not of the type `schema`.
+
+    Args:
+        path: The file.
+        schema: A type that pydantic validates, strictly, for example `dict[str, int]` or a TypedDict.
+    """
+    try:
+        return validated(Path(path).read_bytes(), schema)
+    except (OSError, ValueError):  # pydantic's ValidationError is a ValueError
+        return None
+
+
+def validated(data: bytes, schema: type[T]) -> T:
+    """Return the value of a JSON text; raises ValueError if it is not of the type `schema`."""
+    return cast("T", _adapter(cast("Hashable", schema)).validate_json(data, strict=True))
+
+
+@lru_cache(maxsize=16)
+def _adapter(schema: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(schema)
+
+
+def expanded(path: str | Path, name: str = "") -> Path:
+    """The path with a home folder for `~`; ConfigError, beginning with `name`, for one that no file can have."""
+    where = f"{name}: " if name else ""
+    if "\0" in str(path):
+        raise ConfigError(f"{where}{str(path)!r}: no path has a NUL")
+    try:
+        expanded_path = Path(path).expanduser()
+        # only tried: the system would be asked for it in these bytes
+        os.fsencode(expanded_path)
+    except RuntimeError:
+        raise ConfigError(
+            f"{where}{str(path)!r}: no home folder is known of `{Path(path).parts[0]}`: write the path out, or "
+            f"`./{path}` for a folder that is called so"
+        ) from None
+    except UnicodeEncodeError as error:  # half a surrogate pair
+        raise ConfigError(f"{where}{str(path)!r}: {error}") from None
+    return expanded_path
+
 
 VARIABLE = "DATAPREP_PROJECT"
 """Environment variable that names the project's folder."""

@@ -11,9 +11,8 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets.engine.artifact.asset_path import asset_path
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, asset_path
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import check_evaluation, findings
 from dataprep_assets.orchestration.component import DatasetComponent

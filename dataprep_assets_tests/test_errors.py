@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
-from dataprep_assets.sources.hub_file import translated
+from dataprep_assets.sources.hub import translated
 from dataprep_assets.stores.retry import RetryableError
 
 SECRET = "X-Amz-Signature=5ec2e7"

@@ -14,9 +14,9 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.engine.artifact.asset_path import artifact_at
+from dataprep_assets.engine.artifact.spec import artifact_at
 from dataprep_assets.errors import ConfigError, MissingArtifactError
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
+from dataprep_assets.integrity.artifacts import ArtifactHandle
 from dataprep_assets.resources.storage import StorageResource
 
 KEY = "artifacts"

@@ -14,7 +14,7 @@ def command(
     dataset: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove them.")] = False, json_: AsJson = False
 ) -> int:
     """List the artifacts that are no longer in any plan; with --yes remove them."""
-    from dataprep_assets.engine.staleness.prune import list_unplanned, prune
+    from dataprep_assets.engine.staleness.status import list_unplanned, prune
     from dataprep_assets.planning.cost import shown_bytes
 
     opened = project.open_dataset(dataset)

@@ -161,7 +161,7 @@ def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iter
 
 def _describe_leftovers(component: "Dataset", store: "ArtifactStore", retracted: "Retracted") -> Iterator[str]:
     """What else holds them here: artifacts in no plan, and the copies that a mirror keeps of the source's files."""
-    from dataprep_assets.engine.staleness.prune import retracted_left
+    from dataprep_assets.engine.staleness.status import retracted_left
 
     name = component.declaration.dataset
     for artifact in retracted_left(component.specs, store):

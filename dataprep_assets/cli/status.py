@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.dataset import Dataset
     from dataprep_assets.engine.staleness.rebuild import Rebuild
     from dataprep_assets.engine.trace.sharing import StillHeld
-    from dataprep_assets.integrity.artifact import Artifact
-    from dataprep_assets.integrity.artifacts import ArtifactStore
+    from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 
 
 def command(datasets: Names, json_: AsJson = False) -> int:
@@ -32,8 +31,7 @@ def tell(name: str, *, as_json: bool) -> int:
 
     Nothing is written: no artifact, no lock, no instance.
     """
-    from dataprep_assets.engine.staleness.prune import retracted_left
-    from dataprep_assets.engine.staleness.status import unplanned
+    from dataprep_assets.engine.staleness.status import retracted_left, unplanned
 
     dataset = project.open_dataset(name)
     component, store, rebuild = dataset.component, dataset.store, dataset.status()

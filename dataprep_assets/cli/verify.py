@@ -53,7 +53,7 @@ def _of_dataset(place: str | None) -> str | None:
 
 
 def _verify(path: str | None, verification: "Verification", *, as_json: bool) -> int:
-    from dataprep_assets.engine.checks.finding import first_of
+    from dataprep_assets.engine.checks.check import first_of
     from dataprep_assets.integrity.verify import verify_place
 
     count = total = bad = outdated = 0

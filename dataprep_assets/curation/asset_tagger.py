@@ -18,7 +18,7 @@ from dataprep_assets.curation.table import ColumnType, runs_of, schema_of
 from dataprep_assets.curation.tagging import KEYS, ExternalTagger, TaggingError
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.planning.globs import is_hidden
+from dataprep_assets.planning.manifest import is_hidden
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.upstream import UpstreamPartitions, open_asset
 

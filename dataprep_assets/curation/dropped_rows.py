@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.table import Columns
 from dataprep_assets.errors import FormatError, IntegrityError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
 
 DROPPED = "dropped.parquet"

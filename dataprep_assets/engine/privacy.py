@@ -21,7 +21,7 @@ from traceback import extract_tb
 from typing import Any
 
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.yaml.declaration import SMALL_CELL, DatasetDeclaration
 from dataprep_assets.errors import ConfigError, DataprepError, Position
 from dataprep_assets.integrity.artifacts import ArtifactStore

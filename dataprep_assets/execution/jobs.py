@@ -17,9 +17,8 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.execution.run_task import run_task
-from dataprep_assets.execution.tasks import FinishedTask, Pool, Task, TaskCounts, TaskId
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskCounts, TaskId, run_task
+from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.publication import AT_ONCE
 from dataprep_assets.integrity.receipt import Receipt

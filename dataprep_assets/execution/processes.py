@@ -30,8 +30,16 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.bounds import Bounds
 from dataprep_assets.errors import BoundError, WorkerDiedError
-from dataprep_assets.execution.run_task import run_task, without_core, without_output
-from dataprep_assets.execution.tasks import DEATHS, FinishedTask, Task, TaskCounts, TaskId
+from dataprep_assets.execution.run_task import (
+    DEATHS,
+    FinishedTask,
+    Task,
+    TaskCounts,
+    TaskId,
+    run_task,
+    without_core,
+    without_output,
+)
 from dataprep_assets.execution.watch import Watch
 from dataprep_assets.stores.private import are_private, current_umask
 

@@ -21,8 +21,8 @@ from typing import Protocol
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import CorruptSourceError, IntegrityError, MissingArtifactError
-from dataprep_assets.integrity.artifact import Artifact
 from dataprep_assets.integrity.artifacts import (
+    Artifact,
     ArtifactStore,
     FileRef,
     JoinedFile,

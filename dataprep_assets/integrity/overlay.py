@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataprep_assets.errors import MissingArtifactError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile, LocalArtifacts, Ranges
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, FileRef, JoinedFile, LocalArtifacts, Ranges
 from dataprep_assets.integrity.receipt import NAME, Receipt, Verification
 
 

@@ -33,7 +33,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Content, FileRecord, Receipt, parse_receipt
 from dataprep_assets.stores.pool import map_all

@@ -15,7 +15,7 @@ from typing import Protocol
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.paths import expanded
+from dataprep_assets.project import expanded
 from dataprep_assets.stores.connect import LocalPlace, StoreAddress, place_of
 
 DEFAULT_ROOT = Path(".dataprep/artifacts")

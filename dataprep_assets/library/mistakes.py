@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import DatasetInput
 from dataprep_assets.engine.privacy import privacy_of
+from dataprep_assets.engine.yaml.declaration import MadeByEngine
 from dataprep_assets.engine.yaml.declared_keys import nearest
-from dataprep_assets.engine.yaml.engine_declaration import MadeByEngine
 from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError

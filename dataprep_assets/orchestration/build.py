@@ -15,18 +15,15 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from dataprep_assets.engine.artifact.order import ancestors, in_order, together
+from dataprep_assets.engine.artifact.build import ancestors, in_order, together
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, DAMAGED, Action
-from dataprep_assets.engine.staleness.prune import prune_retracted
-from dataprep_assets.engine.staleness.status import check_decisions, decisions_of, sweep
+from dataprep_assets.engine.staleness.status import check_decisions, decisions_of, prune_retracted, sweep
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import check_evaluation, log_evaluation
-from dataprep_assets.orchestration.keys import DATASET, job_name, step_name
-from dataprep_assets.orchestration.runs.instance_records import Recorded
-from dataprep_assets.orchestration.runs.lost_runs import stay_at_work
-from dataprep_assets.orchestration.runs.pools import POOLS
+from dataprep_assets.orchestration.partitions import DATASET, job_name, step_name
+from dataprep_assets.orchestration.runs.runs import POOLS, Recorded, stay_at_work
 from dataprep_assets.orchestration.runs.step_build import StepBuild, refusals, refuse_failed
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.private import private_files

@@ -8,7 +8,7 @@ from typing import Any, cast
 import dagster as dg
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.checks.finding import Finding, accepted
+from dataprep_assets.engine.checks.check import Finding, accepted
 from dataprep_assets.engine.checks.results import keep, known_results, oldest
 from dataprep_assets.engine.checks.verdicts import version_of
 from dataprep_assets.engine.privacy import privacy_of
@@ -16,9 +16,8 @@ from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Action
 from dataprep_assets.engine.staleness.status import check_decisions
 from dataprep_assets.errors import DataprepError, raise_alone
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.keys import Context, asset_key
 from dataprep_assets.orchestration.metadata import rendered, rendered_entries, table
-from dataprep_assets.orchestration.partitions import partitions_of_run
+from dataprep_assets.orchestration.partitions import Context, asset_key, partitions_of_run
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.private import private_files, privately
 

@@ -1,10 +1,12 @@
 """A declared dataset as a Dagster component: assets, checks, job and automation follow from its list of artifacts."""
 
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import dagster as dg
 from pydantic import BaseModel, create_model, model_validator
@@ -12,17 +14,167 @@ from pydantic import BaseModel, create_model, model_validator
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.products import products
+from dataprep_assets.engine.staleness.decide import Action
+from dataprep_assets.engine.staleness.status import check_decisions
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.engine.yaml.declared_templates import rendered
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.run_task import without_core
-from dataprep_assets.orchestration.assets import asset_of
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.checks import checks_of
+from dataprep_assets.orchestration.metadata import definition_metadata, reported
+from dataprep_assets.orchestration.partitions import DATASET, asset_key, definition_of, job_name
+from dataprep_assets.orchestration.runs.runs import POOLS, plan_metadata, stay_at_work
+from dataprep_assets.orchestration.runs.step_build import StepBuild, refusals
 from dataprep_assets.orchestration.sensors.automation import automation_of, check_crons
 from dataprep_assets.orchestration.sensors.freshness import policy_of
 from dataprep_assets.orchestration.shipped_datasets import TAG, is_shown, shown_as
-from dataprep_assets.orchestration.upstream import asked_of_the_environment
+from dataprep_assets.planning.cost import SHARDS_A_RUN
+from dataprep_assets.resources import StorageResource, io_manager
+from dataprep_assets.sources.upstream import Materialization, answered_by
+from dataprep_assets.stores.private import private_files
+
+_PAGE = 1000
+
+
+def asked_of_the_environment() -> None:
+    """Answer from the instance of this process, unless somebody else answers already."""
+    answered_by(_of_the_environment, lambda: os.environ.get("DAGSTER_HOME"), by_default=True)
+
+
+def _of_the_environment(key: Sequence[str]) -> list[Materialization]:
+    try:
+        with dg.DagsterInstance.get() as instance:
+            return latest(instance, key)
+    except dg.DagsterError as error:
+        said = " ".join(str(error).split())
+        raise ConfigError(f"source.key: the Dagster instance of this process cannot be opened: {said:.300}") from error
+
+
+def latest(instance: dg.DagsterInstance, key: Sequence[str]) -> list[Materialization]:
+    """The latest materialization of an asset, or of each of its partitions that has one, sorted by partition."""
+    asset = dg.AssetKey(list(key))
+    event = instance.get_latest_materialization_event(asset)
+    if event is None or event.asset_materialization is None:
+        return []
+    if event.asset_materialization.partition is None:
+        return [_read_materialization(event.asset_materialization)]
+    left = set(instance.get_materialized_partitions(asset))
+    materializations: dict[str, Materialization] = {}
+    cursor: str | None = None
+    # newest first: the first event that is met of a partition is its latest
+    while left:
+        page = instance.fetch_materializations(asset, limit=_PAGE, cursor=cursor)
+        for record in page.records:
+            made = record.asset_materialization
+            if made is not None and made.partition in left:
+                left.discard(made.partition)
+                materializations[made.partition] = _read_materialization(made)
+        if not page.has_more:
+            break
+        cursor = page.cursor
+    return [materializations[partition] for partition in sorted(materializations)]
+
+
+def _read_materialization(made: dg.AssetMaterialization) -> Materialization:
+    texts = {name: entry.value for name, entry in made.metadata.items()}
+    return Materialization(
+        partition=made.partition, metadata={name: value for name, value in texts.items() if isinstance(value, str)}
+    )
+
+
+def asset_of(
+    spec: ArtifactSpec,
+    tags: Mapping[str, str] = MappingProxyType({}),
+    freshness: dg.FreshnessPolicy | None = None,
+) -> dg.AssetsDefinition:
+    """The asset of an artifact, with `tags` in addition to those of its declaration, and a freshness policy if any."""
+
+    @dg.asset(**_arguments(spec, tags), freshness_policy=freshness)
+    def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
+        stay_at_work(context)
+        store = spec.declaration.store(storage)
+        _tag_run(context.instance, context.run)
+        with private_files(spec.declaration.sensitive), refusals(spec, store):
+            slots = context.partition_keys if spec.partitions is not None else [None]
+            decisions = check_decisions(spec, store, slots)
+            failed = {slot for slot, one in decisions.items() if one.action is Action.BUILD}
+            yield from StepBuild(context, spec, store).build(slots, rebuild=failed)
+        yield reported()
+
+    return artifact
+
+
+def _tag_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
+    """Say which dataset a run is of: one that a person or a backfill launched has no tag of ours by itself."""
+    made = {key.path[0] for key in run.asset_selection or ()}
+    if DATASET not in run.tags and len(made) == 1:
+        instance.add_run_tags(run.run_id, {DATASET: made.pop()})
+
+
+def _description(spec: ArtifactSpec) -> str:
+    """What the asset's page says, and by its first line the catalog, which shows the marks of Markdown as they are."""
+    dataset = spec.declaration.dataset
+    first = re.sub(r"<([\w-]+)>", lambda found: found[1].upper(), spec.description.replace("`", ""))
+    job = (
+        f"The job [{job_name(dataset)}](/guess/{job_name(dataset)}) makes and checks all of {dataset} in one run. "
+        '"Materialize all" takes a run for each step of the graph, and half a minute between them.'
+    )
+    return "\n\n".join(filter(None, (first, spec.declaration.description, job)))
+
+
+def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of `dg.asset`."""
+    declaration = spec.declaration
+    arguments: dict[str, Any] = {
+        "key": asset_key(spec),
+        "deps": [asset_key(source) for source in spec.inputs],
+        "group_name": declaration.dataset,
+        "kinds": set(spec.kinds),
+        "owners": list(declaration.owners),
+        "description": _description(spec),
+        "tags": {**tags, **({"dataprep/sensitive": "true"} if declaration.sensitive else {})},
+        "metadata": {
+            **definition_metadata(spec),
+            **({io_manager.STORAGE: declaration.storage} if declaration.storage else {}),
+            **({io_manager.PRIVATE: True} if declaration.sensitive else {}),
+            **plan_metadata(spec),
+        },
+        "code_version": str(spec.version),
+        "io_manager_key": io_manager.KEY,
+    }
+    if spec.pool is not None:
+        arguments["pool"] = POOLS[spec.pool]
+    if spec.partitions is not None:
+        arguments["partitions_def"] = definition_of(spec.partitions)
+        arguments["backfill_policy"] = dg.BackfillPolicy.multi_run(SHARDS_A_RUN)
+    return arguments
+
+
+# What `dg scaffold defs dataprep_assets.components.<Component> <name>` writes: a commented declaration.
+#
+# Each wing keeps its text beside its component, in `<component>.scaffold.yaml`, with `__name__` for the dataset.
+
+
+class DeclarationScaffolder(dg.Scaffolder[Any]):
+    """Writes a commented `defs.yaml`."""
+
+    template: ClassVar[Path]
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        target = Path(request.target_path)
+        target.mkdir(parents=True, exist_ok=True)
+        name = re.sub(r"[^A-Za-z0-9_]", "_", target.name)
+        text = self.template.read_text(encoding="utf-8").replace("__name__", name)
+        (target / "defs.yaml").write_text(text, encoding="utf-8")
+
+
+def scaffolder(template: Path) -> type[DeclarationScaffolder]:
+    """The scaffolder that writes this text."""
+    return type(
+        "DeclarationScaffolder", (DeclarationScaffolder,), {"template": template, "__doc__": "Writes a defs.yaml."}
+    )
+
 
 D = TypeVar("D", bound=DatasetDeclaration)
 # a process that Dagster starts opens no project: there the instance of its environment answers about other assets

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.planning.manifest import ManifestEntry, split_of
 
 SHARDS_A_RUN = 50
 """Shards in one run of a backfill: tens of runs for a thousand shards, and minutes lost at most."""

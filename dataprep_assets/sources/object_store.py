@@ -39,7 +39,7 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import Listing
-from dataprep_assets.sources.readers.headroom import check_headroom
+from dataprep_assets.sources.digests import check_headroom
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.connect import Access, GcsPlace, S3Place, StoreAddress, place_of
 from dataprep_assets.stores.endpoints import check_endpoint

@@ -34,8 +34,7 @@ from dataprep_assets.stream.token_stream import (
     unreadable_part,
 )
 from dataprep_assets.tokenization.certificate import CertifiedEncoder
-from dataprep_assets.tokenization.losses import Losses
-from dataprep_assets.tokenization.unencodable import encode_or_name, row_of
+from dataprep_assets.tokenization.losses import Losses, encode_or_name, row_of
 
 
 def encode_part(

@@ -13,8 +13,19 @@ from numpy.typing import NDArray
 from dataprep_assets.bounds import alive, json_of
 from dataprep_assets.curation.documents import FileDocuments
 from dataprep_assets.curation.selection import Selection, with_tokens
-from dataprep_assets.engine.checks.finding import REBUILD, Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.engine.checks.level import BY_REFERENCE, EVERY_DOCUMENT, SAMPLE, SAMPLED, draw_documents
+from dataprep_assets.engine.checks.check import (
+    BY_REFERENCE,
+    EVERY_DOCUMENT,
+    REBUILD,
+    SAMPLE,
+    SAMPLED,
+    Finding,
+    draw_documents,
+    judged,
+    ledger_of,
+    name_of,
+    verdict,
+)
 from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import FileDocuments
 from dataprep_assets.curation.retractions import hex_ids
-from dataprep_assets.engine.checks.finding import Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.check import Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.ledger import RETRACTED

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.finding import REBUILD, SHOWN, Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.check import REBUILD, SHOWN, Finding, judged, ledger_of, name_of, verdict
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator

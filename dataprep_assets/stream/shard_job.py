@@ -18,7 +18,7 @@ from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepE
 from dataprep_assets.execution.jobs import DirectoryJob, Outcome, TaskJob, TaskSubject, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.execution.tasks import FinishedTask, Pool, Task, TaskId
+from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskId
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification

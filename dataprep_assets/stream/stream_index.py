@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.retractions import are_listed, hex_ids
 from dataprep_assets.engine.artifact.metadata_values import Shown
-from dataprep_assets.engine.checks.finding import ledger_of
+from dataprep_assets.engine.checks.check import ledger_of
 from dataprep_assets.engine.trace.place import DocumentSpan
 from dataprep_assets.errors import DataprepError, NotFoundError
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle, RemoteTokens
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, RemoteTokens
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
 

@@ -12,9 +12,17 @@ from typing import Any, TypeVar
 
 from dataprep_assets.curation.selection import NO_TOKENS, SHORT
 from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Action, Loss, dropped_rows, file_lines
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding, first_of, judged, ledger_of, name_of, verdict
-from dataprep_assets.engine.checks.level import Level, at_level
+from dataprep_assets.engine.checks.check import (
+    Check,
+    Finding,
+    Level,
+    at_level,
+    first_of,
+    judged,
+    ledger_of,
+    name_of,
+    verdict,
+)
 from dataprep_assets.integrity.ledger import RETRACTED, SELECTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.plural import count_of

@@ -14,9 +14,7 @@ from dataprep_assets.engine.trace.trace import Question, SourceBytes, Trace, Tra
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, NotFoundError
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import QUARANTINE, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle

@@ -13,10 +13,19 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.curation.selection import bad_rows
-from dataprep_assets.engine.artifact.ledgers import unbalanced, unbalanced_lines, wrong_drops, wrong_sums
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedPartition
-from dataprep_assets.engine.checks.finding import REBUILD, Finding, judged, ledger_of, name_of, verdict
-from dataprep_assets.engine.checks.level import samples_of
+from dataprep_assets.engine.artifact.losses import unbalanced, unbalanced_lines, wrong_drops, wrong_sums
+from dataprep_assets.engine.checks.check import (
+    FILES_INTACT,
+    REBUILD,
+    Check,
+    Finding,
+    OpenedPartition,
+    judged,
+    ledger_of,
+    name_of,
+    samples_of,
+    verdict,
+)
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.ledger import Ledger

@@ -17,17 +17,15 @@ from typing import Any, Literal
 from dataprep_assets.bounds import json_of
 from dataprep_assets.curation.dropped_rows import RuledOut
 from dataprep_assets.curation.retractions import counted_ids
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError
-from dataprep_assets.execution.tasks import report
+from dataprep_assets.execution.run_task import report
 from dataprep_assets.formats import document_ends, document_index, flat_bins, megatron
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import publish_directory
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
+from dataprep_assets.integrity.commit import publish_directory, writing
 from dataprep_assets.integrity.digest import canonical_json, digest_value
-from dataprep_assets.integrity.disk_room import writing
 from dataprep_assets.integrity.ledger import LOSSES, Ledger
 from dataprep_assets.integrity.receipt import Receipt, current_time, record_files, versions
 from dataprep_assets.stores.files import boot_id

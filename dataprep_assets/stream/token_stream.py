@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.dropped_rows import RuledOut
 from dataprep_assets.curation.selection import Selection
-from dataprep_assets.engine.checks.level import SAMPLE, Level
+from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError, TokenizerError
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.formats.packed_rows import IDS, STARTS
 from dataprep_assets.formats.row_origins import Origins, parse_origins
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
+from dataprep_assets.integrity.artifacts import ArtifactHandle
 
 
 class TracedSegment(NamedTuple):

@@ -5,19 +5,388 @@ The digest is part of every key downstream, so it covers exactly what can change
 """
 
 import re
-from collections.abc import Callable, Iterable
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.stores.files import version_of
-from dataprep_assets.tokenization.definition import Definition, definition_of
 from dataprep_assets.tokenization.library_errors import panics_as_errors
-from dataprep_assets.tokenization.reference import NAME, Reference, load_reference
+from dataprep_assets.tokenization.reference import (
+    BYTE_LETTERS,
+    NAME,
+    Reference,
+    load_reference,
+    parts_of,
+    reference_tables,
+)
+
+# What a `tokenizer.json` defines, and the same tokenizer with special tokens that no text can become.
+#
+# The libraries leave literal special tokens out of the *matching of added tokens* on demand. The model may still
+# make the id of one from a text: its content is an entry of every Unigram, WordPiece and WordLevel vocabulary, and
+# of a BPE one with `ignore_merges`. Such an entry gets a name that no text holds (`Definition.as_text`), as
+# SentencePiece keeps control symbols out of its search. Other ids stay, and a tokenizer that needs no change is not
+# changed.
+#
+# Entry points: `definition_of`, `Definition`.
+
+MAX_FILE_BYTES = 256 << 20
+"""The largest published files, of a quarter of a million tokens and their merges, have 40 MB."""
+MAX_ID = (1 << 24) - 1
+"""Engines make a table with a place for each id: a greater one takes gigabytes, or ends the process."""
+_BYTE_NAMES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+_BETWEEN_BYTE_NAMES = r"(?<=<)(?=0x[0-9A-F]{2}>)"
+_UNKNOWN = {"WordPiece": "[UNK]", "WordLevel": "<unk>"}
+"""The unknown token of a model whose file names none."""
+_KEEPING = frozenset({"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "ByteLevel", "Strip", "Sequence"})
+"""Normalizers that leave out no character but white space."""
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_UNCHANGING = frozenset({"NFC", "NFD", "Prepend", "ByteLevel", "Strip", "Sequence"})
+"""Normalizers that change no character but white space, or its Unicode form."""
+_SECRET = secrets.token_hex(16)
+"""Begins the names of entries that no text may reach. Every process has its own, so nobody can write a text with it; it
+is in no key and no file."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What is kept of a `tokenizer.json`.
+
+    Attributes:
+        text: The file as engines load it, without truncation and padding.
+        as_text: The same where literal special tokens are text; equal to `text` where that takes no change.
+        refusal: Why this tokenizer cannot read literal special tokens as text; None if it can.
+        special: Content and id of the special tokens, by id.
+        added: Contents of the other added tokens: each becomes its id wherever a text holds it.
+        ids: The id of every token where the file says it; None where only the library can tell.
+        tables: The Unicode tables that decide ids.
+        unknown_id: The id that the model gives to what it does not know; None if it never does.
+        may_drop: Whether characters may be left out of the ids without a trace.
+        normalizer: The normalizer, as JSON, if it may make other characters of those of a text; else None.
+        is_completed: Whether `tokenizer_config.json` has added tokens, or flags of them, that the file does not have.
+    """
+
+    text: str
+    as_text: str
+    refusal: str | None
+    special: tuple[tuple[str, int], ...]
+    added: frozenset[str]
+    ids: dict[str, int] | None
+    tables: dict[str, str]
+    unknown_id: int | None
+    may_drop: bool
+    normalizer: str | None = None
+    is_completed: bool = False
+
+    def reaches(self, content: str) -> bool:
+        """Whether a text may become the id of this token, where literal special tokens are text."""
+        # parsed again, because the question is rare and a parsed vocabulary takes a hundred megabytes
+        return content in self.added or _Model(orjson.loads(self.as_text)["model"]).reaches(content)
+
+
+class _Model:
+    """The model of a `tokenizer.json`, as it is parsed."""
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self.value = value
+        self.kind: str = value.get("type") or ("BPE" if "merges" in value else "Unigram" if "unk_id" in value else "")
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of every entry of its vocabulary."""
+        vocab = self.value["vocab"]
+        return {entry[0]: at for at, entry in enumerate(vocab)} if self.kind == "Unigram" else vocab
+
+    @cached_property
+    def pairs(self) -> list[list[str]]:
+        """The merges of a BPE."""
+        merges = self.value.get("merges") or []
+        pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in merges)
+        # what is no pair is left for the library to refuse
+        return [pair for pair in pairs if len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], str)]
+
+    @cached_property
+    def merged_entries(self) -> set[str]:
+        """The entries that merges make."""
+        skipped = len(self.value.get("continuing_subword_prefix") or "")
+        return {first + second[skipped:] for first, second in self.pairs}
+
+    def reaches(self, content: str) -> bool:
+        """Whether the model may give a text the id of this entry of its vocabulary."""
+        if content not in self.ids:
+            return False
+        if self.kind != "BPE" or self.value.get("ignore_merges") or len(content) == 1:
+            return True
+        return content in self.merged_entries
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of its unknown token; None if it has none."""
+        if self.kind == "Unigram":
+            found: int | None = self.value.get("unk_id")
+            return found
+        return self.ids.get(self.value.get("unk_token") or _UNKNOWN.get(self.kind, ""))
+
+    def knows_every_byte(self, splitters: Collection[str]) -> bool:
+        """Whether no character is unknown to it, given the types of the normalizers and pre-tokenizers before it."""
+        if any(self.value.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix")):
+            return False
+        if self.kind == "BPE" and "ByteLevel" in splitters:
+            return all(letter in self.ids for letter in BYTE_LETTERS)
+        return bool(self.value.get("byte_fallback")) and all(name in self.ids for name in _BYTE_NAMES)
+
+    def set_apart(self, contents: Collection[str]) -> dict[str, str]:
+        """Give the entries with these contents names that no text holds: old → new name of those that need one.
+
+        Raises TokenizerError where the model cannot do without an entry.
+        """
+        names = {content: _SECRET + content for content in contents if self.reaches(content)}
+        if not names:
+            return {}
+        if self.kind == "Unigram":
+            self.value["vocab"] = [[names.get(entry[0], entry[0]), *entry[1:]] for entry in self.value["vocab"]]
+            return names
+        if self.kind == "BPE":
+            self._do_without(names)
+        self.value["vocab"] = {names.get(content, content): number for content, number in self.ids.items()}
+        unknown = self.value.get("unk_token") or _UNKNOWN.get(self.kind)
+        if unknown in names:
+            self.value["unk_token"] = names[unknown]
+        return names
+
+    def _do_without(self, contents: Collection[str]) -> None:
+        """Leave out the merges that make one of these entries."""
+        parts = {part for pair in self.pairs for part in pair}
+        needed = {content for content in contents if content in parts or len(content) == 1}
+        if needed:
+            raise TokenizerError(f"the special token {min(needed)!r} is a character, or a part of other tokens")
+        skipped = len(self.value.get("continuing_subword_prefix") or "")
+        kept = [[first, second] for first, second in self.pairs if first + second[skipped:] not in contents]
+        self.value["merges"] = _short_merges(kept) or kept
+
+
+@lru_cache(maxsize=2)
+def definition_of(path: Path, _digest: str, ends: tuple[str, ...], decoder: str = "{}") -> Definition:
+    """What the `tokenizer.json` at `path` defines, parsed once a process as long as its content (`_digest`) stays.
+
+    `ends` are the contents that `tokenizer_config.json` names as beginning and end of a text. They are special whatever
+    the file says, as they are for transformers. `decoder` is its `added_tokens_decoder`, as JSON: transformers adds
+    these tokens to those of the file, and believes it on their flags. Raises TokenizerError for a file that is none or
+    exceeds the limits, and for a token that has another id than transformers would give it.
+    """
+    value = _read_file(path)
+    value["truncation"] = value["padding"] = None
+    model = _Model(value["model"])
+    before = value.get("added_tokens") or []
+    added = value["added_tokens"] = _completed(before, model, orjson.loads(decoder), path)
+    contents = {token["content"] for token in added if token.get("special")}
+    own = {token["content"]: token["id"] for token in added} | {
+        content: model.ids[content] for content in (*contents, *ends) if content in model.ids
+    }
+    contents |= own.keys() & set(ends)
+    ids = _ids(model, added)
+    if (merges := _short_merges(model.value.get("merges"))) is not None:
+        model.value["merges"] = merges
+    parts = [*parts_of(value.get("normalizer")), *parts_of(value.get("pre_tokenizer"))]
+    knows = model.knows_every_byte({str(part.get("type")) for part in parts})
+    text, unknown_id = orjson.dumps(value).decode(), None if knows else model.unknown_id
+    as_text, refusal = text, None
+    try:
+        as_text = _with_literals_as_text(value, model, contents) or text
+    except TokenizerError as error:
+        refusal = str(error)
+    return Definition(
+        text=text,
+        as_text=as_text,
+        refusal=refusal,
+        special=tuple(sorted(((content, own[content]) for content in contents), key=lambda one: one[1])),
+        added=frozenset(token["content"] for token in added if token["content"] not in contents),
+        ids=ids,
+        tables=reference_tables(value.get("normalizer"), value.get("pre_tokenizer")),
+        unknown_id=unknown_id,
+        may_drop=not knows or any(map(_may_remove, parts)),
+        normalizer=_rewriting(value.get("normalizer")),
+        is_completed=added != before,
+    )
+
+
+def _completed(added: list[dict[str, Any]], model: _Model, decoder: Any, path: Path) -> list[dict[str, Any]]:
+    """The added tokens of a file, with those of the `added_tokens_decoder` and its flags."""
+    if not isinstance(decoder, dict) or not all(
+        number.isdecimal() and len(number) < 10 and isinstance(token, dict) and isinstance(token.get("content"), str)
+        for number, token in decoder.items()
+    ):
+        raise TokenizerError(
+            f"{path.with_name('tokenizer_config.json')}: `added_tokens_decoder` is not an object of ids and tokens. "
+            "Save it again: save_pretrained(folder) of transformers"
+        )
+    found = {token["content"]: token for token in added}
+    following = max([len(model.ids), *(token["id"] + 1 for token in added)])
+    for number, token in sorted(decoder.items(), key=lambda one: int(one[0])):
+        content = token["content"]
+        # of a token that the file has, its id counts for every library
+        held: int = found[content]["id"] if content in found else model.ids.get(content, following)
+        if content not in found and content not in model.ids and held != int(number):
+            raise TokenizerError(
+                f"{path.with_name('tokenizer_config.json')}: `added_tokens_decoder` gives {content!r} the id {number}; "
+                f"{path.name} does not have it, and the next free id is {held}. Save both again: "
+                "save_pretrained(folder) of transformers"
+            )
+        following = max(following, held + 1)
+        flags = {name: bool(token.get(name)) for name in _FLAGS}
+        flags["normalized"] = bool(token.get("normalized", not flags["special"]))
+        found[content] = {"id": held, "content": content, **flags}
+    return list(found.values()) if decoder else added
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """The parsed file, of which every part that is used later has the right type."""
+    if (size := path.stat().st_size) > MAX_FILE_BYTES:
+        raise TokenizerError(f"{path}: {size:,} bytes; a tokenizer.json may have at most {MAX_FILE_BYTES:,}")
+    try:
+        value = orjson.loads(path.read_bytes())
+    except ValueError as error:
+        raise TokenizerError(f"{path}: not JSON: {error}") from error
+    if not isinstance(value, dict) or "model" not in value:
+        raise TokenizerError(f"{path}: no `model`: not a tokenizer.json")
+    if (wrong := _wrong(value)) is not None:
+        raise TokenizerError(f"{path}: {wrong}. Save it again: Tokenizer.save('tokenizer.json') of tokenizers")
+    if dropout := value["model"].get("dropout"):
+        raise TokenizerError(
+            f"{path}: model.dropout is {dropout}: the same text gets other ids each time. Set it to null in the file"
+        )
+    return value
+
+
+def _wrong(value: Mapping[str, Any]) -> str | None:
+    """What of a file is of the wrong type, or beyond the limits; None if nothing is."""
+    model, added = value["model"], value.get("added_tokens")
+    if not isinstance(model, dict):
+        return "`model` is not an object"
+    if added is not None and not (isinstance(added, list) and all(map(_is_token, added))):
+        return "`added_tokens` is not a list of objects with a text `content` and a whole `id`"
+    vocab, merges = model.get("vocab"), model.get("merges")
+    if model.get("type") == "Unigram" or isinstance(vocab, list):
+        if not isinstance(vocab, list) or not all(isinstance(one, list) and len(one) == 2 for one in vocab):
+            return "`model.vocab` is not a list of pairs of a text and a number"
+        if set(map(type, (one[0] for one in vocab))) - {str}:
+            return "`model.vocab` has a name that is not a text"
+        numbers = [len(vocab) - 1]
+    else:
+        if not isinstance(vocab, dict) or set(map(type, vocab.values())) - {int}:
+            return "`model.vocab` is not an object of texts and whole numbers"
+        numbers = list(vocab.values())
+    if merges is not None and not isinstance(merges, list):
+        return "`model.merges` is not a list"
+    numbers += [token["id"] for token in added or []]
+    if numbers and not 0 <= min(numbers) <= max(numbers) <= MAX_ID:
+        outside = min(numbers) if min(numbers) < 0 else max(numbers)
+        return f"a token has the id {outside}; ids are 0 to {MAX_ID:,}"
+    return None
+
+
+def _is_token(token: Any) -> bool:
+    return isinstance(token, dict) and isinstance(token.get("content"), str) and type(token.get("id")) is int
+
+
+def _with_literals_as_text(value: dict[str, Any], model: _Model, contents: Collection[str]) -> str | None:
+    """The file with these special tokens out of reach of any text; None if they are already.
+
+    Changes `value`, of which `model` is a part.
+    """
+    added = value.get("added_tokens") or []
+    flagged = [token["content"] for token in added if token["content"] in contents and not token.get("special")]
+    # the bytes of unknown characters are found by these names, so they keep them
+    fallback = set(_BYTE_NAMES) if model.value.get("byte_fallback") else set()
+    names = model.set_apart({*contents} - fallback)
+    hides_bytes = bool(fallback) and model.kind == "Unigram"
+    if not (flagged or names or hides_bytes):
+        return None
+    for token in added:
+        token["special"] = bool(token.get("special")) or token["content"] in contents
+    # The library gives an added token that is not in the vocabulary the next free id, although none is ever made of a
+    # special one: last, they take no other token's.
+    value["added_tokens"] = sorted(added, key=lambda token: token["content"] in names)
+    if hides_bytes:
+        # a text that names a byte would become that byte; no token spans a cut of the pre-tokenizer
+        cut = {"type": "Split", "pattern": {"Regex": _BETWEEN_BYTE_NAMES}, "behavior": "Isolated", "invert": False}
+        before = value.get("pre_tokenizer")
+        value["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [before, cut]} if before else cut
+    return orjson.dumps(value).decode()
+
+
+def _rewriting(normalizer: Any) -> str | None:
+    """A normalizer, as JSON, that may change more of a text than its white space and Unicode form."""
+    parts = parts_of(normalizer)
+    return orjson.dumps(normalizer).decode() if any(map(_may_change, parts)) else None
+
+
+def _may_change(part: Mapping[str, Any]) -> bool:
+    if part.get("type") == "Replace":
+        # the sign of a blank, which the decoder turns back
+        return not str((part.get("pattern") or {}).get("String") or "x").isspace()
+    return part.get("type") not in _UNCHANGING
+
+
+def _may_remove(part: Mapping[str, Any]) -> bool:
+    """Whether a normalizer or pre-tokenizer may leave out characters other than white space."""
+    if part.get("type") == "Replace":
+        return not part.get("content") or "Regex" in (part.get("pattern") or {})
+    if "normalizers" in part or "pretokenizers" in part:
+        return False
+    is_splitter = "behavior" in part or part.get("type") in _SPLITTERS
+    return part.get("behavior") == "Removed" if is_splitter else part.get("type") not in _KEEPING
+
+
+_SPLITTERS = frozenset({"Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Metaspace", "Digits", "UnicodeScripts"})
+"""Pre-tokenizers that leave out no character but white space; `CharDelimiterSplit` is none of them."""
+
+
+def _short_merges(merges: Any) -> list[str] | None:
+    """The pairs of a BPE's merges in the format's other form, a text `first second` each; None where it has none.
+
+    Engines load a third of a second faster from it. A text with a space within a part, or that begins like the header
+    of a file of merges, would be read as something else.
+    """
+    if not isinstance(merges, list) or set(map(type, merges)) != {list}:
+        return None
+    try:
+        texts = list(map(" ".join, merges))
+    except TypeError:
+        return None
+    together = "\n".join(texts)
+    # one space a text: none lies within a part
+    return texts if together.count(" ") == len(texts) and "#version" not in together else None
+
+
+def _ids(model: _Model, added: list[dict[str, Any]]) -> dict[str, int] | None:
+    """The id of every token, without loading a library; None where only the library can tell.
+
+    The library gives an added token the id of the model's token with that content, else the next free one, whatever
+    the file says: so the file is believed only where it says the same.
+    """
+    vocab = model.value.get("vocab")
+    if model.value.get("type") not in ("BPE", "WordPiece", "WordLevel") or not isinstance(vocab, dict) or not vocab:
+        return None
+    ids: dict[str, int] = dict(vocab)
+    following = len(vocab)
+    for token in added:
+        content, declared = token["content"], token["id"]
+        # the last case is a content that is added twice
+        if not content or declared != vocab.get(content, following) or (content in ids and content not in vocab):
+            return None
+        ids[content] = declared
+        following = max(following, declared + 1)
+    return ids
+
 
 _FILES = ("tokenizer.json", "tokenizer_config.json")
 CHAT_TURN_TOKENS = frozenset({"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<|im_start|>"})

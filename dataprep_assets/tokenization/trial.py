@@ -7,18 +7,23 @@ the same libraries (`memory.folder_of`).
 Entry point: `try_out`.
 """
 
+import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from dataprep_assets.errors import TokenizerError
+from dataprep_assets.errors import ConfigError, TokenizerError
+from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.project import expanded, read_state
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import (
     Engine,
@@ -28,7 +33,37 @@ from dataprep_assets.tokenization.engines import (
     installed,
 )
 from dataprep_assets.tokenization.library_errors import EncodingError, PanicError
-from dataprep_assets.tokenization.memory import recall, remember
+
+# Remembers, for all datasets of a user, what was found out about a tokenizer.
+#
+# Below `$XDG_CACHE_HOME/dataprep-assets` (`~/.cache/dataprep-assets`), which may be deleted at any time.
+#
+# Entry points: `recall`, `remember`.
+
+T = TypeVar("T")
+
+
+def _path(kind: str, key: str) -> Path | None:
+    try:
+        folder = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    except ConfigError:  # a user without a home folder, as in a container: nothing is remembered
+        return None
+    return folder / "dataprep-assets" / kind / f"{key}.json"
+
+
+def recall(kind: str, key: str, schema: type[T]) -> T | None:
+    """Return the value under a key; None if there is none, or one that is not of the type `schema`."""
+    path = _path(kind, key)
+    return None if path is None else read_state(path, schema)
+
+
+def remember(kind: str, key: str, value: Any) -> None:
+    """Remember a JSON value under a key, where the home folder is writable."""
+    if (path := _path(kind, key)) is not None:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(value).encode())
+
 
 VERSION = 1
 """Increase it when a change makes the trial stricter: what has passed is then tried again."""

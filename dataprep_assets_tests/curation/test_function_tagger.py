@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.curation.declared_tagger import DeclaredTagger
+from dataprep_assets.curation.declaration import DeclaredTagger
 from dataprep_assets.curation.function_tagger import FunctionTagger
 from dataprep_assets.curation.module_code import ModuleCode
 from dataprep_assets.curation.table import DocumentBatch

@@ -20,7 +20,7 @@ import dagster as dg
 
 from dataprep_assets.execution.pool import PROCESSES, RAY
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.resources import StorageResource, resources_of

@@ -27,7 +27,7 @@ import dagster as dg
 import yaml
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.orchestration.runs.pools import POOLS
+from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.location import DECLARATION
 from dataprep_assets_tests.deploy.postgres import binaries, postgres

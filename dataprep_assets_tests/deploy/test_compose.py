@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dataprep_assets.orchestration.runs.pools import POOLS
+from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.resources import environment
 from dataprep_assets.stores import connect
 from dataprep_assets_tests.deploy.cluster import DEPLOY

@@ -15,9 +15,8 @@ from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 from dataprep_assets import open_project
 from dataprep_assets.definitions import defs
 from dataprep_assets.orchestration.runs.dataset_runs import in_progress
-from dataprep_assets.orchestration.runs.lost_runs import end_lost_runs
 from dataprep_assets.orchestration.runs.planning import with_planning
-from dataprep_assets.orchestration.runs.pools import POOLS, limit_pools
+from dataprep_assets.orchestration.runs.runs import POOLS, end_lost_runs, limit_pools
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 from dataprep_assets_tests.deploy.postgres import postgres

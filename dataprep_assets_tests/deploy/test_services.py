@@ -15,9 +15,9 @@ import dagster as dg
 import pytest
 from dagster._daemon.controller import all_daemons_healthy
 
-from dataprep_assets.orchestration.keys import asset_key
 from dataprep_assets.orchestration.overview import DATASETS
-from dataprep_assets.orchestration.runs.pools import POOLS
+from dataprep_assets.orchestration.partitions import asset_key
+from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.project_template import write_project
@@ -37,7 +37,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
+from dataprep_assets.integrity.artifacts import ArtifactHandle
 from dataprep_assets.resources import build_resources
 
 

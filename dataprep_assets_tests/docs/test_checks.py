@@ -2,7 +2,7 @@
 
 import re
 
-from dataprep_assets.engine.artifact.private_files import CLOSED_TO_OTHERS
+from dataprep_assets.engine.artifact.spec import CLOSED_TO_OTHERS
 from dataprep_assets_tests.docs import checks
 
 

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from dataprep_assets.components import dataset_type
-from dataprep_assets.declarations import declarations_of
+from dataprep_assets.components import dataset_type, declarations_of
+from dataprep_assets.engine.artifact.build import in_order
 from dataprep_assets.engine.artifact.dataset import Dataset
-from dataprep_assets.engine.artifact.order import in_order
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.project import find

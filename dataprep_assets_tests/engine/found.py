@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.integrity.artifacts import ArtifactStore
 
 

@@ -9,13 +9,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Markdown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import Check, OpenedArtifact
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact
 from dataprep_assets.engine.checks.groups import PartitionChecks
 from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration

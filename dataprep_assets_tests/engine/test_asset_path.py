@@ -2,9 +2,9 @@
 
 import pytest
 
-from dataprep_assets.engine.artifact.asset_path import OF_SPLITS, artifact_at, asset_path
+from dataprep_assets.engine.artifact.spec import OF_SPLITS, artifact_at, asset_path
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import Artifact
 
 
 @pytest.mark.parametrize("name", OF_SPLITS)

@@ -14,7 +14,7 @@ from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.yaml.automation import Automation, Email, EnvironmentVariable, OnFailure, seconds_of
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration.sensors.failure_sensor import FailedCheck, Failure
+from dataprep_assets.orchestration.sensors.automation import FailedCheck, Failure
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "automation.md").read_text()

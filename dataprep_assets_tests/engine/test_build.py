@@ -8,8 +8,7 @@ import pytest
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import SourceError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import damage, read_receipt
 from dataprep_assets_tests.engine.notices import NoticeFacts

@@ -13,8 +13,7 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.card.card import DATA_CARD, PAGE, CardFacts, data_card_spec
 from dataprep_assets.engine.card.contents import CardSource, CardSubject, SplitCounts, attributed
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Check, Finding
 from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.engine.yaml.declaration import Attribution, CardDeclaration, Creator, DatasetDeclaration

@@ -18,7 +18,7 @@ from dataprep_assets.engine.staleness.decide import (
     PartitionFacts,
     decide,
 )
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 

@@ -12,8 +12,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
-from dataprep_assets.components import PIPELINES, dataset_type
-from dataprep_assets.declarations import Declarations, reason_of
+from dataprep_assets.components import PIPELINES, Declarations, dataset_type, reason_of
 from dataprep_assets.engine.yaml.automation import SECRETS
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError

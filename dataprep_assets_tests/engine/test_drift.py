@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.artifact.order import in_order
+from dataprep_assets.engine.artifact.build import in_order
 from dataprep_assets.engine.lock.difference import difference
 from dataprep_assets.engine.lock.drift import (
     Drift,
@@ -23,7 +23,7 @@ from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.verify import receipts_below, verify, verify_store
 from dataprep_assets.pipelines.blend.dataset import blend_specs
-from dataprep_assets.pipelines.corpus.card import corpus_card
+from dataprep_assets.pipelines.corpus.dataset import corpus_card
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte

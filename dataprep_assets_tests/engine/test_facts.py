@@ -2,7 +2,7 @@
 
 import pytest
 
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.receipt import Receipt
 

@@ -12,8 +12,7 @@ from dataprep_assets.engine.lock.lock import LockCounts, lock_bytes, lock_datase
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.verify import receipts_below
-from dataprep_assets.pipelines.blend.card import blend_card
-from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.blend.dataset import blend_card, blend_specs
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import environment

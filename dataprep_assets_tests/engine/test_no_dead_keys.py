@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from dataprep_assets.engine.artifact.build import ancestors
 from dataprep_assets.engine.artifact.dataset import Dataset
-from dataprep_assets.engine.artifact.order import ancestors
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.staleness.status import decisions_of
 from dataprep_assets.errors import DataprepError

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.artifact.order import ancestors, in_order, together
+from dataprep_assets.engine.artifact.build import ancestors, in_order, together
 from dataprep_assets.engine.artifact.spec import Partitions
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Table
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of, private_file
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, DataprepError

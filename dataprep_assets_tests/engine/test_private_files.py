@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.artifact.private_files import CLOSED_TO_OTHERS, closed_to_others, places_of
-from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.artifact.spec import CLOSED_TO_OTHERS, ArtifactSpec, closed_to_others, places_of
 from dataprep_assets.engine.checks.groups import PartitionChecks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError

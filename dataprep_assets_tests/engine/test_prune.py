@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.staleness.prune import list_unplanned, prune
-from dataprep_assets.engine.staleness.status import unplanned
+from dataprep_assets.engine.staleness.status import list_unplanned, prune, unplanned
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.commit import staging
 from dataprep_assets_tests.faults.edits import flip_byte

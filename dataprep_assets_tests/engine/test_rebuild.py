@@ -5,7 +5,7 @@ import json
 import pytest
 import zstandard
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.results import keep
 from dataprep_assets.engine.checks.verdicts import version_of
 from dataprep_assets.engine.staleness.rebuild import Rebuild, rebuild_of

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.engine.artifact.recipe import Recipe, flat
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.receipt import Receipt
 
 ARTIFACT = Artifact(dataset="d", name="a", partition=None)

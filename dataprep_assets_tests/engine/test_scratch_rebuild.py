@@ -4,8 +4,7 @@ import stat
 from pathlib import Path
 
 from dataprep_assets.engine.checks.scratch_rebuild import made_again
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
 
 
 def test_an_artifact_is_made_again_in_a_private_folder_of_its_dataset(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.results import keep
 from dataprep_assets.engine.checks.verdicts import remember, version_of
 from dataprep_assets.engine.staleness.decide import Decision
@@ -16,9 +16,9 @@ from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus import combined_bins
 from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
-from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot
+from dataprep_assets.pipelines.corpus.source.source_parts import corpus_engine
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins import token_shards
 from dataprep_assets.stream import engine_certificate, token_shard

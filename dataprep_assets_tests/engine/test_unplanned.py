@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.staleness.prune import prune
-from dataprep_assets.engine.staleness.status import stale, unplanned
+from dataprep_assets.engine.staleness.status import prune, stale, unplanned
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.blend.blend import blend_run

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.check import Check, Checkable
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Check, Checkable, Finding
 from dataprep_assets.engine.checks.groups import WholeChecks, find_all
 from dataprep_assets.engine.checks.results import known_results
 from dataprep_assets.engine.checks.verdicts import find_in_workers, of_all_partitions, remember, summarized
@@ -18,8 +17,7 @@ from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Action
 from dataprep_assets.engine.staleness.status import check_decisions
 from dataprep_assets.engine.yaml.declaration import ProvingDeclaration
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
 from dataprep_assets.orchestration.checks import findings
 from dataprep_assets_tests.engine.notices import (
     KEYS,

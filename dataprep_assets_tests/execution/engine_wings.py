@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.engine.artifact.order import in_order
+from dataprep_assets.engine.artifact.build import in_order
 from dataprep_assets.engine.lock.lock import lock_bytes, lock_dataset
-from dataprep_assets.execution.pool import ENGINE
-from dataprep_assets.execution.ray_pool import RayPool
-from dataprep_assets.execution.tasks import Task
+from dataprep_assets.execution.pool import ENGINE, RayPool
+from dataprep_assets.execution.run_task import Task
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.engine.building import build_all
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.jobs import Outcome, TaskJob
-from dataprep_assets.execution.tasks import FinishedTask, Pool, Task, TaskId, report
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskId, report
+from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.receipt import Receipt
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import BadRecordError, DataprepError
-from dataprep_assets.execution.ray_pool import RayPool
-from dataprep_assets.execution.tasks import FinishedTask, Task, TaskCounts, TaskId, report
+from dataprep_assets.execution.pool import RayPool
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskCounts, TaskId, report
 
 SETTINGS = {"RAYON_NUM_THREADS": "1", "DATAPREP_TEST_SETTING": "seen"}
 

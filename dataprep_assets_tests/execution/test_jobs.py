@@ -17,7 +17,7 @@ from dataprep_assets.execution.jobs import (
 )
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.execution.tasks import FinishedTask, Pool, Task, TaskId
+from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskId
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets_tests.execution.job_tasks import NotedJob, Piece, PlacedJob, work
 

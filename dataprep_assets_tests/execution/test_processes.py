@@ -17,7 +17,7 @@ import pytest
 from dataprep_assets.errors import OutOfMemoryError
 from dataprep_assets.execution import processes
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.stores.private import private_files
 from dataprep_assets_tests.execution.job_tasks import core_limit, exhaust, quote, read_environment, read_process
 
@@ -102,7 +102,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets_tests.execution import job_tasks
 
 # no guard: workers do not import this file
@@ -143,7 +143,7 @@ def test_what_workers_need_is_loaded_once_unless_it_leaves_a_thread(
 KILLED = """
 import os, signal
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import Task, TaskId
+from dataprep_assets.execution.run_task import Task, TaskId
 from dataprep_assets_tests.execution import job_tasks
 
 with WorkerPool(2) as pool:

@@ -17,7 +17,7 @@ import pytest
 from dataprep_assets.errors import BadRecordError, ConfigError
 from dataprep_assets.execution.pool import chosen_engine, open_pool
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.shard_job import ensure_shard
 from dataprep_assets.stream.token_shard import TokenShard

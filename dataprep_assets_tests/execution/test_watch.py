@@ -15,7 +15,7 @@ import pytest
 from dataprep_assets.bounds import MEMORY, STALL, Bounds, parsed
 from dataprep_assets.errors import BoundError, ConfigError
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.execution.watch import CAN_WATCH, measure_process
 from dataprep_assets_tests.execution.hungry_tasks import spin, take
 

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.stores.connect import StoreAddress

@@ -13,9 +13,7 @@ import pytest
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle, RemoteTokens
-from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, LocalArtifacts, RemoteTokens
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.places import Places

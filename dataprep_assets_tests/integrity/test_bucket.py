@@ -9,9 +9,7 @@ import pytest
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
-from dataprep_assets.integrity.artifacts import FileRef
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, FileRef
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.stores.connect import GcsPlace, LocalPlace
 from dataprep_assets_tests.fakes.gcs_server import GcsServer

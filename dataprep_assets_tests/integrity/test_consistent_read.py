@@ -7,10 +7,9 @@ import pytest
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.consistent_read import read_whole
+from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.corpus.source.manifest import read_whole
 
 PAIR = Artifact(dataset="d", name="pair")
 

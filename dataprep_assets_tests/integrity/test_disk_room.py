@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import DiskFullError
-from dataprep_assets.integrity.commit import staging
-from dataprep_assets.integrity.disk_room import refusal_error, writing
+from dataprep_assets.integrity.commit import refusal_error, staging, writing
 
 
 def test_a_write_that_finds_no_room_says_where_and_how_much(tmp_path: Path) -> None:

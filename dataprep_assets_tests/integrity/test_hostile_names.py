@@ -9,9 +9,7 @@ import pytest
 
 from dataprep_assets.engine.lock.lock import Lock, Locked, lock_bytes, parse_lock
 from dataprep_assets.errors import ConfigError, DataprepError, FormatError, IntegrityError, SourceError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, LocalArtifacts
 from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt, parse_receipt, read_receipt
 from dataprep_assets.planning.manifest import MANIFEST, SourceFile, build_manifest, read_manifest, write_manifest
 from dataprep_assets.serving.window.release import Release

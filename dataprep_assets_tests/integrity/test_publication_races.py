@@ -21,8 +21,7 @@ import pytest
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import IntegrityError, TransferError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME

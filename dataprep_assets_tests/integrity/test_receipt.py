@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import NAME, Receipt, damage, read_receipt, record_files
 from dataprep_assets.integrity.verify import verify

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.commit import staging
 from dataprep_assets.integrity.overlay import OverlayArtifacts

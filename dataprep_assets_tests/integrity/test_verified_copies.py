@@ -13,8 +13,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity import verified_copies
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt
 from dataprep_assets.stores.connect import LocalPlace, StoreAddress

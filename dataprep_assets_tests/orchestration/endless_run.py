@@ -16,7 +16,7 @@ import dagster as dg
 from dataprep_assets.engine.artifact.spec import BuildRequest
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.orchestration.component import definitions_of
-from dataprep_assets.orchestration.keys import job_name
+from dataprep_assets.orchestration.partitions import job_name
 from dataprep_assets.orchestration.runs.runs import execute
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets_tests.engine.notices import notices_specs, write_notices

@@ -15,9 +15,8 @@ from dataprep_assets.engine.staleness.status import check_decisions
 from dataprep_assets.engine.yaml.automation import Automation
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import definitions_of
-from dataprep_assets.orchestration.keys import asset_key, job_name
-from dataprep_assets.orchestration.runs.instance_records import Recorded
-from dataprep_assets.orchestration.runs.runs import RunEnd, RunResult, execute
+from dataprep_assets.orchestration.partitions import asset_key, job_name
+from dataprep_assets.orchestration.runs.runs import Recorded, RunEnd, RunResult, execute
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
 from dataprep_assets_tests.engine.notices import Notices, notices_specs, write_notices

@@ -10,9 +10,9 @@ import pytest
 from dataprep_assets.engine.artifact.spec import BuildRequest, DatasetInput
 from dataprep_assets.errors import DataprepError, WorkerDiedError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.orchestration.assets import asset_of
-from dataprep_assets.orchestration.keys import asset_key
-from dataprep_assets.orchestration.runs.pools import POOLS
+from dataprep_assets.orchestration.component import asset_of
+from dataprep_assets.orchestration.partitions import asset_key
+from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.orchestration.runs.step_build import _failure
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.resources import io_manager

@@ -13,9 +13,8 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 
 from dataprep_assets.engine.yaml.automation import Automation
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration.keys import DATASET, asset_key
-from dataprep_assets.orchestration.sensors.automation import check_crons
-from dataprep_assets.orchestration.sensors.source_sensor import CHANGE, SOURCE
+from dataprep_assets.orchestration.partitions import DATASET, asset_key
+from dataprep_assets.orchestration.sensors.automation import CHANGE, SOURCE, check_crons
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
 SENSOR = "notices_on_new_files"

@@ -9,8 +9,7 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Check, Finding
 from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.engine.checks.results import NotPassed, results
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
@@ -18,7 +17,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.component import definitions_of
-from dataprep_assets.orchestration.keys import DATASET, asset_key, job_name
+from dataprep_assets.orchestration.partitions import DATASET, asset_key, job_name
 from dataprep_assets.resources import resources_of
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, left_to_do, notice_board
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes

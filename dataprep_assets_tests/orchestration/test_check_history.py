@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 import pytest
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.orchestration.checks import LONGEST_DESCRIPTION, check_evaluation, check_result, findings
-from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets_tests.engine.notices import KEYS, ensure_notice
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 

@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.engine.privacy import private_file
-from dataprep_assets.orchestration.keys import DATASET
-from dataprep_assets.orchestration.sensors.failure_sensor import LONGEST_TRY_SECONDS
+from dataprep_assets.orchestration.partitions import DATASET
+from dataprep_assets.orchestration.sensors.automation import LONGEST_TRY_SECONDS
 from dataprep_assets_tests.fakes.listeners import MailServer, Webhook, mail_server, webhook
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 from dataprep_assets_tests.servers import free_port
@@ -203,7 +203,7 @@ def test_an_unforeseen_error_is_told_by_its_class_and_stops_no_other_report(
     def unforeseen(*_: object) -> None:
         raise KeyError("Müller-1!")
 
-    monkeypatch.setattr("dataprep_assets.orchestration.sensors.failure_sensor._mail", unforeseen)
+    monkeypatch.setattr("dataprep_assets.orchestration.sensors.automation._mail", unforeseen)
     email = {"host": "127.0.0.1", "from": "data@example.org", "to": ["a@example.org"]}
     with board_of(tmp_path, {"webhook": hook.url, "email": email}) as board:
         cursor = from_now_on(board)

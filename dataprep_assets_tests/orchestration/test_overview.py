@@ -13,8 +13,8 @@ from dataprep_assets.engine.card.card import data_card_spec
 from dataprep_assets.engine.card.contents import CardSubject
 from dataprep_assets.engine.checks.results import NotPassed
 from dataprep_assets.errors import SourceError
-from dataprep_assets.orchestration.keys import DATASET
 from dataprep_assets.orchestration.overview import DATASETS, DatasetState, overview, overview_definitions, page
+from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.planning import PLANNER
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.engine.notices import notices_specs

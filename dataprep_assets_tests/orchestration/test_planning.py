@@ -7,9 +7,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dataprep_assets.orchestration.keys import DATASET
+from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.planning import with_planning
-from dataprep_assets.orchestration.sensors.failure_sensor import concerns
+from dataprep_assets.orchestration.sensors.automation import concerns
 from dataprep_assets.orchestration.shipped_datasets import TAG
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.resources import resources_of

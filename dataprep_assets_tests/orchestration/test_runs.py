@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.engine.staleness.decide import Decision
 from dataprep_assets.engine.staleness.status import stale
-from dataprep_assets.orchestration.keys import DATASET
+from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.runs import RunEnd
 from dataprep_assets_tests.engine.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board

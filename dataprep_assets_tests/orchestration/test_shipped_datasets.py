@@ -7,7 +7,7 @@ import pytest
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.code_location import bind_resources
-from dataprep_assets.declarations import files_below
+from dataprep_assets.components import files_below
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration import shipped_datasets as shipped_module

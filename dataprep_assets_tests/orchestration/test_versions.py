@@ -9,7 +9,7 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets_tests.engine.notices import KEYS
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 

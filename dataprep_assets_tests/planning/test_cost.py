@@ -4,8 +4,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, cost, density_of, split_sizes, table
-from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
-from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
+from dataprep_assets.planning.manifest import ManifestEntry, ShardSizing, SourceFile, build_manifest, plan_shards
 
 MACHINE = Machine(cores=16, bandwidth=125e6)
 IN_BUCKET = Products(copies=0, uploads=1)

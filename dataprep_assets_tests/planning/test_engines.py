@@ -2,9 +2,9 @@
 
 import pytest
 
+from dataprep_assets.cli.plan import OVERHEADS, engine_seconds, engine_table
 from dataprep_assets.execution.pool import ENGINES
 from dataprep_assets.planning.cost import Cost, Machine, SplitSizes, cost
-from dataprep_assets.planning.engines import OVERHEADS, engine_seconds, engine_table
 
 MACHINE = Machine(cores=16, bandwidth=125e6)
 

@@ -9,20 +9,24 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.integrity.digest import canonical_json, digest_value
-from dataprep_assets.planning.globs import glob_pattern
 from dataprep_assets.planning.manifest import (
     MANIFEST,
     ManifestEntry,
+    ShardSizing,
     SourceFile,
     build_manifest,
+    counts,
     file_format,
+    glob_pattern,
     listing_digest,
     natural_key,
+    plan_shards,
     read_manifest,
+    read_plan,
     summarize,
     write_manifest,
+    write_plan,
 )
-from dataprep_assets.planning.shard_plan import ShardSizing, counts, plan_shards, read_plan, write_plan
 
 SPLITS = {"train": ["train/**"], "val": ["validation/**"]}
 INCLUDE = ["**/*.jsonl.zst"]

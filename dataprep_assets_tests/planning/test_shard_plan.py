@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
-from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
+from dataprep_assets.planning.manifest import ManifestEntry, ShardSizing, SourceFile, build_manifest, plan_shards
 
 SPLITS = {"train": ["train/**"], "val": ["val/**"]}
 

@@ -9,7 +9,7 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle, RemoteTokens
+from dataprep_assets.integrity.artifacts import ArtifactHandle, RemoteTokens
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import build_storage
 from dataprep_assets_tests.fakes.places import Places

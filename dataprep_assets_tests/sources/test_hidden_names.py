@@ -12,7 +12,7 @@ from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
 from dataprep_assets.pipelines.corpus.source.manifest import plan_manifest
-from dataprep_assets.planning.globs import taken_by
+from dataprep_assets.planning.manifest import taken_by
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
 from dataprep_assets_tests.samples import SAMPLE
 

@@ -12,7 +12,7 @@ import pytest
 from huggingface_hub.errors import HfHubHTTPError
 
 from dataprep_assets.errors import CorruptSourceError, SourceError, TransferError
-from dataprep_assets.sources.hub_file import translated
+from dataprep_assets.sources.hub import translated
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 from dataprep_assets_tests.fakes.hub_server import HubServer, Kind
 from dataprep_assets_tests.sources.hub_mirror import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.stream.eye_test import eye_test
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special

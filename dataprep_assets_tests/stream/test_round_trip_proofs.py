@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.stream.reencoding import certificate_valid, round_trip
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS
 from dataprep_assets.tokenization.certificate import refused_outright

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.stream.snapshot_files import digests_match, disk_headroom
+from dataprep_assets.stream.source import digests_match, disk_headroom
 
 
 @pytest.fixture

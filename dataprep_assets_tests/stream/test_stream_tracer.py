@@ -20,10 +20,10 @@ from dataprep_assets.engine.trace.trace import Question, Trace, trace
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, NotFoundError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
+from dataprep_assets.pipelines.corpus.view import artifact_name
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.stream import stream_index
 from dataprep_assets.stream.stream_index import search

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dataprep_assets.engine.checks.finding import files_intact
+from dataprep_assets.engine.checks.check import files_intact
 from dataprep_assets.stream import token_bins_checks as proofs
 from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS

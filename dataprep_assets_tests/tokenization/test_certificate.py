@@ -10,13 +10,13 @@ import zstandard
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import CertificateError, TokenizerError
-from dataprep_assets.tokenization.adversarial import adversarial_documents
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import (
     CLASSES,
     LONG_DOCUMENT,
     Certificate,
     CertifiedEncoder,
+    adversarial_documents,
     certify,
     disagreements,
     document_class,

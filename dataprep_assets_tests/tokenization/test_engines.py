@@ -23,8 +23,7 @@ from dataprep_assets.tokenization.engines import (
     ReferenceEngine,
     installed,
 )
-from dataprep_assets.tokenization.reference import installed_tables, reference_tables
-from dataprep_assets.tokenization.unicode_versions import VERSIONS
+from dataprep_assets.tokenization.reference import VERSIONS, installed_tables, reference_tables
 from dataprep_assets_tests.pipelines.blend.sft import conversations
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, certificate, stream_plan
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration as notes_declaration

@@ -16,7 +16,7 @@ from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization import trial
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
-from dataprep_assets.tokenization.unencodable import encode_or_name, row_of
+from dataprep_assets.tokenization.losses import encode_or_name, row_of
 from dataprep_assets_tests.tokenization.families import TEXTS, save
 from dataprep_assets_tests.tools.bench.invented_text import train_tokenizer
 

@@ -4,9 +4,8 @@ import unicodedata
 
 import pytest
 
-from dataprep_assets.tokenization.adversarial import adversarial_documents
-from dataprep_assets.tokenization.reference import SETTING, touched
-from dataprep_assets.tokenization.unicode_versions import VERSIONS, UnicodeVersion
+from dataprep_assets.tokenization.certificate import adversarial_documents
+from dataprep_assets.tokenization.reference import SETTING, VERSIONS, UnicodeVersion, touched
 
 PYTHON = float(unicodedata.unidata_version.rpartition(".")[0])
 

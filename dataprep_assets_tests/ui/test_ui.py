@@ -19,10 +19,10 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.definitions import PROJECT_ROOT
-from dataprep_assets.orchestration.keys import DATASET
-from dataprep_assets.orchestration.runs.pools import POOLS
+from dataprep_assets.orchestration.partitions import DATASET
+from dataprep_assets.orchestration.runs.runs import POOLS
+from dataprep_assets.orchestration.sensors.automation import CHANGE
 from dataprep_assets.orchestration.sensors.freshness import FRESH
-from dataprep_assets.orchestration.sensors.source_sensor import CHANGE
 from dataprep_assets_tests.deploy.backfill import run_pid
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.fakes.listeners import webhook

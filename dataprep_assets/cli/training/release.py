@@ -8,8 +8,8 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import Profile
-from dataprep_assets.paths import expanded
 from dataprep_assets.plural import count_of
+from dataprep_assets.project import expanded
 
 
 def command(

@@ -12,8 +12,8 @@ from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK, COLUMNS, O
 from dataprep_assets.curation.benchmarks.files import check_address, in_bucket, is_elsewhere
 from dataprep_assets.curation.benchmarks.items import BenchmarkSet
 from dataprep_assets.curation.declaration import RuleName
+from dataprep_assets.engine.yaml.declaration import ReadingDeclaration
 from dataprep_assets.engine.yaml.declared_model import Declared
-from dataprep_assets.engine.yaml.declared_reading import ReadingDeclaration
 from dataprep_assets.errors import ConfigError
 
 

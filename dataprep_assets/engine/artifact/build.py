@@ -5,18 +5,97 @@ Shards of token bins are made differently, in parallel parts (`pipelines/corpus/
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from dataprep_assets.engine.artifact.facts import Facts
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.staleness.decide import Action, FileFacts, PartitionFacts, decide
+from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
 from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification, current_time, record_files, versions
+
+# Typed facts: what an artifact's receipt says beyond its files and counts, declared beside the artifact.
+#
+# An artifact's module declares one subclass; its build makes an instance, and readers of the receipt use the class::
+#
+#     class CombinedBinsFacts(Facts):
+#         dtype: str
+#         shards: int
+#
+#     Written(facts=CombinedBinsFacts(dtype="uint16", shards=3))
+#     CombinedBinsFacts.of(receipt).shards
+#
+# A receipt on disk has the same names as JSON. A field that was not set is not written, so a fact that only some
+# artifacts have does not appear in the others.
+
+
+class Facts(BaseModel):
+    """Base class of an artifact's facts, see the module. Unknown facts, from a newer version, are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> Self:
+        """The facts of a receipt.
+
+        Raises IntegrityError, naming artifact and fact, if one is missing or has a wrong type.
+        """
+        try:
+            return cls.model_validate(dict(receipt.facts))
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:3])
+            name = "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
+            raise IntegrityError(
+                f"{name}: the facts of its receipt are not those of this artifact ({wrong}). Rebuild the artifact"
+            ) from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as JSON values for the receipt."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+# The order in which a dataset is made: one artifact after the other, inputs first.
+#
+# Artifacts whose partitions are cut into ranges (`Partitions.ranges`) are made together, range by range: what
+# streams its source keeps only the files of one range.
+
+
+def together(specs: Sequence[ArtifactSpec]) -> list[tuple[ArtifactSpec, ...]]:
+    """The artifacts in order, grouped into those that are made together: nearly every one is alone."""
+
+    def group(spec: ArtifactSpec) -> object:
+        return spec.partitions if spec.partitions is not None and spec.partitions.ranges is not None else spec
+
+    # `groupby` joins neighbours only: specs that share their ranges stand side by side in the list of a dataset
+    return [tuple(members) for _, members in groupby(specs, key=group)]
+
+
+def in_order(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[ArtifactSpec, Sequence[str]]]:
+    """Yield each artifact with the partitions to make (none if unpartitioned), lazily: earlier artifacts plan the
+    partitions of later ones."""
+    for members in together(specs):
+        partitions = members[0].partitions
+        for chosen in [()] if partitions is None else partitions.cut_ranges(store):
+            yield from ((spec, chosen) for spec in members)
+
+
+def ancestors(specs: Iterable[ArtifactSpec]) -> set[ArtifactSpec]:
+    """The artifacts of the same dataset that these are made of, directly or through others."""
+    found: set[ArtifactSpec] = set()
+    left = list(specs)
+    while left:
+        sources = {source for source in left.pop().inputs if isinstance(source, ArtifactSpec)} - found
+        found |= sources
+        left += sources
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

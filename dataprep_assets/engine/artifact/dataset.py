@@ -26,8 +26,7 @@ from dataprep_assets.engine.yaml.declared_templates import Keys
 from dataprep_assets.engine.yaml.mistakes import Document, mistakes, read_documents
 from dataprep_assets.engine.yaml.remark import Remark, mistakes_error
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.storage import Storage
 from dataprep_assets.planning.cost import Machine

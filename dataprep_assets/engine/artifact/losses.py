@@ -11,17 +11,70 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
 
+from dataprep_assets.engine.checks.check import ledger_of, name_of
 from dataprep_assets.engine.privacy import Privacy
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.spec import ArtifactSpec
+
+
+def unbalanced(receipt: Receipt) -> Iterator[str]:
+    """A sentence if rows of the ledger are neither documents nor drops."""
+    name = name_of(receipt)
+    try:
+        ledger_of(receipt).balance(name)
+    except IntegrityError as error:
+        yield str(error)
+
+
+def unbalanced_lines(receipt: Receipt, lines: Iterable[Mapping[str, Any]], made: str = "documents") -> Iterator[str]:
+    """A sentence for each source file's line whose rows are not the sum of its drops and of the field `made`.
+
+    `receipt` is only named in the sentences.
+    """
+    for line in lines:
+        dropped = sum(line["dropped"].values())
+        if line["rows_in"] != line[made] + dropped:
+            yield (
+                f"{name_of(receipt)}: source file {line['file']}: {line['rows_in']} rows in, but {line[made]} {made} "
+                f"+ {dropped} dropped"
+            )
+
+
+def wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields: Iterable[str]) -> Iterator[str]:
+    """A sentence for each field whose sum over the source files' lines is not the ledger's."""
+    name, ledger = name_of(receipt), ledger_of(receipt)
+    for count in fields:
+        if (total := sum(line[count] for line in lines)) != getattr(ledger, count):
+            yield f"{name}: {count} of the source files sum to {total}, the ledger has {getattr(ledger, count)}"
+
+
+def wrong_drops(receipt: Receipt) -> Iterator[str]:
+    """A sentence for each reason whose drops in the source files do not sum to the ledger's."""
+    ledger = ledger_of(receipt)
+    by_reason = sum((Counter(line["dropped"]) for line in receipt.sources), Counter())
+    # `+` leaves out reasons that dropped nothing, as the sum of counters does
+    if by_reason != +Counter(ledger.dropped):
+        yield (
+            f"{name_of(receipt)}: drops of the source files are {dict(by_reason)}, the ledger has "
+            f"{dict(ledger.dropped)}"
+        )
+
+
+def wrong_quarantine(receipt: Receipt, path: Path, bad: int) -> Iterator[str]:
+    """A sentence if a quarantine of JSON lines does not have the `bad` rows that were dropped; no file means none."""
+    held = len(path.read_bytes().splitlines()) if path.exists() else 0
+    if held != bad:
+        yield f"{name_of(receipt)}: {bad} bad rows were dropped, {path.name} holds {held}"
+
 
 Action = Literal["dropped", "cut", "left out", "unknown", "changed"]
 BAD_RECORD, RULE, FILTER = "bad record", "rule", "filter"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self
 
-from dataprep_assets.integrity.artifact import Artifact
+from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Content, Receipt

@@ -5,27 +5,155 @@ artifacts (`status`) and what is swept all follow from its list of specs. A wing
 spec is written beside the build function that it names. Nothing here imports Dagster.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
-from dataprep_assets.engine.artifact.asset_path import AssetPath, asset_path
 from dataprep_assets.engine.artifact.losses import Loss, no_losses
 from dataprep_assets.engine.artifact.metadata_values import Shown
-from dataprep_assets.engine.artifact.private_files import closed_files
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding
-from dataprep_assets.engine.checks.groups import CheckGroup, PartitionChecks
+from dataprep_assets.engine.checks.check import Check, Finding, Row, judged
+from dataprep_assets.engine.checks.groups import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.engine.staleness.source_watch import SourceWatch
 from dataprep_assets.engine.trace.place import OpenPlaces
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.integrity.verified_copies import FETCHED
+from dataprep_assets.plural import count_of
+from dataprep_assets.stores.private import OTHERS, open_to_others, within_closed_folder
+
+# The check of every artifact of a sensitive dataset: only the owner can read its files on this machine.
+#
+# `ArtifactSpec` adds it automatically. It examines current file modes, so its verdicts are never remembered.
+
+_Closed = tuple[Iterable[Path], str | None]
+"""Folders that must be closed, and DAGSTER_HOME if it is set."""
+_HOLDS_RUNS = ("storage", "history", "runs", "event_logs", "schedules")
+"""Entries of DAGSTER_HOME that show that it holds runs: a folder that has only settings does no harm."""
+
+
+def places_of(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifact] = ()) -> list[Path]:
+    """The local folders that hold these artifacts or copies of them; by default those of the whole dataset."""
+    names = [str(artifact) for artifact in artifacts] or [dataset]
+    return [place for name in names for place in (store.root / name, store.root / FETCHED / name) if place.exists()]
+
+
+def closed_files(dataset: str, located: Callable[[ArtifactStore, str | None], Artifact]) -> WholeChecks[_Closed]:
+    """The check of an artifact of a sensitive dataset.
+
+    Args:
+        dataset: The dataset's name.
+        located: Returns the artifact of a partition. Without partitions, the whole dataset is examined: staging, spools
+            and verdicts of every other artifact.
+    """
+
+    def open(store: ArtifactStore, partitions: Sequence[str]) -> _Closed:
+        return places_of(store, dataset, [located(store, one) for one in partitions]), os.environ.get("DAGSTER_HOME")
+
+    return WholeChecks(checks=(CLOSED_TO_OTHERS,), open=open)
+
+
+@judged
+def closed_to_others(places: Iterable[Path], home: str | None = None) -> Finding:
+    """Fails if anybody but the owner can read something below the `places`, or open Dagster's folder.
+
+    Args:
+        places: Folders of the dataset. The finding names no file in them.
+        home: The folder DAGSTER_HOME, if it is set.
+    """
+    seen, rows = 0, list[Row]()
+    for place in places:
+        seen += 1
+        modes = [mode for _, mode in open_to_others(place)]
+        if modes:
+            rows.append({"folder": str(place), "open": len(modes), "widest": f"{max(m & OTHERS for m in modes):04o}"})
+    rows += _open_home(home)
+    if not rows:
+        return Finding(
+            passed=True,
+            summary="Nobody but the owner may read it." if seen else "Nothing of it is on this machine.",
+            facts={"folders": seen},
+        )
+    first = rows[0]["folder"]
+    more = f", and in {count_of(len(rows) - 1, 'other folder')}" if len(rows) > 1 else ""
+    return Finding(
+        passed=False,
+        summary=f"Others than the owner may read {first} or what is in it{more}, and the dataset is sensitive. "
+        f"Close them: {'; '.join(_remedy(row) for row in rows)}.",
+        facts={"open_folders": len(rows)},
+        table=tuple(rows),
+    )
+
+
+def _open_home(home: str | None) -> Iterator[Row]:
+    """A row for Dagster's folder if it holds runs and others can open it."""
+    folder = Path(home) if home else None
+    if folder is None or not any((folder / name).exists() for name in _HOLDS_RUNS) or within_closed_folder(folder):
+        return
+    yield {"folder": str(folder), "open": 1, "widest": f"{folder.stat().st_mode & OTHERS:04o}"}
+
+
+def _remedy(row: Row) -> str:
+    # closing Dagster's folder closes what is in it, and only the folder was examined
+    recursive = "" if row["folder"] == os.environ.get("DAGSTER_HOME") else "-R "
+    return f"chmod {recursive}go-rwx {row['folder']}"
+
+
+CLOSED_TO_OTHERS: Check[_Closed] = Check(
+    "closed_to_others",
+    "Folders of the dataset on this machine are 0700 and files 0600 (0400 where read-only): artifacts, copies, spools, "
+    "staging and quarantine; and Dagster's own folder is closed.",
+    lambda closed: closed_to_others(*closed),
+)
+
+
+# The path of an artifact's asset: `<dataset>/<artifact>`, or `<dataset>/<artifact>_<split>` of one split.
+#
+# The split is in the last part, because that is all that Dagster's graph shows of an asset. A code location that
+# reads another one's asset knows only its path, so the artifact has to be found from that.
+#
+# Entry points: `asset_path`, `artifact_at`.
+
+AssetPath = tuple[str, ...]
+"""The parts of an asset's key."""
+
+OF_SPLITS = ("snapshot", "tags", "signatures", "selection", "token_bins", "documents", "combined_bins")
+"""Artifacts that exist once for each split. No other artifact's name begins with one of these names and `_`."""
+
+
+def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, str]:
+    """The path of an artifact's asset; raises ValueError for a name that `artifact_at` would not find again."""
+    last = name if split is None else f"{name}_{split}"
+    if _parts(last) != (name, split):
+        raise ValueError(f"{last}: only {', '.join(OF_SPLITS)} are of one split, and no other name may begin like them")
+    return dataset, last
+
+
+def artifact_at(path: Sequence[str], partition: str | None) -> Artifact:
+    """The artifact of an asset, or that of one of its partitions.
+
+    Raises ConfigError if the path is not that of an asset of this project.
+    """
+    if len(path) != 2:
+        raise ConfigError(f"{'/'.join(path)}: not an asset of this project: <dataset>/<artifact>[_<split>]")
+    dataset, last = path
+    name, split = _parts(last)
+    return Artifact(dataset=dataset, name=name, partition=partition or split)
+
+
+def _parts(last: str) -> tuple[str, str | None]:
+    """Name and split of the last part of a path."""
+    for name in OF_SPLITS:
+        if last.startswith(f"{name}_"):
+            return name, last.removeprefix(f"{name}_")
+    return last, None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,8 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
@@ -29,14 +28,11 @@ from dataprep_assets.engine.card.contents import (
     SplitCounts,
     gathered,
 )
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding, verdict
+from dataprep_assets.engine.checks.check import SAMPLE, Check, Finding, Level, verdict
 from dataprep_assets.engine.checks.groups import WholeChecks
-from dataprep_assets.engine.checks.level import SAMPLE, Level
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import croissant
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.plural import count_of

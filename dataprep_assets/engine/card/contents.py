@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, DatasetInput
-from dataprep_assets.engine.checks.level import RebuildCount, counted_again
+from dataprep_assets.engine.checks.check import RebuildCount, counted_again
 from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.engine.yaml.declaration import Attribution, CardDeclaration, DatasetDeclaration
 from dataprep_assets.errors import MissingArtifactError

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from dataprep_assets.engine.checks.check import Check, Checkable
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Check, Checkable, Finding
 from dataprep_assets.engine.checks.verdicts import Verdicts, find_in_workers, of_all_partitions
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import TaskEngine, worker_count
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 
 S = TypeVar("S")

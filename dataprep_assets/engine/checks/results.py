@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Check, Finding
 from dataprep_assets.engine.checks.verdicts import (
     Verdict,
     content_of,
@@ -27,8 +26,7 @@ from dataprep_assets.engine.checks.verdicts import (
 )
 from dataprep_assets.engine.staleness.decide import CheckFacts
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 
 NOT_CHECKED_KEYS = {"description", "owners", "card", "accept", "automation", "workers", "prove"}

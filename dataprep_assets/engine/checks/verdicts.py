@@ -16,18 +16,16 @@ from typing import Any, TypeVar
 
 from typing_extensions import TypedDict  # pydantic takes no other below Python 3.12
 
-from dataprep_assets.engine.checks.check import Check, Checkable
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Check, Checkable, Finding
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
-from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.plural import count_of
-from dataprep_assets.state_file import read_state
+from dataprep_assets.project import read_state
 from dataprep_assets.stores.files import while_unchanged
 
 FOLDER = ".findings"

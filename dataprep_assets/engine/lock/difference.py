@@ -12,7 +12,7 @@ from typing import Any
 
 from dataprep_assets.engine.lock.lock import Lock, LockCounts, file_of
 from dataprep_assets.engine.privacy import OPEN, Privacy
-from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.planning.manifest import split_of
 
 _SHOWN = 20
 """Most lines of one kind in the text output; the JSON has all."""

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.checks.finding import first_of
+from dataprep_assets.engine.checks.check import first_of
 from dataprep_assets.engine.lock.lock import Lock, Locked, file_of, hidden_name, lock_name, name_of
 from dataprep_assets.errors import DataprepError, IntegrityError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import Verified, name_in
 

@@ -8,14 +8,41 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator
 
-from dataprep_assets.engine.checks.level import SAMPLE, Level
+from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.engine.yaml.automation import DURATIONS, Automation, seconds_of
 from dataprep_assets.engine.yaml.declared_model import Declared
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.execution.pool import TaskEngine
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.storage import Storage
-from dataprep_assets.paths import expanded
+from dataprep_assets.project import expanded
+from dataprep_assets.sources.readers.input_format import ReadOptions
+
+# The keys that say of files how they are read, where files do not say it themselves.
+#
+# They are the same wherever such files are declared: corpora, releases, the datasets of a blend, benchmarks.
+
+
+class ReadingDeclaration(Declared):
+    """How the documents of a text file, and the values of a table, are told apart."""
+
+    text_separator: str | None = Field(
+        None, min_length=1, description='Text between two documents of a `.txt`, as `"\\n"`; default: a file is one.'
+    )
+    csv_delimiter: str | None = Field(
+        None, pattern=r'^[^"\r\n]$', description="Character between fields of `.csv`, `.tsv`; default: a comma, a tab."
+    )
+    csv_quotes: bool | None = Field(
+        None, description="Whether quotes enclose values of `.csv`, `.tsv`; default: yes, unless a `.tsv` seems not to."
+    )
+
+    @property
+    def reading(self) -> ReadOptions:
+        """What it says of files that do not say it themselves."""
+        return ReadOptions(
+            text_separator=self.text_separator, csv_delimiter=self.csv_delimiter, csv_quotes=self.csv_quotes
+        )
+
 
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """What Dagster accepts as an owner."""
@@ -176,3 +203,24 @@ def resolved(path: Path, folder: Path) -> Path:
     """
     found = expanded(path)
     return found if found.is_absolute() else (folder / found).resolve()
+
+
+# Who makes a dataset whose heavy steps are tasks of an engine (`execution.pool`): worker processes or Ray.
+#
+# Entry point: `MadeByEngine`.
+
+
+class MadeByEngine(DatasetDeclaration):
+    """A dataset whose shards, or months, are made and proven by workers. None of this decides a byte of it."""
+
+    run_on: Literal["processes", "ray"] | None = Field(
+        None,
+        description="Who makes and proves the shards (of notes: the months): worker `processes` of the run's machine, "
+        "or the tasks of a `ray` cluster (RAY_ADDRESS, else one for the run); default: DATAPREP_ENGINE, else "
+        "`processes`.",
+    )
+
+    @property
+    def engine(self) -> TaskEngine:
+        """Who makes it."""
+        return TaskEngine(self.run_on)

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from dataprep_assets.orchestration.keys import DATASET
+from dataprep_assets.orchestration.partitions import DATASET
 
 _UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,

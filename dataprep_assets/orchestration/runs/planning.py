@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 import dagster as dg
 
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.orchestration.keys import DATASET
-from dataprep_assets.orchestration.runs.lost_runs import end_lost_runs
-from dataprep_assets.orchestration.runs.plans import DECLARATION, PLANS
+from dataprep_assets.orchestration.partitions import DATASET
+from dataprep_assets.orchestration.runs.runs import DECLARATION, PLANS, end_lost_runs
 from dataprep_assets.orchestration.shipped_datasets import TAG
 
 INTERVAL_SECONDS = 30

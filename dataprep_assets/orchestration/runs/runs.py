@@ -1,19 +1,227 @@
 """Executes the job of a dataset in this process, recorded in the Dagster instance."""
 
+import fcntl
 import signal
 import socket
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from types import MappingProxyType
 
 import dagster as dg
 
-from dataprep_assets.orchestration.keys import DATASET, FAILED_CHECKS, MISCONFIGURED, TOGETHER
-from dataprep_assets.orchestration.runs.lost_runs import at_work, end_lost_runs
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, DatasetInput, Partitions
+from dataprep_assets.engine.checks.check import ACCEPTED
+from dataprep_assets.engine.staleness.decide import Evaluation, EventFacts
+from dataprep_assets.errors import DataprepError
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.orchestration.partitions import DATASET, FAILED_CHECKS, MISCONFIGURED, TOGETHER, Context, asset_key
+from dataprep_assets.stores.locks import own_file, try_lock
+
+
+class Recorded:
+    """The records of an instance (`staleness.status.Events`)."""
+
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self._instance = instance
+
+    def facts(
+        self, spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
+    ) -> Mapping[str | None, EventFacts]:
+        """What it has of these partitions, and under None of the artifact as a whole."""
+        whole = EventFacts(
+            materialized=spec.partitions is not None or self._is_made(spec),
+            registered=all(self._has_registered(planned, store) for planned in spec.plans),
+            evaluations=self.evaluations(spec),
+            accept={name: why for name, why in spec.declaration.accept.items() if not spec.blocks(name)},
+        )
+        if spec.partitions is None:
+            return {None: whole}
+        materialized = self._instance.get_materialized_partitions(asset_key(spec))
+        return {**{slot: EventFacts(materialized=slot in materialized) for slot in slots}, None: whole}
+
+    def evaluations(self, spec: ArtifactSpec) -> Mapping[str, Evaluation | None]:
+        """The latest evaluation of each check of an artifact; None for one whose latest execution has no result."""
+        checks = {dg.AssetCheckKey(asset_key(spec), proof.name): proof.name for proof in spec.checks}
+        evaluations: dict[str, Evaluation | None] = dict.fromkeys(checks.values())
+        if not checks:
+            return evaluations
+        latest = self._instance.event_log_storage.get_latest_asset_check_execution_by_key(list(checks))
+        for key, record in latest.items():
+            event = record.event.dagster_event if record.event is not None else None
+            if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+                evaluation = event.asset_check_evaluation_data
+                accepted = evaluation.metadata.get(ACCEPTED)
+                evaluations[checks[key]] = Evaluation(
+                    passed=evaluation.passed,
+                    blocks=evaluation.severity == dg.AssetCheckSeverity.ERROR and spec.blocks(checks[key]) is True,
+                    accepted=None if accepted is None else str(accepted.value),
+                )
+        return evaluations
+
+    def _is_made(self, spec: ArtifactSpec) -> bool:
+        """Whether it was materialized, and not wiped since; without files also after its inputs were."""
+        made = self._made_at(spec)
+        inputs = [] if spec.kept else [self._made_at(source) for source in spec.inputs]
+        return made is not None and not any(at is not None and at > made for at in inputs)
+
+    def _made_at(self, spec: ArtifactSpec | DatasetInput | AssetInput) -> float | None:
+        event = self._instance.get_latest_materialization_event(asset_key(spec))
+        return None if event is None else event.timestamp
+
+    def _has_registered(self, partitions: Partitions, store: ArtifactStore) -> bool:
+        """Whether the instance has the planned keys of dynamic partitions in order, or `partitions` are fixed.
+
+        Somebody may delete a key in the UI.
+        """
+        if partitions.dynamic is None:
+            return True
+        try:
+            planned = list(partitions.keys(store))
+        except DataprepError:  # not planned yet: building it registers them
+            return True
+        return list(self._instance.get_dynamic_partitions(partitions.dynamic)) == planned
+
+
+# Ends runs whose process was killed without Dagster noticing.
+#
+# Dagster's default launcher starts a run as a child of the code location's process, which reports it if it dies;
+# and nobody does if that process dies as well, as all of a container do. A run that executes in the process that
+# asked for it (a command: `runs.execute`) has no parent at all. Such a run would stay "Started" forever and hold
+# its pool, and with a limit of one no other run would ever leave the queue. So a run holds a file lock while it
+# works. The kernel releases the lock when the process ends, however it ends: a run that is in progress while its
+# lock is free is lost, and the next process that checks ends it.
+#
+# The lock files are beside the instance's own files, so machines that do not share those do not judge each other's
+# runs.
+#
+# Entry points: `at_work`, `stay_at_work`, `end_lost_runs`.
+
+_TOLD = (
+    "The process that made this run was killed, or its machine went down. What was finished is kept: run the command "
+    "again, or launch the job of the dataset."
+)
+_LAUNCHED = ".dagster/grpc_info"
+"""The tag that Dagster's default launcher gives its runs: where the code location that starts them is."""
+_held: dict[str, ExitStack] = {}
+"""The locks that this process keeps until it ends, by run."""
+
+
+def _folder(instance: dg.DagsterInstance) -> Path:
+    return Path(instance.storage_directory()) / "dataprep_runs"
+
+
+@contextmanager
+def _lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
+    path = _folder(instance) / run_id
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", opener=own_file) as lock:
+        # waits only while `end_lost_runs` of another process looks at the file that was made just now
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def at_work(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
+    """Hold the lock of a run, from before it is recorded until it has ended.
+
+    After an exception the file stays: if the end could not be recorded, the next process that looks ends the run.
+    """
+    with ExitStack() as held:
+        # if no file can be written or locked, lost runs cannot be told from working ones
+        with suppress(OSError):
+            held.enter_context(_lock(instance, run_id))
+        yield
+        with suppress(OSError):
+            (_folder(instance) / run_id).unlink(missing_ok=True)
+
+
+def stay_at_work(context: Context) -> None:
+    """Hold the lock of the run of a step until this process ends: it is that of the run, and executes no other.
+
+    So it is where Dagster's default launcher started it, and the in-process executor, which is the project's, executes
+    it. Other launchers watch their runs; the processes of other executors end with their steps, and a run between two
+    steps would look lost.
+    """
+    run_id, executor = context.run.run_id, context.job_def.executor_def
+    if run_id not in _held and executor.name == dg.in_process_executor.name and _LAUNCHED in context.run.tags:
+        _held[run_id] = ExitStack()
+        with suppress(OSError):
+            _held[run_id].enter_context(_lock(context.instance, run_id))
+
+
+def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Report lost runs as failed and return their ids. Costs one directory listing if no run is at work."""
+    ended = []
+    with suppress(FileNotFoundError):
+        for path in sorted(_folder(instance).iterdir()):
+            with suppress(OSError), open(path, "a", opener=own_file) as lock:
+                if not try_lock(lock):
+                    continue
+                run = instance.get_run_by_id(path.name)
+                if run is None:  # it is about to be recorded
+                    continue
+                if not run.is_finished:
+                    instance.report_run_failed(run, _TOLD)
+                    ended.append(run.run_id)
+                # of an ended run, too: a process that stayed at work to its own end has left the file
+                path.unlink(missing_ok=True)
+    return ended
+
+
+PLANS = "dataprep/plans"
+"""Metadata of an asset that plans partitions and has no partitioned input: the digest of its declaration."""
+DECLARATION = "declaration"
+"""Metadata of its materialization: the digest of the declaration that it was made of."""
+# keys that decide no plan: who changes one need not have the dataset planned again
+_SHOWN_ALONE = {"description", "owners", "card", "accept", "automation", "small_cell", "prove"}
+
+
+def plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
+    """The definition metadata by which the sensor knows what to plan; empty for other artifacts."""
+    return {PLANS: _digest(spec)} if spec.plans and not _of_partitions(spec) else {}
+
+
+def made_of(spec: ArtifactSpec) -> Mapping[str, str]:
+    """Metadata of a materialization of an artifact that plans: its declaration's digest; empty for other artifacts."""
+    return {DECLARATION: _digest(spec)} if spec.plans else {}
+
+
+def _digest(spec: ArtifactSpec) -> str:
+    """Digest of the parts of a declaration that may affect a plan."""
+    return digest_value(spec.declaration.model_dump(mode="json", exclude=_SHOWN_ALONE))[:16]
+
+
+def _of_partitions(spec: ArtifactSpec) -> bool:
+    # what is made of partitions cannot be planned before these are built, and planning builds nothing
+    sources = [source for source in spec.inputs if isinstance(source, ArtifactSpec)]
+    return any(source.partitions is not None or _of_partitions(source) for source in sources)
+
+
+# Dagster's pools: how many runs at a time may use the network, and how many the cores.
+#
+# An instance's `concurrency.pools.default_limit` does not hold for its first runs: Dagster gives a pool this limit
+# when it first sees a run of the pool in the queue, but only after it has looked up which pools are limited, so
+# every run that is queued at that moment starts. `limit_pools` sets the limit before there is a run.
+
+POOLS = {"network": "dataprep_network", "cpu": "dataprep_cpu"}
+"""The pool's name in an artifact's spec → its name in Dagster."""
+
+
+def limit_pools(instance: dg.DagsterInstance) -> None:
+    """Give each pool without a limit the instance's default, if it has one; existing limits stay."""
+    if instance.global_op_concurrency_default_limit is None:
+        return
+    limited = {pool.name for pool in instance.event_log_storage.get_pool_limits()}
+    for pool in POOLS.values():
+        if pool not in limited:
+            instance.event_log_storage.initialize_concurrency_limit_to_default(pool)
+
 
 # the result has each error once, without the stack. The event log has all of it.
 _QUIET, _VERBOSE = ({"loggers": {"console": {"config": {"log_level": level}}}} for level in ("CRITICAL", "ERROR"))

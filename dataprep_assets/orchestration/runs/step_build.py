@@ -30,22 +30,21 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress, Sink
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.disk_room import refusal_error
+from dataprep_assets.integrity.commit import refusal_error
 from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
-from dataprep_assets.orchestration.keys import (
+from dataprep_assets.orchestration.metadata import metadata_of, rendered_entries, version_tags
+from dataprep_assets.orchestration.partitions import (
     FAILED_CHECKS,
     MISCONFIGURED,
     TOGETHER,
     Context,
     asset_key,
     job_name,
+    register_in_order,
     step_name,
 )
-from dataprep_assets.orchestration.metadata import metadata_of, rendered_entries
-from dataprep_assets.orchestration.partitions import register_in_order
-from dataprep_assets.orchestration.runs.plans import made_of
+from dataprep_assets.orchestration.runs.runs import made_of
 from dataprep_assets.orchestration.runs.terminal import watching
-from dataprep_assets.orchestration.versions import version_tags
 from dataprep_assets.plural import count_of
 
 LOG_SECONDS = 15.0

@@ -3,22 +3,451 @@
 Each of them is switched on by being declared; what is not declared does not exist.
 """
 
-from collections.abc import Sequence
+import json
+import os
+import smtplib
+import ssl
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from email.message import EmailMessage
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import dagster as dg
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.products import products
-from dataprep_assets.engine.yaml.automation import Automation
+from dataprep_assets.engine.privacy import privacy_of
+from dataprep_assets.engine.staleness.source_watch import PollResult, SourceWatch, look
+from dataprep_assets.engine.yaml.automation import Automation, Email, EnvironmentVariable, OnFailure
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.engine.yaml.mistakes import read_documents
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration.keys import DATASET
-from dataprep_assets.orchestration.runs.dataset_runs import in_progress
-from dataprep_assets.orchestration.sensors.failure_sensor import failure_sensor
+from dataprep_assets.errors import ConfigError, DataprepError, TransferError
+from dataprep_assets.orchestration.partitions import DATASET
+from dataprep_assets.orchestration.runs.dataset_runs import belongs, in_progress
+from dataprep_assets.orchestration.runs.deadline import run_with_deadline
 from dataprep_assets.orchestration.sensors.freshness import fresh_check, freshness_sensor
-from dataprep_assets.orchestration.sensors.source_sensor import source_schedule, source_sensor
+from dataprep_assets.resources import StorageResource
+from dataprep_assets.stores.private import private_files
+
+# `automation.on_failure`: Dagster's run failure sensor of one dataset, which reports by webhook and mail.
+#
+# Dagster remembers which failures it has read, and shows an error of a report in the sensor's tick; it reports each
+# failure once. No message of this module holds the address of a webhook, a user or a password: they may be secrets.
+#
+# For a sensitive dataset the report leaves out the words of errors and checks.
+
+UI = "DATAPREP_UI_URL"
+"""Variable that names the address at which people reach the UI, as https://dagster.example.org."""
+_LONGEST_ERROR = 500
+"""Maximum length of an error in characters: that of a batch names each failed partition."""
+_FIRST, _LAST = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+_EVENTS = {
+    dg.DagsterEventType.STEP_FAILURE,
+    dg.DagsterEventType.RUN_FAILURE,
+    dg.DagsterEventType.ASSET_CHECK_EVALUATION,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedCheck:
+    """A blocking check that failed; `finding` is its sentence, None for a sensitive dataset."""
+
+    asset: str
+    check: str
+    finding: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A failed run of a dataset. `link` is its page: below the address of Dagster's UI that DATAPREP_UI_URL names, else
+    the path alone.
+
+    `partitions` is one partition key or `FIRST...LAST`; None for an unpartitioned run. `will_retry` says whether
+    Dagster launches the run again by itself.
+    """
+
+    dataset: str
+    run_id: str
+    job: str
+    steps: tuple[str, ...]
+    partitions: str | None
+    failed_checks: tuple[FailedCheck, ...]
+    error: str | None
+    will_retry: bool
+    link: str
+
+    @property
+    def sentence(self) -> str:
+        """The whole failure as one sentence."""
+        checks = ", ".join(f"{check.check} of {check.asset}" for check in self.failed_checks)
+        parts = [
+            f"{self.dataset}: run {self.run_id[:8]} of {self.job} failed",
+            f"in {', '.join(self.steps)}" if self.steps else "",
+            f"for {self.partitions}" if self.partitions else "",
+            f"(blocking checks: {checks})" if checks else "",
+        ]
+        text = " ".join(filter(None, parts)) + (f": {self.error}" if self.error else "")
+        return text + (". It is launched again" if self.will_retry else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON body for a webhook; `text` is the line that chat services show."""
+        return {"text": self.sentence, **asdict(self)}
+
+    @property
+    def mail(self) -> tuple[str, str]:
+        """Subject and text of a mail."""
+        checks = [f"{c.asset}: {c.check}" + (f": {c.finding}" if c.finding else "") for c in self.failed_checks]
+        lines = [self.sentence, "", *checks, "", f"Run: {self.link}"]
+        return f"{self.dataset}: run {self.run_id[:8]} failed", "\n".join(lines)
+
+
+def concerns(instance: dg.DagsterInstance, run: dg.DagsterRun, dataset: str) -> bool:
+    """Whether a failed run is to be reported of a dataset: of a run of several, whether a step of this one failed."""
+    if not belongs(run, dataset) or run.tags.get(DATASET) == dataset:
+        return belongs(run, dataset)
+    keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
+    # steps of assets, and those of their checks, have names that begin with the asset's key
+    own = tuple("__".join(key.path) for key in keys if key.path[0] == dataset)
+    failed = [
+        event.step_key for event in _events(instance, run) if event.event_type == dg.DagsterEventType.STEP_FAILURE
+    ]
+    steps = [step for step in failed if step is not None]
+    # without a failed step the run itself failed, and with it each of its datasets
+    return not steps or any(step.startswith(own) for step in steps)
+
+
+def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: DatasetDeclaration) -> Failure:
+    """Collect what is reported about a failed run.
+
+    Args:
+        instance: The instance that recorded the run.
+        run: The failed run.
+        declaration: The dataset's declaration.
+    """
+    events = _events(instance, run)
+    failures = [event for event in events if event.event_type == dg.DagsterEventType.STEP_FAILURE]
+    deepest = [e for e in failures if e.step_key is not None]
+    return Failure(
+        dataset=declaration.dataset,
+        run_id=run.run_id,
+        job=run.job_name,
+        steps=tuple(dict.fromkeys(event.step_key for event in deepest if event.step_key is not None)),
+        partitions=_partitions(run),
+        failed_checks=tuple(_failed_checks(events, declaration)),
+        error=None if declaration.sensitive else _error(failures, events),
+        will_retry=run.tags.get("dagster/will_retry") == "true",
+        link=f"{_ui()}/runs/{run.run_id}",
+    )
+
+
+def _ui() -> str:
+    """The address of the UI without a slash at its end; empty if none is set. Raises ConfigError for what is none."""
+    url = os.environ.get(UI, "").rstrip("/")
+    if url and not url.startswith(("http://", "https://")):
+        raise ConfigError(f"{UI}: {url!r} is no address of a page; it begins with https:// or http://")
+    return url
+
+
+def _events(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[dg.DagsterEvent]:
+    records = instance.get_records_for_run(run.run_id, of_type=_EVENTS).records
+    return [e for record in records if (e := record.event_log_entry.dagster_event) is not None]
+
+
+def _partitions(run: dg.DagsterRun) -> str | None:
+    if key := run.tags.get("dagster/partition"):
+        return key
+    first, last = run.tags.get(_FIRST), run.tags.get(_LAST)
+    if first is None or last is None:
+        return None
+    return first if first == last else f"{first}...{last}"
+
+
+def _failed_checks(events: Iterable[dg.DagsterEvent], declaration: DatasetDeclaration) -> Iterable[FailedCheck]:
+    for event in events:
+        if event.event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+            continue
+        evaluation = event.asset_check_evaluation_data
+        if evaluation.blocking and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR:
+            yield FailedCheck(
+                asset=evaluation.asset_key.to_user_string(),
+                check=evaluation.check_name,
+                finding=None if declaration.sensitive else evaluation.description,
+            )
+
+
+def _error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.DagsterEvent]) -> str | None:
+    """The first step's own words, else what Dagster says of the run: that its process died, say."""
+    for event in failures:
+        data = event.step_failure_data
+        if data.user_failure_data is not None and data.user_failure_data.description:
+            return _one_line(data.user_failure_data.description)
+        if data.error is not None:
+            return _one_line((data.error.cause or data.error).message)
+    messages = [e.message for e in events if e.event_type == dg.DagsterEventType.RUN_FAILURE and e.message]
+    return _one_line(messages[-1]) if messages else None
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    # the class in `package.module.SourceError: words` means nothing to the reader
+    kind, colon, words = line.partition(": ")
+    if colon and kind.rpartition(".")[2].endswith("Error") and " " not in kind:
+        line = words
+    return line if len(line) <= _LONGEST_ERROR else f"{line[:_LONGEST_ERROR]}…"
+
+
+INTERVAL_SECONDS = 30
+LONGEST_TRY_SECONDS = 5.0
+_PACKET_SECONDS = 4.0
+"""How long to wait for one packet."""
+
+
+def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg.SensorDefinition:
+    """The sensor of a dataset.
+
+    Args:
+        declaration: The dataset's declaration.
+        on_failure: The declared recipients.
+    """
+    channels = dict(_channels(on_failure))
+
+    @dg.run_failure_sensor(
+        name=f"{declaration.dataset}_on_failure",
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Reports failed runs of {declaration.dataset} by {' and '.join(channels)}.",
+    )
+    def reports(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
+        run = context.dagster_run
+        if not concerns(context.instance, run, declaration.dataset):
+            return dg.SkipReason(f"run {run.run_id[:8]} did not fail at {declaration.dataset}")
+        failure = failure_of(context.instance, run, declaration)
+        refused = []
+        for channel, send in channels.items():
+            try:
+                run_with_deadline(LONGEST_TRY_SECONDS, lambda send=send: send(failure))  # type: ignore[misc]
+            except Exception as error:  # the other channel has its try, and no message has a secret
+                known = isinstance(error, ConfigError | TransferError)
+                late = f"no answer within {LONGEST_TRY_SECONDS:.0f} s"
+                why = str(error) if known else late if isinstance(error, TimeoutError) else type(error).__name__
+                refused.append(f"not reported by {channel}: {why}")
+        if refused:
+            raise TransferError(f"run {run.run_id[:8]}: {'; '.join(refused)}") from None
+        return None
+
+    return reports
+
+
+def _channels(on_failure: OnFailure) -> Iterator[tuple[str, Callable[[Failure], None]]]:
+    webhook, email = on_failure.webhook, on_failure.email
+    if webhook is not None:
+        yield "webhook", lambda failure: _post(webhook, failure)
+    if email is not None:
+        yield "mail", lambda failure: _mail(email, failure)
+
+
+def _post(webhook: str | EnvironmentVariable, failure: Failure) -> None:
+    """POST a failure as JSON; raises TransferError if it was not accepted, ConfigError if the variable is not set."""
+    import httpx
+
+    url = webhook if isinstance(webhook, str) else webhook.read("automation.on_failure.webhook")
+    named = f"the webhook of {webhook.env}" if isinstance(webhook, EnvironmentVariable) else f"{urlsplit(url).hostname}"
+    # in ASCII: a file name in it may be no Unicode
+    body, kind = json.dumps(failure.to_json()), {"Content-Type": "application/json"}
+    try:
+        answer = httpx.post(url, content=body, headers=kind, timeout=_PACKET_SECONDS)
+    except httpx.ConnectError:
+        raise TransferError(f"{named} cannot be reached") from None
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise TransferError(f"{named}: {type(error).__name__}; check the URL") from None
+    if not answer.is_success:
+        raise TransferError(f"{named} answered {answer.status_code}")
+
+
+def _mail(email: Email, failure: Failure) -> None:
+    """Send a mail; raises TransferError if the server did not accept it, ConfigError if a variable is not set."""
+    message = EmailMessage()
+    message["From"], message["To"] = email.sender, ", ".join(email.to)
+    message["Subject"], text = failure.mail
+    # the name of a file may have half of a surrogate pair, of which there is no UTF-8
+    message.set_content(text.encode(errors="backslashreplace").decode())
+    login = None
+    if email.user is not None and email.password is not None:
+        setting = "automation.on_failure.email"
+        login = email.user.read(f"{setting}.user"), email.password.read(f"{setting}.password")
+    try:
+        with _server(email) as server:
+            if login is not None:
+                server.login(*login)
+            server.send_message(message)
+    # all of them are kinds of OSError or ValueError, and their texts may quote what was sent
+    except (OSError, ValueError) as error:
+        named, code = f"the mail server {email.host}:{email.port}", getattr(error, "smtp_code", "")
+        why = f"{type(error).__name__} {code}".strip()
+        raise TransferError(f"{named} did not take the mail ({why}); check `host`, `port`, `tls` and `user`") from None
+
+
+@contextmanager
+def _server(email: Email) -> Iterator[smtplib.SMTP]:
+    tls = ssl.create_default_context()
+    if email.tls == "tls":
+        server: smtplib.SMTP = smtplib.SMTP_SSL(email.host, email.port, timeout=_PACKET_SECONDS, context=tls)
+    else:
+        server = smtplib.SMTP(email.host, email.port, timeout=_PACKET_SECONDS)
+    with server:
+        if email.tls == "starttls":
+            server.starttls(context=tls)
+        yield server
+
+
+# `automation.on_new_files`: a sensor, or with a cron expression a schedule, that asks a dataset's source for
+# changes.
+#
+# A change launches the dataset's job once. If the source is out of reach, the tick says so in one sentence and the
+# next one asks again. A tick fetches and writes no data: `staleness.source_watch` says how a source is asked.
+
+SOURCE = "dataprep/source"
+"""Run tag: the identity of the source that a run was launched for."""
+CHANGE = "dataprep/change"
+"""Run tag: a description of what changed in the source."""
+LONGEST_LOOK_SECONDS = 40.0
+"""A limit below the 60 s after which Dagster ends an evaluation with a stack trace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tick:
+    """What a tick found: a `sentence` to show, and the `look`, which is None if the source was not or could not be
+    asked."""
+
+    sentence: str
+    look: PollResult | None = None
+
+
+def watch_of(specs: Sequence[ArtifactSpec]) -> SourceWatch:
+    """How the source of a dataset is asked; in each kind of dataset exactly one artifact reads it."""
+    return next(spec.watch for spec in specs if spec.watch is not None)
+
+
+def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg.JobDefinition) -> dg.SensorDefinition:
+    """The sensor of a dataset that declares an interval.
+
+    Args:
+        specs: All artifacts of the dataset.
+        automation: What is declared.
+        job: What a change launches.
+    """
+    declaration, watch = specs[0].declaration, watch_of(specs)
+    dataset = declaration.dataset
+
+    @dg.sensor(
+        name=f"{dataset}_on_new_files",
+        job=job,
+        minimum_interval_seconds=automation.interval,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Asks the source of {dataset} for changes, and builds what changed.",
+    )
+    def on_new_files(context: dg.SensorEvaluationContext, storage: StorageResource) -> dg.SensorResult:
+        # the cursor: identity at the last successful look, and the number of launches so far. That number makes the
+        # run key differ when a source returns to an earlier state, and stay the same after an interrupted tick
+        seen, _, count = (context.cursor or "").partition(" ")
+        launches = int(count or 0)
+        asked = _ask(declaration, watch, storage, seen or None)
+        if asked.look is None:
+            # the cursor stays: what changed while the source was out of reach is seen when it is back
+            return dg.SensorResult(skip_reason=asked.sentence, cursor=context.cursor)
+        identity = asked.look.identity
+        if not asked.look.change:
+            return dg.SensorResult(skip_reason=asked.sentence, cursor=f"{identity} {launches}")
+        # asked only now: most looks find nothing, and need no query of the run database
+        if busy := in_progress(context.instance, dataset):
+            # the cursor stays here, too: the change is still to be built when that run has ended
+            return dg.SensorResult(skip_reason=_later(asked, busy), cursor=context.cursor)
+        context.log.info(asked.sentence)
+        request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_tags(dataset, asked.look))
+        return dg.SensorResult(run_requests=[request], cursor=f"{identity} {launches + 1}")
+
+    return on_new_files
+
+
+def source_schedule(
+    specs: Sequence[ArtifactSpec], automation: Automation, job: dg.JobDefinition
+) -> dg.ScheduleDefinition:
+    """The schedule of a dataset that declares a cron expression.
+
+    A schedule has no cursor: the tags of the last run that it launched have the identity of the source.
+
+    Args:
+        specs: All artifacts of the dataset.
+        automation: What is declared.
+        job: What a change launches.
+    """
+    declaration, watch = specs[0].declaration, watch_of(specs)
+    dataset = declaration.dataset
+    name = f"{dataset}_on_new_files"
+
+    @dg.schedule(
+        name=name,
+        job=job,
+        cron_schedule=automation.look_cron or "",
+        execution_timezone=automation.timezone,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Asks the source of {dataset} for changes, and builds what changed.",
+    )
+    def on_new_files(context: dg.ScheduleEvaluationContext, storage: StorageResource) -> dg.RunRequest | dg.SkipReason:
+        launched = dg.RunsFilter(tags={DATASET: dataset, "dagster/schedule_name": name})
+        last = next(iter(context.instance.get_runs(launched, limit=1)), None)
+        asked = _ask(declaration, watch, storage, last.tags.get(SOURCE) if last is not None else None)
+        if asked.look is None or not asked.look.change:
+            return dg.SkipReason(asked.sentence)
+        if busy := in_progress(context.instance, dataset):
+            return dg.SkipReason(_later(asked, busy))
+        context.log.info(asked.sentence)
+        return dg.RunRequest(tags=_tags(dataset, asked.look))
+
+    return on_new_files
+
+
+def _tags(dataset: str, found: PollResult) -> dict[str, str]:
+    return {DATASET: dataset, SOURCE: found.identity, CHANGE: found.change}
+
+
+def _later(asked: _Tick, busy: str) -> str:
+    return f"{asked.sentence}; {busy}: it is looked at again when that has ended"
+
+
+def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageResource, seen: str | None) -> _Tick:
+    """Ask the source.
+
+    Args:
+        declaration: The dataset's declaration.
+        watch: How its source is asked.
+        storage: Where its plan is.
+        seen: Identity of the source at the last successful look.
+    """
+    privacy = privacy_of(declaration, declaration.store(storage))
+    try:
+        with private_files(declaration.sensitive):
+            poll = run_with_deadline(LONGEST_LOOK_SECONDS, lambda: look(watch, declaration.store(storage), seen))
+    except TimeoutError:
+        return _Tick(
+            sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s; it is asked again. Where it "
+            "always takes that long, use `automation.schedule`"
+        )
+    except Exception as error:
+        # what a tick raises is recorded with its stack, in words that may name a source file
+        if not (declaration.sensitive or isinstance(error, DataprepError)):
+            raise
+        reason = privacy.error(error, "the source cannot be asked").rstrip(".")
+        return _Tick(sentence=f"the source cannot be asked: {reason}; it is asked again")
+    if poll.change:
+        poll = replace(poll, change=privacy.text(poll.change, "the source changed"))
+        return _Tick(sentence=poll.change, look=poll)
+    same = "nothing changed since the last look" if poll.identity == seen else "the source is as it was planned"
+    return _Tick(sentence=same, look=poll)
 
 
 def check_crons(automation: Automation, yaml_path: Path) -> None:

@@ -14,10 +14,10 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.yaml.automation import Automation
 from dataprep_assets.orchestration.checks import check_evaluation, check_result
-from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.partitions import asset_key
 
 FRESH = "fresh"
 """The name of the check."""

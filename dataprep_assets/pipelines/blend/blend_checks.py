@@ -26,8 +26,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.check import Check, OpenedArtifact
-from dataprep_assets.engine.checks.finding import Finding, Row, first_of, ledger_of, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, Row, first_of, ledger_of, verdict
 from dataprep_assets.errors import SourceError, TransferError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.packed_rows import open_packed

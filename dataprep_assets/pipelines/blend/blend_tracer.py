@@ -15,8 +15,7 @@ from dataprep_assets.engine.trace.place import TokenRange
 from dataprep_assets.engine.trace.trace import Question, Trace, Tracer
 from dataprep_assets.errors import ConfigError, NotFoundError
 from dataprep_assets.formats.row_origins import ORIGINS
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.scaffold import scaffolder
+from dataprep_assets.orchestration.component import DatasetComponent, scaffolder
 from dataprep_assets.pipelines.blend.dataset import Blend
 
 

@@ -14,14 +14,13 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.engine.yaml.declaration import ATTRIBUTION, Attribution, resolved
+from dataprep_assets.engine.yaml.declaration import ATTRIBUTION, Attribution, ReadingDeclaration, resolved
 from dataprep_assets.engine.yaml.declared_model import PARTITION, Declared
-from dataprep_assets.engine.yaml.declared_reading import ReadingDeclaration
 from dataprep_assets.engine.yaml.mistakes import mistakes, of_json
 from dataprep_assets.engine.yaml.remark import mistakes_error
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.paths import expanded
 from dataprep_assets.planning.blend import SPLITS
+from dataprep_assets.project import expanded
 from dataprep_assets.sources.readers.contents import BOM, no_text
 
 _MARK = "_"

@@ -6,33 +6,191 @@ from typing import Any, ClassVar
 
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.staleness.estimate import Estimate
+from dataprep_assets.engine.card.card import data_card_spec
+from dataprep_assets.engine.card.contents import (
+    CardRecords,
+    CardSource,
+    CardSubject,
+    CardTokenizer,
+    Receipts,
+    SplitCounts,
+    attributed,
+)
+from dataprep_assets.engine.staleness.estimate import Estimate, estimated
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.declared_templates import Keys
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.formats import packed_rows
+from dataprep_assets.formats.croissant import ParquetColumn
+from dataprep_assets.formats.flat_bins import token_dtype
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.pipelines.blend.blend import blend_run, blend_spec, run_lines
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.blend import BLEND, blend_run, blend_spec, run_lines
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
 from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
-from dataprep_assets.pipelines.blend.card import blend_card
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.output.launch_ranges import launches, streamed_shards
+from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
 from dataprep_assets.pipelines.blend.plan.blend_plan import blend_plan_spec
 from dataprep_assets.pipelines.blend.plan.blend_preview import blend_preview_spec
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import blend_snapshot_spec
-from dataprep_assets.pipelines.blend.plan.cost import blend_cost
-from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.plan.discovery import open_place
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
-from dataprep_assets.pipelines.blend.runs import RunFacts
+from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
 from dataprep_assets.pipelines.blend.sft.packed_sft import turns_lines
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
-from dataprep_assets.planning.cost import Machine
+from dataprep_assets.pipelines.blend.stream import blend_dtype, blend_separator
+from dataprep_assets.planning.cost import Machine, Products, SplitSizes, density_of
 from dataprep_assets.plural import count_of
-from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
+from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line, told_engine
 from dataprep_assets.stream.rendered_text import literal_lines
+from dataprep_assets.stream.tokenizer import load_bundle
+
+
+def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
+    """The cost of a pretraining blend.
+
+    Args:
+        blend: The dataset.
+        store: Where its artifacts go.
+        machine: The machine that builds it.
+
+    Raises ConfigError before its plan is made.
+    """
+    if not has_blend_plan(blend, store):
+        raise ConfigError(
+            f"plan: {blend.dataset}: its plan is not made yet, and needs rows counted; materialize `blend_plan` first"
+        )
+    plan = load_blend_plan(blend, store)
+    local = isinstance(store, LocalArtifacts)
+    return estimated(
+        [_reading(blend, unit) for unit in plan.units],
+        machine,
+        store,
+        artifacts=[blend.artifact(INDEXED_BINS, partition) for partition in plan.partitions],
+        bytes_per_token=token_dtype(blend_dtype(blend)).itemsize,
+        products=Products(copies=int(local), uploads=int(not local), joined=False),
+        density=density_of(entry for unit in plan.units for entry in unit.entries),
+    )
+
+
+def _reading(blend: BlendDeclaration, unit: PlannedUnit) -> SplitSizes:
+    """Files and shards of one dataset."""
+    shards = [unit.shards[index] for index in unit.chosen]
+    files = {part.entry.relpath: part.entry.size_bytes for shard in shards for part in shard.parts}
+    return SplitSizes(
+        split=unit.name,
+        files=tuple(files.values()),
+        shards=tuple(shard.total_bytes for shard in shards),
+        mirrored=open_place(unit.dataset, blend.sources).access.mirrored,
+    )
+
+
+STREAMED_RUNS = 64
+"""Most runs of a streaming blend: each reads the state of every shard."""
+
+
+def streamed_shards(blend: BlendDeclaration, total: int) -> int:
+    """Shards of each run of a blend that streams `total` of them: enough to keep the workers busy until its end."""
+    return max(4 * worker_count(blend.workers), -(-total // STREAMED_RUNS))
+
+
+def launches(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[list[str]]:
+    """The partitions of `plan` in runs, in order, as the `execution_mode` of `blend` asks.
+
+    A run fetches all its sources before it builds a shard. So one run of all shards (`batch`) builds nothing before
+    everything is fetched, while runs of `at_once` shards each (`streaming`) build the first ones while the last are
+    still remote.
+    """
+    partitions = plan.partitions
+    mode = blend.execution_mode
+    if mode == "auto":
+        remote = any(open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units)
+        mode = "streaming" if remote else "batch"
+    size = len(partitions) if mode == "batch" else at_once
+    return [partitions[first : first + size] for first in range(0, len(partitions), size)]
+
+
+_ABOUT = {
+    "input_ids": "Token ids of a packed row.",
+    "loss_mask": "1 where a label is trained, else 0.",
+    "seq_start_id": "Where each sequence of the row begins.",
+}
+
+
+def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+    """The data card of a blend, for the blend run that its trainer reads."""
+    (run,) = (spec for spec in specs if spec.name == BLEND)
+    return data_card_spec(
+        CardSubject(
+            declaration=blend,
+            specs=specs,
+            products=(run,),
+            counted=(run,),
+            sources=partial(_sources, blend),
+            tokenizer=partial(_tokenizer, blend),
+            splits=lambda receipts: _splits(receipts[run][0]),
+            records=lambda receipts: _records(receipts[run][0]),
+        )
+    )
+
+
+def _sources(blend: BlendDeclaration, store: ArtifactStore, _: Receipts) -> list[CardSource]:
+    declared = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
+    return [attributed(_source(unit), declared[unit.dataset.name]) for unit in load_blend_plan(blend, store).units]
+
+
+def _source(unit: PlannedUnit) -> CardSource:
+    scheme, there, _ = unit.dataset.path.partition("://")
+    return CardSource(
+        name=unit.name,
+        kind=scheme if there else "local",
+        place=unit.dataset.path if there else None,
+        revision=unit.commit,
+        files=len(unit.entries),
+        bytes=unit.size_bytes,
+    )
+
+
+def _tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | None:
+    if blend.tokenizer is None:
+        return None
+    bundle = load_bundle(blend.tokenizer)
+    separator = blend_separator(blend, bundle) if blend.stage == "pretrain" else None
+    return CardTokenizer(
+        name=bundle.name,
+        sha256=bundle.digest,
+        vocab_size=bundle.vocab_size,
+        separator=separator.content if separator is not None else None,
+        separator_id=separator.id if separator is not None else None,
+        engine=told_engine(receipts),
+    )
+
+
+def _splits(run: Receipt) -> list[SplitCounts]:
+    """The counts of what the blend run uses, by split: rows and, if there are any, tokens."""
+    rows = RunFacts.of(run).realised
+    counts = []
+    for split in dict.fromkeys(row.split for row in rows):
+        members = [row for row in rows if row.split == split]
+        tokens = sum(row.tokens for row in members)
+        counts.append(SplitCounts(split=split, rows=sum(row.rows for row in members), tokens=tokens or None))
+    return counts
+
+
+def _records(run: Receipt) -> list[CardRecords]:
+    facts = RunFacts.of(run)
+    if facts.stage != "sft":
+        return []
+    columns = tuple(ParquetColumn(name=name, about=_ABOUT[name]) for name in packed_rows.COLUMNS)
+    return [
+        CardRecords(artifact=f"{RUNS}/{facts.run_hash}", split=split, prefix=f"splits/{split}/", columns=columns)
+        for split in facts.used
+    ]
 
 
 class Blend(Dataset):

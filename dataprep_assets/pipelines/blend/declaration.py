@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from dataprep_assets.engine.source_key import KeyedSources
-from dataprep_assets.engine.yaml.declaration import resolved
+from dataprep_assets.engine.yaml.declaration import MadeByEngine, resolved
 from dataprep_assets.engine.yaml.declared_model import Declared
-from dataprep_assets.engine.yaml.engine_declaration import MadeByEngine
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.rl.options import RlOptions

@@ -10,8 +10,7 @@ from typing import Protocol
 
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import FileRecord, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration

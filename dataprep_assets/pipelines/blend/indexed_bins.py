@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check
-from dataprep_assets.engine.checks.finding import Finding, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, Finding, ledger_of, name_of, verdict
 from dataprep_assets.formats import document_ends, megatron
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt

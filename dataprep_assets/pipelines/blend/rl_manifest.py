@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedArtifact
-from dataprep_assets.engine.checks.finding import Finding, name_of, verdict
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, Finding, OpenedArtifact, name_of, verdict
 from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef

@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.retractions import retracted_ids
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.check import Check, OpenedArtifact
-from dataprep_assets.engine.checks.finding import Finding, first_of, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, first_of, ledger_of, name_of, verdict
 from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
@@ -30,22 +28,18 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import document_ends, flat_bins, meta
 from dataprep_assets.formats.document_index import IDS
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
-from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.stream_plan import meta_of
-from dataprep_assets.pipelines.corpus.training_checks import alignment, sampler_dry_run
-from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.planning.manifest import ManifestEntry, split_of
 from dataprep_assets.plural import count_of
-from dataprep_assets.stream.eye_test import eye_test
+from dataprep_assets.stream.eye_test import alignment, eye_test, sampler_dry_run
 from dataprep_assets.stream.retracted_documents import made_without
-from dataprep_assets.stream.snapshot_files import disk_headroom
+from dataprep_assets.stream.source import disk_headroom
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts
 from dataprep_assets.stream.tokenizer import load_bundle

@@ -22,9 +22,10 @@ from dataprep_assets.curation.declaration import (
     DuplicatesDeclaration,
     FloorDeclaration,
     RuleName,
+    Tag,
     rules_of,
+    taggers_of,
 )
-from dataprep_assets.curation.declared_tagger import Tag, taggers_of
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings
 from dataprep_assets.curation.rules import Rule
 from dataprep_assets.curation.selection import DUPLICATE
@@ -32,15 +33,12 @@ from dataprep_assets.curation.table import DECIDED, OTHERS, CarriedFields, Colum
 from dataprep_assets.curation.tagging import BuiltInTagger, Tagger, named_tagger
 from dataprep_assets.engine.secret_key import EnvironmentKey
 from dataprep_assets.engine.source_key import key_needed
-from dataprep_assets.engine.yaml.declaration import resolved
+from dataprep_assets.engine.yaml.declaration import MadeByEngine, ReadingDeclaration, resolved
 from dataprep_assets.engine.yaml.declared_model import Declared
-from dataprep_assets.engine.yaml.declared_reading import ReadingDeclaration
-from dataprep_assets.engine.yaml.engine_declaration import MadeByEngine
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.corpus.views import VIEWS
-from dataprep_assets.planning.shard_plan import ShardSizing
+from dataprep_assets.planning.manifest import ShardSizing
 from dataprep_assets.sources.digests import SourceDigests
 from dataprep_assets.stream.declaration import (
     RETRACTIONS,
@@ -228,7 +226,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     @field_validator("views")
     @classmethod
     def _usable_views(cls, views: tuple[View, ...]) -> tuple[View, ...]:
-        from dataprep_assets.pipelines.corpus.corpus_view import view_named
+        from dataprep_assets.pipelines.corpus.view import view_named
 
         try:
             for name in views:

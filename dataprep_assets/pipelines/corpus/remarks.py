@@ -21,17 +21,16 @@ from dataprep_assets.engine.yaml.declared_keys import nearest
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError, SourceError, TokenizerError
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.pipelines.corpus.corpus_sample import texts_of
-from dataprep_assets.pipelines.corpus.corpus_view import MinimumLength, view_named
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import benchmark_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.source.source_parts import present_part
+from dataprep_assets.pipelines.corpus.source.source_parts import present_part, texts_of
 from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
-from dataprep_assets.planning.globs import glob_pattern
+from dataprep_assets.pipelines.corpus.view import MinimumLength, view_named
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
     files_of_no_split,
+    glob_pattern,
     hidden_files,
     included,
     natural_key,

@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from functools import cache
 
 from dataprep_assets.curation.retractions import are_listed, retracted_ids
-from dataprep_assets.engine.checks.finding import ledger_of
+from dataprep_assets.engine.checks.check import ledger_of
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

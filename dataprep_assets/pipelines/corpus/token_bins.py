@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding, Row, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, Row, documents_in, verdict
 from dataprep_assets.engine.checks.groups import CheckedSpec, CheckGroup, CheckWorkers, PartitionChecks, WholeChecks
-from dataprep_assets.engine.checks.level import documents_in
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -270,7 +268,7 @@ def _workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
 def _and_elsewhere(corpus: CorpusDeclaration, split: str, store: ArtifactStore, finding: Finding) -> Finding:
     """The finding on retracted documents, which warns if shards of the split that left the plan hold some.
 
-    It blocks nothing: these shards are in no key, and the run that succeeds removes them (`engine/staleness/prune.py`).
+    It blocks nothing: these shards are in no key, and the run that succeeds removes them (`engine.staleness.status`).
     """
     # a failure says more than this warning would, and without a list no shard holds anything retracted
     if not finding.passed or not _plan(corpus, store).retracted:

@@ -1,27 +1,44 @@
 """Notes by birth month, packed into rows that MaxText reads, and mixtures: the artifacts, and what is told of them."""
 
-from collections.abc import Collection, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pydantic import ValidationError
+
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
+from dataprep_assets.engine.card.card import data_card_spec
+from dataprep_assets.engine.card.contents import (
+    CardSource,
+    CardSubject,
+    CardTokenizer,
+    Receipts,
+    SplitCounts,
+    attributed,
+)
 from dataprep_assets.engine.trace.retraction import Retracted
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.declared_templates import Keys
+from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.errors import ConfigError, CorruptSourceError
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
+from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.pipelines.notes.card import notes_card, replay_card
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohorts.cohort_shards import cohort_shards_spec
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import notes_tracer, replay_tracer
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts_spec
-from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, PackedCohortFacts
-from dataprep_assets.pipelines.notes.dataset_tokenizer import tokenizer_beside
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, PackedCohortFacts, RowFacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.notes_sample import notes_engine
+from dataprep_assets.pipelines.notes.note_tokens import encoded_text
+from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.reading import Note, read_notes
 from dataprep_assets.pipelines.notes.remarks import notes_remarks
 from dataprep_assets.pipelines.notes.replay.replay import combined_directory_spec
 from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
@@ -36,8 +53,192 @@ from dataprep_assets.pipelines.notes.tfds.maxtext import (
 )
 from dataprep_assets.pipelines.notes.tfds.tfds_directory import tfds_directory_spec
 from dataprep_assets.plural import count_of
-from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line
+from dataprep_assets.project import read_project
+from dataprep_assets.stream.declaration import TokenizerDeclaration
+from dataprep_assets.stream.engine_certificate import (
+    CHARACTERS_PER_DOCUMENT,
+    ENGINE_CERTIFICATE,
+    CertifiedEngine,
+    Sample,
+    engine_certificate_spec,
+    engine_line,
+    told_engine,
+)
 from dataprep_assets.stream.rendered_text import literal_lines
+from dataprep_assets.stream.source import card_source
+
+# Finds the tokenizer of another dataset: no receipt has its path, but the dataset's own `defs.yaml` has.
+#
+# Entry point: `tokenizer_beside`.
+
+
+def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
+    """The folder of a dataset's tokenizer, or its name on the hub, from its `defs.yaml`.
+
+    Searched in the project of ``folder``, that of another `defs.yaml`. None if the dataset is not declared there, or if
+    its declaration is broken; its own commands say what is wrong.
+    """
+    for path in _declarations(folder) if folder is not None else ():
+        try:
+            every = [document.attributes for document in read_documents(path)]
+        except (ConfigError, OSError):
+            continue
+        for attributes in every:
+            if isinstance(attributes, dict) and attributes.get("dataset") == dataset:
+                try:
+                    found = TokenizerDeclaration.model_validate(attributes.get("tokenizer")).located(path.parent)
+                except ValidationError:
+                    return None
+                return str(found.path or found.repo)
+    return None
+
+
+def _declarations(folder: Path) -> list[Path]:
+    project = next((found for parent in folder.parents if (found := read_project(parent)) is not None), None)
+    return sorted((folder.parent if project is None else project.defs).rglob("defs.yaml"))
+
+
+# The documents of a dataset of notes on which its engine is certified.
+#
+# The sample has notes and headers from up to six cohorts, including the first and the last. The certificate
+# contains only counts and names of classes.
+
+COHORTS_SAMPLED = 6
+NOTES_PER_COHORT = 100
+
+
+def notes_engine(notes: NotesDeclaration) -> CertifiedEngine:
+    """The engine to certify for a dataset of notes, on its own notes."""
+    return CertifiedEngine(
+        dataset=notes,
+        tokenizer=notes.tokenizer,
+        special_tokens=notes.document.special_tokens,
+        separator=notes.document.separator,
+        sample=partial(_sample, notes),
+    )
+
+
+def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
+    cohorts = _sampled_cohorts(notes)
+    digests, told = {}, notes.source_digests(notes.patient_key.load())
+    for month, (_, path) in cohorts.items():
+        with unquoting(month):
+            digests[month] = told.digest_of(sha256_file(path))
+    cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.key_parts()
+    return Sample(
+        kind="notes_engine_certificate",
+        parts=[[cohorts_read, template], digests],
+        # Only digests, because the pattern may contain names of source files; one for all cohorts, which need not be
+        # distinguished.
+        sources={
+            "sampled cohorts": digest_value(digests),
+            "cohorts.pattern": digest_value(cohorts_read["pattern"]),
+        },
+        settings={
+            "cohorts": {name: value for name, value in cohorts_read.items() if name != "pattern"},
+            "template": template,
+        },
+        months=list(cohorts),
+        texts=lambda: _texts(notes, cohorts),
+        guard=partial(unquoting, ENGINE_CERTIFICATE),
+    )
+
+
+def _sampled_cohorts(notes: NotesDeclaration) -> Mapping[str, tuple[CohortFile, Path]]:
+    """The cohorts of the sample, fetched."""
+    found = list(list_cohorts(notes).values())
+    count = min(len(found), COHORTS_SAMPLED)
+    # evenly spread, the first and the last among them; `max` is for a single month
+    chosen = [found[(len(found) - 1) * i // max(1, count - 1)] for i in range(count)]
+    return {file.month: (file, file.fetch()) for file in chosen}
+
+
+def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]]) -> Iterator[str]:
+    """Headers and notes. A cohort that cannot be read is skipped here and refused when it is packed."""
+    fields, template, key = notes.cohorts.fields, notes.header_template(), notes.patient_key.load()
+    for month, (file, path) in sample.items():
+        try:
+            found = read_notes(file.reader(path), fields, template, key=key, month=month)
+            for note in islice((note for note in found if isinstance(note, Note)), NOTES_PER_COHORT):
+                text = encoded_text(note.header, note.text[:CHARACTERS_PER_DOCUMENT], notes.template.encode)
+                yield from (note.header, text)
+        except CorruptSourceError:
+            continue
+
+
+def notes_card(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+    """The data card of a dataset of notes: its directories are what trainers read, its cohorts are counted."""
+    return data_card_spec(
+        CardSubject(
+            declaration=notes,
+            specs=specs,
+            products=[spec for spec in specs if spec.name in DIRECTORIES.values()],
+            counted=[spec for spec in specs if spec.name == PACKED_COHORTS],
+            sources=partial(_note_sources, notes),
+            tokenizer=lambda receipts: replace(
+                _tokenizer(_cohorts(receipts)[0], notes.document.separator), engine=told_engine(receipts)
+            ),
+            splits=partial(_note_splits, notes),
+        )
+    )
+
+
+def _cohorts(receipts: Receipts) -> Sequence[Receipt]:
+    (found,) = (every for spec, every in receipts.items() if spec.name == PACKED_COHORTS)
+    return found
+
+
+def _note_sources(notes: NotesDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
+    source, cohorts = card_source(notes.source), _cohorts(receipts)
+    size = sum(receipt.ledger.source_bytes for receipt in cohorts if receipt.ledger is not None)
+    return [CardSource(**{**vars(source), "files": len(cohorts), "bytes": size})]
+
+
+def _note_splits(notes: NotesDeclaration, receipts: Receipts) -> list[SplitCounts]:
+    facts = [PackedCohortFacts.of(receipt) for receipt in _cohorts(receipts)]
+    return [
+        SplitCounts(
+            split=split,
+            documents=sum(month.splits[split].documents for month in facts),
+            tokens=sum(month.splits[split].tokens.in_rows for month in facts),
+        )
+        for split in notes.splits
+    ]
+
+
+def _tokenizer(receipt: Receipt, separator: str | None = None) -> CardTokenizer:
+    facts = RowFacts.of(receipt)
+    return CardTokenizer(
+        name=facts.tokenizer,
+        sha256=receipt.inputs["tokenizer"],
+        vocab_size=facts.vocab_size,
+        separator=separator if separator != "auto" else None,
+        separator_id=facts.separator_id,
+    )
+
+
+def replay_card(replay: ReplayDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+    """The data card of a combination: its sources are datasets, which have cards of their own."""
+    (directory,) = specs
+
+    def sources(_: ArtifactStore, __: Receipts) -> list[CardSource]:
+        return [attributed(CardSource(name=s.dataset, kind="dataset"), s) for s in replay.sources]
+
+    def splits(receipts: Receipts) -> list[SplitCounts]:
+        facts = DirectoryFacts.of(receipts[directory][0])
+        return [SplitCounts(split=split, rows=counts.rows) for split, counts in facts.splits.items()]
+
+    return data_card_spec(
+        CardSubject(
+            declaration=replay,
+            specs=specs,
+            products=specs,
+            counted=specs,
+            sources=sources,
+            tokenizer=lambda receipts: _tokenizer(receipts[directory][0]),
+            splits=splits,
+        )
+    )
 
 
 class Notes(Dataset):

@@ -12,13 +12,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from dataprep_assets.engine.yaml.declaration import resolved
+from dataprep_assets.engine.yaml.declaration import MadeByEngine, resolved
 from dataprep_assets.engine.yaml.declared_model import Declared
-from dataprep_assets.engine.yaml.engine_declaration import MadeByEngine
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tensorflow.tfrecord import ROWS_PER_SHARD
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.packing.bins import LARGEST_CAPACITY
 from dataprep_assets.packing.rows import COLUMNS, TARGETS

@@ -20,8 +20,7 @@ from pathlib import Path, PurePosixPath
 from dataprep_assets.bounds import json_of
 from dataprep_assets.curation.retractions import append_lines
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (

@@ -19,8 +19,8 @@ from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactE
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.pipelines.release.published import published_release
 from dataprep_assets.pipelines.release.published_shards import unreadable
+from dataprep_assets.project import read_state
 from dataprep_assets.serving.window.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, ReleaseShard
-from dataprep_assets.state_file import read_state
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import ConflictError, ObjectInfo
 

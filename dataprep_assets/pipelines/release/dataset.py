@@ -1,31 +1,112 @@
 """A corpus as shared npy shards, published for many trainers: its artifacts, and what a person is told of them."""
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
-from typing import ClassVar
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
-from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.artifact.metadata_values import Table
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.staleness.estimate import Estimate
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.card import corpus_card
-from dataprep_assets.pipelines.corpus.dataset import Corpus, corpus_specs
-from dataprep_assets.pipelines.release.cost import release_cost
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.formats import npy_shards
+from dataprep_assets.formats.flat_bins import token_dtype
+from dataprep_assets.formats.sample_ids import ID_BYTES
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
+from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.pipelines.corpus.dataset import Corpus, corpus_card, corpus_specs
+from dataprep_assets.pipelines.corpus.source.cost import corpus_cost, corpus_products
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import partition_key, release_layout
-from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact
+from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact, shard_recipe
 from dataprep_assets.pipelines.release.npy_shards import npy_shards_spec, shard_partitions
 from dataprep_assets.pipelines.release.npy_trace import release_tracer
 from dataprep_assets.pipelines.release.published import consumer_code
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, published_shards_spec
-from dataprep_assets.pipelines.release.release_plan import release_plan_spec
-from dataprep_assets.planning.cost import Machine
+from dataprep_assets.planning.cost import Machine, Products
 from dataprep_assets.plural import count_of
 from dataprep_assets.serving.window.release import locate
 from dataprep_assets.stores.connect import missing_library
 from dataprep_assets.stream.token_shard import TOKEN_BINS
+
+# The artifact `<dataset>/release_plan`: how the token stream is cut into npy shards; registers their partitions.
+#
+# It needs all token bins. Its content follows from their receipts, so it has no files.
+
+RELEASE_PLAN = "release_plan"
+
+
+def release_plan_spec(
+    release: ReleaseDeclaration, *, token_bins: tuple[ArtifactSpec, ...], plans: Partitions
+) -> ArtifactSpec:
+    """The plan of a release.
+
+    Args:
+        release: The dataset.
+        token_bins: The token bins of every split.
+        plans: The npy shards, which it plans.
+    """
+    return ArtifactSpec(
+        declaration=release,
+        name=RELEASE_PLAN,
+        description="Which tokens go into which npy shard; registers the shards.",
+        kinds={"json"},
+        inputs=token_bins,
+        plans=(plans,),
+        recipes=lambda _, __: [],
+        build=partial(_build, release),
+        kept=False,
+    )
+
+
+def _build(release: ReleaseDeclaration, request: BuildRequest) -> list[Outcome]:
+    layout = release_layout(release, request.store)
+    itemsize = token_dtype(layout.meta["dtype"]).itemsize
+    rows: list[dict[str, Any]] = []
+    for name, split in layout.splits.items():
+        tokens = sum(cut.tokens for cut in split.cuts)
+        samples = tokens // release.release.sequence_length
+        rows.append(
+            {
+                "split": name,
+                "shards": len(split.cuts),
+                "tokens": tokens,
+                "samples": samples,
+                "bytes": tokens * itemsize + samples * ID_BYTES + len(split.cuts) * npy_shards.HEADER_BYTES,
+                "padding_tokens": sum(cut.padding for cut in split.cuts),
+                "dropped_tokens": sum(cut.dropped for cut in split.cuts),
+            }
+        )
+    # without files, its content is what it plans: another one exactly if a shard has another key
+    keys = [shard_recipe(release, layout, partition).key for partition in layout.partitions]
+    metadata = {"shards": Table(rows), "bytes": sum(row["bytes"] for row in rows)}
+    return [Outcome(partition="", content=digest_value(keys), metadata=metadata)]
+
+
+def release_cost(release: ReleaseDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
+    """The cost of a release.
+
+    Args:
+        release: The dataset.
+        store: Where its artifacts go.
+        machine: The machine that builds it.
+    """
+    products = release_products(release, local=isinstance(store, LocalArtifacts))
+    return corpus_cost(release, store, machine, products)
+
+
+def release_products(release: ReleaseDeclaration, *, local: bool) -> Products:
+    """The copies of its corpus, the shards, and their copy at the public place; `local`: artifacts are in a folder."""
+    corpus, target = corpus_products(release, local=local), release.release.publish
+    in_bucket = target is not None and "://" in target
+    return replace(
+        corpus,
+        copies=corpus.copies + local + (target is not None and not in_bucket),
+        uploads=corpus.uploads + (not local) + in_bucket,
+        tokens_per_shard=release.release.tokens_per_shard,
+    )
 
 
 class ReleaseDataset(Corpus):

@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Change, Recipe
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.execution.tasks import report
+from dataprep_assets.execution.run_task import report
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt

@@ -18,11 +18,13 @@ from dataprep_assets.curation.retractions import retracted_ids
 from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedPartition
-from dataprep_assets.engine.checks.finding import (
+from dataprep_assets.engine.checks.check import (
+    FILES_INTACT,
     REBUILD,
     SHOWN,
+    Check,
     Finding,
+    OpenedPartition,
     Row,
     judged,
     ledger_of,
@@ -38,8 +40,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.formats.npy_shards import ids_key
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts

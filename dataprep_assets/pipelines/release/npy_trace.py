@@ -10,8 +10,7 @@ from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.engine.trace.trace import Question
 from dataprep_assets.errors import IntegrityError, NotFoundError
 from dataprep_assets.formats import npy_shards
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.source.source_rows import SourceRows, corpus_splits
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
@@ -24,7 +23,7 @@ from dataprep_assets.pipelines.release.layout import (
 )
 from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, shard_artifact, shard_recipe
 from dataprep_assets.pipelines.release.order import GroupDocuments, ReleaseSourceShard, shuffled
-from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.planning.manifest import split_of
 from dataprep_assets.stream.stream_index import IndexedShard, Numbers
 from dataprep_assets.stream.stream_tracer import Found, StreamTracer
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError, IntegrityError
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts

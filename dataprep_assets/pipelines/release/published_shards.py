@@ -13,13 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding, first_of, name_of, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, first_of, name_of, verdict
 from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome

@@ -10,8 +10,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.contents import SplitCounts
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.formats.document_index import ENDS
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, megatron_spec
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES

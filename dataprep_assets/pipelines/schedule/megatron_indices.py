@@ -18,16 +18,13 @@ from tokenize import TokenError
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
-from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.check import Check, Finding, at_level, samples_of, verdict
 from dataprep_assets.engine.checks.comparison import rebuilt
-from dataprep_assets.engine.checks.finding import Finding, verdict
 from dataprep_assets.engine.checks.groups import WholeChecks
-from dataprep_assets.engine.checks.level import at_level, samples_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.megatron_indices import TrainBlend, sample_dtype, shuffle_dtype, write_array

@@ -13,8 +13,7 @@ from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.formats import megatron
 from dataprep_assets.formats.document_index import TOKEN_BINS
 from dataprep_assets.formats.megatron_indices import TrainBlend
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import MegatronIndices, ScheduleDeclaration
 from dataprep_assets.serving.sampler.megatron_order import SourceSamples

@@ -18,16 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, at_level, draw_documents, samples_of, verdict
 from dataprep_assets.engine.checks.groups import WholeChecks
-from dataprep_assets.engine.checks.level import at_level, draw_documents, samples_of
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.document_index import ENDS, IDS, ROWS, TOKEN_BINS

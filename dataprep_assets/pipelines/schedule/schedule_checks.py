@@ -8,8 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from dataprep_assets.engine.checks.check import Check, OpenedArtifact
-from dataprep_assets.engine.checks.finding import Finding, judged, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, judged, verdict
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.formats.document_index import ENDS, IDS
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.finding import ledger_of
+from dataprep_assets.engine.checks.check import ledger_of
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats.document_index import ENDS, IDS, TOKEN_BINS
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration, ScheduleSource
-from dataprep_assets.planning.shard_plan import SHARD_PLAN, read_plan, split_of
+from dataprep_assets.planning.manifest import SHARD_PLAN, read_plan, split_of
 from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource
 from dataprep_assets.serving.sampler.packs import open_packs, pack_shard
 from dataprep_assets.serving.sampler.source_order import PackTable

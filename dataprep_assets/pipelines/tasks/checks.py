@@ -19,8 +19,7 @@ from typing import Any
 
 from pydantic_core import SchemaValidator, ValidationError
 
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding, Row, first_of, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, Row, first_of, verdict
 from dataprep_assets.engine.checks.groups import CheckedSpec, WholeChecks
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.formats.task_rows import TaskRows, read_rows

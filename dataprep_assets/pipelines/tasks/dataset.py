@@ -19,8 +19,7 @@ from dataprep_assets.engine.staleness.source_watch import SourceIdentity, Source
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.checks import task_checks
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration

@@ -19,13 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Change, Recipe
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt

@@ -24,9 +24,7 @@ from numpy.typing import NDArray
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, TransferError
 from dataprep_assets.formats.document_index import ENDS, TOKENS
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle, RemoteTokens
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, RemoteTokens
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.storage import artifacts_at
 from dataprep_assets.serving.sampler.packs import open_packs

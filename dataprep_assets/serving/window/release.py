@@ -20,7 +20,7 @@ from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.paths import expanded
+from dataprep_assets.project import expanded
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.endpoints import allows_http
 from dataprep_assets.stores.keys import why_not_a_name

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError, DataprepError, SourceError, WorkerDiedError
-from dataprep_assets.paths import expanded
+from dataprep_assets.project import expanded
 from dataprep_assets.serving.window.cache import Cache
 from dataprep_assets.serving.window.events import OnEvent, WindowEvent, WindowStatus, tell
 from dataprep_assets.serving.window.keep_policy import Keep, check_keep

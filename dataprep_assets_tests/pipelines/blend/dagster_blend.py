@@ -12,7 +12,7 @@ import dagster as dg
 
 from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.keys import job_name
+from dataprep_assets.orchestration.partitions import job_name
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan

@@ -11,7 +11,7 @@ import dagster as dg
 import orjson
 import pytest
 
-from dataprep_assets.engine.artifact.order import in_order
+from dataprep_assets.engine.artifact.build import in_order
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.partitions import register_in_order

@@ -15,10 +15,9 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_sample import blend_sample
 from dataprep_assets.pipelines.blend.dataset import blend_specs
-from dataprep_assets.pipelines.blend.plan import preview
-from dataprep_assets.pipelines.blend.plan.blend_preview import nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.plan import blend_preview
+from dataprep_assets.pipelines.blend.plan.blend_preview import nothing_rounds_to_zero, preview_blend
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
-from dataprep_assets.pipelines.blend.plan.preview import preview_blend
 from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.template import ChatTemplate
@@ -164,7 +163,7 @@ def in_format(path: Path, rows: list[dict[str, Any]]) -> Path:
 def test_large_sources_are_estimated_from_their_first_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(preview, "ROWS_PER_FILE", 50)
+    monkeypatch.setattr(blend_preview, "ROWS_PER_FILE", 50)
     from dataprep_assets.sources.readers import blocks
 
     monkeypatch.setattr(blocks, "_BLOCK", 1 << 20)

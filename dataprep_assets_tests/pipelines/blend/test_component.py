@@ -18,12 +18,11 @@ from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import definitions_of_dataset
-from dataprep_assets.orchestration.scaffold import scaffolder
+from dataprep_assets.orchestration.component import definitions_of_dataset, scaffolder
 from dataprep_assets.pipelines.blend import component
 from dataprep_assets.pipelines.blend.component import TrainingBlend
+from dataprep_assets.pipelines.blend.dataset import streamed_shards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.output.launch_ranges import streamed_shards
 from dataprep_assets.pipelines.blend.rl.transforms import declared_sources
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.blend_project import shipped

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.groups import find_all
 from dataprep_assets.formats import document_ends, megatron
 from dataprep_assets.integrity.artifacts import LocalArtifacts

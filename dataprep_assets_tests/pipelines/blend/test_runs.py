@@ -13,8 +13,8 @@ from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.plan.blend_preview import preview_blend
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.plan.preview import preview_blend
 from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.pipelines.blend.pipeline import (

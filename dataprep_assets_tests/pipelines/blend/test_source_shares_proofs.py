@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.trace.sharing import retracted_of, still_held
 from dataprep_assets.engine.trace.trace import trace
 from dataprep_assets.errors import NotFoundError

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from dataprep_assets.engine.staleness.source_watch import EDITED, look
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
-from dataprep_assets.pipelines.blend.source_watch import blend_watch
+from dataprep_assets.pipelines.blend.plan.blend_plan import blend_watch, build_blend_plan
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
 

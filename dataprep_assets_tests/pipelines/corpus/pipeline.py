@@ -14,10 +14,10 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.commit import SPOOLS, STAGING
 from dataprep_assets.integrity.receipt import NAME, Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
-from dataprep_assets.pipelines.corpus.corpus_sample import corpus_engine
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot
+from dataprep_assets.pipelines.corpus.source.source_parts import corpus_engine
 from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
 from dataprep_assets.pipelines.corpus.token_bins import token_shards
 from dataprep_assets.pipelines.corpus.view import build_view

@@ -12,13 +12,11 @@ import pytest
 import zstandard
 
 from dataprep_assets.formats import document_ends, flat_bins, meta
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, record_files
-from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
-from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
+from dataprep_assets.planning.manifest import ManifestEntry, ShardSizing, SourceFile, build_manifest, plan_shards
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenShard
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ensure_tags

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.finding import Finding, files_intact
+from dataprep_assets.engine.checks.check import Finding, files_intact
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.eye_test import eye_test
 from dataprep_assets.stream.reencoding import certificate_valid, round_trip

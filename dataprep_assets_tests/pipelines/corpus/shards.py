@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from dataprep_assets.execution.jobs import Outcome, run_jobs
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.execution.tasks import Pool
+from dataprep_assets.execution.run_task import Pool
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.commit import staging
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.ledger import Ledger

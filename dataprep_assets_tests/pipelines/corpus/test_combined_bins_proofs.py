@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.engine.checks.finding import Finding, judged
+from dataprep_assets.engine.checks.check import Finding, judged
 from dataprep_assets.formats import meta
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus import combined_bins

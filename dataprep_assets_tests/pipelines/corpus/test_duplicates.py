@@ -21,9 +21,9 @@ from dataprep_assets.engine.artifact.metadata_values import Table
 from dataprep_assets.engine.trace.retraction import DuplicatesChange
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.integrity.receipt import record_files
-from dataprep_assets.pipelines.corpus.card import card_sections
 from dataprep_assets.pipelines.corpus.curation.excerpts import Excerpts
 from dataprep_assets.pipelines.corpus.curation.kept_documents import duplicates_change
+from dataprep_assets.pipelines.corpus.dataset import card_sections
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests.curation.signed import edited, one_other, page

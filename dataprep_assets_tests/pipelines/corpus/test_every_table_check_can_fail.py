@@ -12,7 +12,7 @@ import pytest
 from dataprep_assets.curation.tagging import named_tagger
 from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.curation import tags

@@ -15,7 +15,7 @@ import pytest
 
 from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.execution.job_tasks import die, wait_the_first_time
 from dataprep_assets_tests.faults.armed import Role, armed, passed

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.staleness.prune import list_unplanned, prune
-from dataprep_assets.engine.staleness.status import stale, unplanned
+from dataprep_assets.engine.staleness.status import list_unplanned, prune, stale, unplanned
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

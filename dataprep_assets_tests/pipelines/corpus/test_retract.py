@@ -10,12 +10,11 @@ import pytest
 import zstandard
 
 from dataprep_assets.curation.retractions import Retraction, add_retractions, id_of
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.groups import find_all
 from dataprep_assets.engine.lock.drift import drift_of_recipes
 from dataprep_assets.engine.lock.lock import lock_dataset
-from dataprep_assets.engine.staleness.prune import prune_retracted, retracted_left
-from dataprep_assets.engine.staleness.status import stale, unplanned
+from dataprep_assets.engine.staleness.status import prune_retracted, retracted_left, stale, unplanned
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file

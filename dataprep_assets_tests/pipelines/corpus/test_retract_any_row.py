@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.curation.retractions import add_retractions, id_of
-from dataprep_assets.engine.checks.finding import Finding, ledger_of
+from dataprep_assets.engine.checks.check import Finding, ledger_of
 from dataprep_assets.engine.lock.drift import drift_of_recipes
 from dataprep_assets.engine.lock.lock import lock_dataset
 from dataprep_assets.engine.staleness.status import stale

@@ -15,7 +15,7 @@ import pytest
 from dataprep_assets.execution.jobs import Outcome, run_jobs
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.execution.tasks import Task
+from dataprep_assets.execution.run_task import Task
 from dataprep_assets.stream.shard_job import (
     SMALL_SHARD_BYTES,
     ShardJob,

@@ -12,7 +12,7 @@ from dataprep_assets.errors import TransferError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
-from dataprep_assets.pipelines.corpus.source.source_watch import corpus_watch
+from dataprep_assets.pipelines.corpus.source.source_parts import corpus_watch
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.project import sample_attributes
 from dataprep_assets_tests.samples import SMALL

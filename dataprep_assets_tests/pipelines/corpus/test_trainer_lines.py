@@ -2,7 +2,7 @@
 
 import pytest
 
-from dataprep_assets.pipelines.corpus.corpus_view import ViewFacts, view_named
+from dataprep_assets.pipelines.corpus.view import ViewFacts, view_named
 from dataprep_assets.pipelines.corpus.views import VIEWS
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.engine.checks.finding import Finding, judged
+from dataprep_assets.engine.checks.check import Finding, judged
 from dataprep_assets.formats import document_ends
-from dataprep_assets.pipelines.corpus.training_checks import alignment, sampler_dry_run
+from dataprep_assets.stream.eye_test import alignment, sampler_dry_run
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined
 
 SEPARATOR, VOCABULARY = 4094, 4096

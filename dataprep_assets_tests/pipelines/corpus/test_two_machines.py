@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.execution.pool import open_pool
-from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.stream.shard_job import ensure_shard

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.formats import hf_parquet
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, record_files
-from dataprep_assets.pipelines.corpus.corpus_view import Copied, artifact_name, combined_splits, view_named
 from dataprep_assets.pipelines.corpus.declaration import View
-from dataprep_assets.pipelines.corpus.view import CHECKS, OpenedView
+from dataprep_assets.pipelines.corpus.view import CHECKS, Copied, OpenedView, artifact_name, combined_splits, view_named
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 CORPUS = sample_declaration(

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.pipelines.corpus.corpus_view import artifact_name
+from dataprep_assets.pipelines.corpus.view import artifact_name
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.samples import SAMPLE, SMALL

@@ -14,9 +14,8 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import document_ends, flat_bins, hf_parquet, mds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import STAGING
-from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, combined_splits
 from dataprep_assets.pipelines.corpus.declaration import View
-from dataprep_assets.pipelines.corpus.view import build_view
+from dataprep_assets.pipelines.corpus.view import artifact_name, build_view, combined_splits
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import armed, passed
 from dataprep_assets_tests.pipelines.corpus.pipeline import (

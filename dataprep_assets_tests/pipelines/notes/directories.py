@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt, record_files
 from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.tfds import tfds_reader
+from dataprep_assets.pipelines.notes.tfds import directory_checks
 from dataprep_assets_tests.engine.found import findings_of
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 
@@ -29,7 +29,7 @@ def directory(root: Path, notes: NotesDeclaration | ReplayDeclaration = NOTES) -
 
 def leave_tfds_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where TFDS is not installed: its reader takes seconds each time, and has tests of its own."""
-    monkeypatch.setattr(tfds_reader, "_NEEDED", ("tensorflow_of_another_world",))
+    monkeypatch.setattr(directory_checks, "_NEEDED", ("tensorflow_of_another_world",))
 
 
 def failed(found: dict[str, Finding]) -> set[str]:

@@ -15,7 +15,7 @@ from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.staleness.status import sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import DatasetComponent
-from dataprep_assets.orchestration.keys import asset_key, job_name
+from dataprep_assets.orchestration.partitions import asset_key, job_name
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.groups import find_all
 from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, write_rows
 from dataprep_assets.integrity.artifacts import LocalArtifacts

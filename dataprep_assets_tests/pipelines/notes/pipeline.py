@@ -17,8 +17,8 @@ from dataprep_assets.pipelines.notes.cohorts.cohort_shards import sharded_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort, ensure_packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import build_packed_cohorts, packed_cohorts
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import ShardedCohort, ensure_sharded_cohort
+from dataprep_assets.pipelines.notes.dataset import notes_engine
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.tfds.tfds_directory import build_tfds_directory
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.corpus import pipeline as corpus_pipeline

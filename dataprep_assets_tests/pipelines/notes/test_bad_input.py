@@ -24,8 +24,8 @@ from dataprep_assets.pipelines.notes.cohorts.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import ensure_packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts, require_patients_once
 from dataprep_assets.pipelines.notes.cohorts.packed_files import QUARANTINE
+from dataprep_assets.pipelines.notes.dataset import notes_engine
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.stream.engine_certificate import ensure_certificate

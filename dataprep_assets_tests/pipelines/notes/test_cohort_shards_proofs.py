@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.groups import find_all
 from dataprep_assets.formats.tensorflow import array_record, tfrecord
 from dataprep_assets.integrity.artifacts import LocalArtifacts

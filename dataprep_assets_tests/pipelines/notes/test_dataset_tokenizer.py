@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dataprep_assets.pipelines.notes.dataset_tokenizer import tokenizer_beside
+from dataprep_assets.pipelines.notes.dataset import tokenizer_beside
 from dataprep_assets.project_template import write_project
 
 

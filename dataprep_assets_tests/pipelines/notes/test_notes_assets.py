@@ -14,7 +14,7 @@ import pytest
 from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets.orchestration.assets import asset_of
+from dataprep_assets.orchestration.component import asset_of
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.sources.cohorts import expected_months
 from dataprep_assets_tests import forked

@@ -22,12 +22,12 @@ import pytest
 from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.keys import job_name
+from dataprep_assets.orchestration.partitions import job_name
 from dataprep_assets.pipelines.notes.cohorts.cohort_shards import sharded_cohorts
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
+from dataprep_assets.pipelines.notes.dataset import notes_engine
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.database_cells import cells

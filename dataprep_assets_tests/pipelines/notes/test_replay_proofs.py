@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.replay.replay import (

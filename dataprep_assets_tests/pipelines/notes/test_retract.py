@@ -13,17 +13,15 @@ import yaml
 
 from dataprep_assets.engine.lock.drift import drift_of_contents, drift_of_recipes
 from dataprep_assets.engine.lock.lock import lock_dataset
-from dataprep_assets.engine.staleness.prune import prune_retracted, retracted_left
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import prune_retracted, retracted_left, stale
 from dataprep_assets.engine.trace.retraction import Retracted
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt, read_receipt
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
-from dataprep_assets.pipelines.notes.dataset import notes_specs
+from dataprep_assets.pipelines.notes.dataset import notes_engine, notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.reading import patient_digest
 from dataprep_assets.pipelines.notes.replay.replay import build_replay

@@ -1,6 +1,6 @@
 """Shards of several datasets are mixed by their rows."""
 
-from dataprep_assets.pipelines.notes.cohorts.shard_mixing import interleaved, weighted
+from dataprep_assets.pipelines.notes.replay.replay import interleaved, weighted
 from dataprep_assets.pipelines.notes.tfds.provenance import ShardOrigin
 
 

@@ -8,10 +8,10 @@ import pytest
 from dataprep_assets.engine.staleness.source_watch import EDITED, SourceWatch, look
 from dataprep_assets.errors import MissingArtifactError, SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import notes_watch
 from dataprep_assets.pipelines.notes.component import CombinedCohorts
 from dataprep_assets.pipelines.notes.replay.replay import build_replay
 from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.source_watch import notes_watch
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 

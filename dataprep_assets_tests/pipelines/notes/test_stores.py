@@ -13,9 +13,8 @@ from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.errors import SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.pipelines.notes.dataset import notes_specs
+from dataprep_assets.pipelines.notes.dataset import notes_engine, notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET

@@ -3,7 +3,7 @@
 import pytest
 
 from dataprep_assets.pipelines.corpus.source.cost import corpus_products
-from dataprep_assets.pipelines.release.cost import release_products
+from dataprep_assets.pipelines.release.dataset import release_products
 from dataprep_assets_tests.pipelines.release.conftest import Bins
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.groups import PartitionChecks
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.release import npy_shards, order

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.pipelines.release.published_shards import CHECKS, OpenedPublication, manifest_published
 from dataprep_assets.serving.window.release import ReleaseLocation, read_release
 from dataprep_assets_tests.pipelines.release.planted_faults import poke

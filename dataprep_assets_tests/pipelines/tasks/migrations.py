@@ -12,7 +12,7 @@ import dagster as dg
 from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.keys import asset_key
+from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.routes import partitions

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.engine.checks.finding import ledger_of
+from dataprep_assets.engine.checks.check import ledger_of
 from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts import cohort_shards, packed_cohorts_checks
@@ -27,8 +27,8 @@ from dataprep_assets.pipelines.notes.cohorts.packed_cohort import ensure_packed_
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PackedCohortFacts
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import ensure_sharded_cohort
+from dataprep_assets.pipelines.notes.dataset import notes_engine
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.notes_sample import notes_engine
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY
 from dataprep_assets_tests.tools.bench.proof_costs import CheckCosts, report_together

@@ -304,8 +304,7 @@ def _write_nothing(spec: Spec, part: int, parse: Callable[[bytes], Any]) -> None
 
 def ours(spec: Spec) -> None:
     """(d) This project: `build_token_bins` into a fresh root; digests, ledger, receipts, sampling and syncs are on."""
-    from dataprep_assets.integrity.artifact import Artifact
-    from dataprep_assets.integrity.artifacts import LocalArtifacts
+    from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
     from dataprep_assets.stream.shard_job import build_token_bins
     from dataprep_assets.stream.token_shard import TokenShard
     from dataprep_assets.stream.token_stream import SourcePart, StreamPlan

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dataprep_assets.engine.artifact.order import in_order
+from dataprep_assets.engine.artifact.build import in_order
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.integrity.artifacts import LocalArtifacts

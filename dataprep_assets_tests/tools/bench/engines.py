@@ -1,4 +1,4 @@
-"""`python -m dataprep_assets_tests.tools.bench.engines`: what an engine costs beside the work, for `planning.engines`.
+"""`python -m dataprep_assets_tests.tools.bench.engines`: what an engine costs beside the work, for `cli.plan`.
 
 Real tiny shards by each engine on this machine, in a process of its own. The time until the first is there tells what
 it takes to begin, the time from there to the last what a shard costs beside its data: handing over, receipts, syncs,

@@ -16,8 +16,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.planning.manifest import SourceFile, build_manifest, listing_digest, write_manifest
-from dataprep_assets.planning.shard_plan import ShardSizing, counts, plan_shards, write_plan
+from dataprep_assets.planning.manifest import (
+    ShardSizing,
+    SourceFile,
+    build_manifest,
+    counts,
+    listing_digest,
+    plan_shards,
+    write_manifest,
+    write_plan,
+)
 
 CPU_TARGET, MEGABYTES_TARGET = 20.0, 1000.0
 _SPLITS = {"train": ["train/**"], "val": ["validation/**"]}

@@ -24,8 +24,7 @@ from unittest import mock
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
-from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
-from dataprep_assets.planning.shard_plan import ShardSizing, plan_shards
+from dataprep_assets.planning.manifest import ManifestEntry, ShardSizing, SourceFile, build_manifest, plan_shards
 from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, serves
 from dataprep_assets_tests.deploy.location import DECLARATION
 from dataprep_assets_tests.deploy.postgres import binaries, postgres

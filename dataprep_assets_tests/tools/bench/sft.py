@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.execution.processes import ONE_THREAD
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.blend.sft import packed_sft_checks
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource, chat_plan

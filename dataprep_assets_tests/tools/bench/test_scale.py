@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.planning.shard_plan import MAX_SHARDS
+from dataprep_assets.planning.manifest import MAX_SHARDS
 from dataprep_assets_tests.tools.bench.planned_files import planned, planned_here
 from dataprep_assets_tests.tools.bench.scale import default_plan, measure, render, told
 

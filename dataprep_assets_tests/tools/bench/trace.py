@@ -16,8 +16,7 @@ import numpy as np
 from dataprep_assets.engine.trace.trace import Question
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.document_index import IDS, ROWS, RunWriter
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.stream.stream_index import IndexedShard

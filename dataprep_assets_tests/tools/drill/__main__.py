@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.checks.level import EVERY_DOCUMENT
+from dataprep_assets.engine.checks.check import EVERY_DOCUMENT
 from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 from dataprep_assets_tests.tools.drill.by_artifact import named
 from dataprep_assets_tests.tools.drill.by_artifact import table as rates_by_artifact

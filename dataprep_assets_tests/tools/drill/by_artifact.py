@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from dataprep_assets.engine.checks.level import Level
+from dataprep_assets.engine.checks.check import Level
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets_tests.tools.drill.box import Box, Target, reseal, write
 from dataprep_assets_tests.tools.drill.bytes_of_files import files_of

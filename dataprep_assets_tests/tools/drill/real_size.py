@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.level import EVERY_DOCUMENT, SAMPLE, Level
+from dataprep_assets.engine.checks.check import EVERY_DOCUMENT, SAMPLE, Level
 from dataprep_assets.execution import pool
 from dataprep_assets.execution.jobs import SerialExecutor
 from dataprep_assets.formats import document_ends

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.checks.level import SAMPLE
+from dataprep_assets.engine.checks.check import SAMPLE
 from dataprep_assets_tests.tools.drill.box import Box, Target, reseal, write
 from dataprep_assets_tests.tools.drill.by_artifact import Named, of_box, table
 from dataprep_assets_tests.tools.drill.datasets import bench_of, curated

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.checks.level import EVERY_DOCUMENT
+from dataprep_assets.engine.checks.check import EVERY_DOCUMENT
 from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
 from dataprep_assets_tests.tools.drill.campaign import Result, prepare, run
 from dataprep_assets_tests.tools.drill.clean import SHAPES, false_alarms, shapes

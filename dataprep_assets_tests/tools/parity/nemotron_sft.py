@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from dataprep_assets.engine.checks.groups import find_all
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, chat_plan

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource

@@ -11,12 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
-from dataprep_assets.engine.checks.check import Check, OpenedArtifact
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact
 from dataprep_assets.engine.checks.groups import PartitionChecks
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.execution.jobs import Outcome, run_fetches
@@ -30,7 +28,7 @@ from dataprep_assets.planning.cost import density_of
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import source_digest
 from dataprep_assets.sources.digests import PLAIN
-from dataprep_assets.stream.snapshot_files import FILES, digests_match, files_bytes, read_files
+from dataprep_assets.stream.source import FILES, digests_match, files_bytes, read_files
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
 
 VERSION = 2

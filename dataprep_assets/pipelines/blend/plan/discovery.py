@@ -14,7 +14,6 @@ from dataprep_assets.engine.artifact.spec import AssetInput
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
-from dataprep_assets.planning.globs import taken_by
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.planning.manifest import (
     COMPRESSION,
@@ -23,6 +22,7 @@ from dataprep_assets.planning.manifest import (
     file_format,
     included,
     natural_key,
+    taken_by,
 )
 from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
 from dataprep_assets.sources.digests import PLAIN, SourceDigests

@@ -6,16 +6,23 @@ from itertools import zip_longest
 from pathlib import Path
 
 from dataprep_assets.bounds import alive
-from dataprep_assets.engine.artifact.ledgers import (
+from dataprep_assets.engine.artifact.losses import (
     unbalanced,
     unbalanced_lines,
     wrong_drops,
     wrong_quarantine,
     wrong_sums,
 )
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedPartition
-from dataprep_assets.engine.checks.finding import SHOWN, Finding, ledger_of, verdict
-from dataprep_assets.engine.checks.level import EVERY_DOCUMENT
+from dataprep_assets.engine.checks.check import (
+    EVERY_DOCUMENT,
+    FILES_INTACT,
+    SHOWN,
+    Check,
+    Finding,
+    OpenedPartition,
+    ledger_of,
+    verdict,
+)
 from dataprep_assets.engine.checks.scratch_rebuild import by_content, made_again, other_bytes
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.execution.jobs import Outcome, run_tasks

@@ -15,14 +15,12 @@ from typing import Any, Literal
 import orjson
 from pydantic import Field
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.checks.level import SAMPLE, Level
+from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError
-from dataprep_assets.execution.tasks import report
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.execution.run_task import report
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt, Verification

@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-from dataprep_assets.engine.checks.level import SAMPLE, Level
+from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.stream.token_stream import SourcePart

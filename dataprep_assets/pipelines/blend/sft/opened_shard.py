@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.finding import REBUILD, name_of
-from dataprep_assets.engine.checks.level import BY_REFERENCE, SAMPLED
+from dataprep_assets.engine.checks.check import BY_REFERENCE, REBUILD, SAMPLED, name_of
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, row_defects
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins

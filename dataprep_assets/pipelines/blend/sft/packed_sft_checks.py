@@ -26,10 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.bounds import alive
-from dataprep_assets.engine.artifact.ledgers import unbalanced, unbalanced_lines
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check
-from dataprep_assets.engine.checks.finding import REBUILD, Finding, Row, ledger_of, verdict
-from dataprep_assets.engine.checks.level import EVERY_DOCUMENT
+from dataprep_assets.engine.artifact.losses import unbalanced, unbalanced_lines
+from dataprep_assets.engine.checks.check import (
+    EVERY_DOCUMENT,
+    FILES_INTACT,
+    REBUILD,
+    Check,
+    Finding,
+    Row,
+    ledger_of,
+    verdict,
+)
 from dataprep_assets.engine.checks.scratch_rebuild import by_content, made_again, other_bytes
 from dataprep_assets.errors import CertificateError
 from dataprep_assets.formats.packed_rows import open_packed

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.checks.finding import ledger_of
+from dataprep_assets.engine.checks.check import ledger_of
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.formats.flat_bins import read_ranges
 from dataprep_assets.formats.packed_rows import write_rows

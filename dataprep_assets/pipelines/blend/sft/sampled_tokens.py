@@ -23,7 +23,7 @@ from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, EncodedSequences
 from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import RenderedConversation
-from dataprep_assets.tokenization.unencodable import encode_or_name, row_of
+from dataprep_assets.tokenization.losses import encode_or_name, row_of
 
 
 def row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str, RowBlock], float]:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
 from dataprep_assets.pipelines.blend.sft import spool

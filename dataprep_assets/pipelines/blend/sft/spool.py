@@ -23,14 +23,12 @@ import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import sampled
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import BadRecordError, FormatError, TokenizerError
-from dataprep_assets.execution.tasks import report
+from dataprep_assets.execution.run_task import report
 from dataprep_assets.formats.packed_rows import token_ids
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
@@ -45,8 +43,7 @@ from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncod
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, NO_MESSAGES, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedConversation
-from dataprep_assets.tokenization.losses import Losses
-from dataprep_assets.tokenization.unencodable import encode_or_name, row_of
+from dataprep_assets.tokenization.losses import Losses, encode_or_name, row_of
 
 TOKENS, MASKS, LENGTHS, ORIGINS, QUARANTINE = (
     "tokens.bin",

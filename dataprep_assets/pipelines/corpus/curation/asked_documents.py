@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, NONE_REMOVED, removed_rows
 from dataprep_assets.pipelines.corpus.source.listed_rows import listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import has_manifest, load_manifest
-from dataprep_assets.planning import shard_plan
+from dataprep_assets.planning.manifest import split_of
 
 _EXAMPLES = 10
 
@@ -72,7 +72,7 @@ class CorpusDocuments(AskedDocuments):
                 tags = self._store.local(self._corpus.artifact(TAGS, partition))
                 removed = removed_rows(self._corpus, self._store, partition) if DUPLICATE in told else NONE_REMOVED
                 for piece in ruled_rows(self._corpus, tags, ("file", "row", "source", "bytes"), removed):
-                    by_split[shard_plan.split_of(partition)].add(piece)
+                    by_split[split_of(partition)].add(piece)
                     if not self._corpus.sensitive:
                         _add_examples(examples, piece)
             except DataprepError:  # not there, or made by other taggers

@@ -10,7 +10,7 @@ from dataprep_assets.curation.dropped_rows import RuledOutRows, read_dropped
 from dataprep_assets.curation.duplicates.words import words_of
 from dataprep_assets.curation.planted.benchmarks import look_alikes, renderings, rewrites
 from dataprep_assets.curation.table import side_by_side
-from dataprep_assets.engine.checks.finding import SHOWN, Finding, verdict
+from dataprep_assets.engine.checks.check import SHOWN, Finding, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import not_looked_for, uncovered
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION

@@ -17,21 +17,18 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.dropped_rows import RuledOutRows
 from dataprep_assets.curation.selection import DUPLICATE, NO_TOKENS
 from dataprep_assets.curation.table import DECIDED, ColumnType, ParquetRows, runs_of, side_by_side
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedArtifact
+from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, SHOWN, Check, Finding, OpenedArtifact, verdict
 from dataprep_assets.engine.checks.comparison import rebuilt
-from dataprep_assets.engine.checks.finding import REBUILD, SHOWN, Finding, verdict
 from dataprep_assets.engine.checks.groups import PartitionChecks
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt

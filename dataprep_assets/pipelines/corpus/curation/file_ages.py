@@ -20,7 +20,7 @@ from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
-from dataprep_assets.state_file import read_state
+from dataprep_assets.project import read_state
 
 AGES = "ages.json"
 

@@ -33,9 +33,8 @@ from dataprep_assets.engine.artifact.losses import RULE, Loss, files_of
 from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedArtifact
+from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, Check, Finding, OpenedArtifact, verdict
 from dataprep_assets.engine.checks.comparison import rebuilt
-from dataprep_assets.engine.checks.finding import REBUILD, Finding, verdict
 from dataprep_assets.engine.checks.groups import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dataprep_assets.curation.dropped_rows import DROPPED
 from dataprep_assets.curation.table import side_by_side
-from dataprep_assets.engine.checks.finding import Finding, Row, verdict
+from dataprep_assets.engine.checks.check import Finding, Row, verdict
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.excerpts import Excerpts

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from dataprep_assets.engine.artifact.facts import Facts
-from dataprep_assets.engine.checks.finding import SHOWN
+from dataprep_assets.engine.artifact.build import Facts
+from dataprep_assets.engine.checks.check import SHOWN
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows
 

@@ -6,12 +6,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import BuildRequest
-from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.engine.checks.check import Check, at_level
 from dataprep_assets.engine.checks.groups import CheckWorkers, PartitionChecks
-from dataprep_assets.engine.checks.level import at_level
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest

@@ -19,15 +19,12 @@ from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
 from dataprep_assets.curation.command_tagger import CommandTagger
 from dataprep_assets.curation.table import CarriedFields, DocumentBatch, ParquetRows, read_batches
 from dataprep_assets.curation.tagging import BatchTagger, Tagger, align, tags_of
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.checks.finding import REBUILD
-from dataprep_assets.engine.checks.level import SAMPLED, draw_documents
+from dataprep_assets.engine.checks.check import REBUILD, SAMPLED, draw_documents
 from dataprep_assets.errors import DataprepError, IntegrityError
-from dataprep_assets.execution.tasks import report
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.execution.run_task import report
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.integrity.scratch import scratch

@@ -17,11 +17,18 @@ from dataprep_assets.curation.table import runs_of, schema_of, side_by_side
 from dataprep_assets.curation.tagging import BatchTagger, named_tagger
 from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, Partitions
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedPartition
+from dataprep_assets.engine.checks.check import (
+    FILES_INTACT,
+    REBUILD,
+    Check,
+    Finding,
+    OpenedPartition,
+    name_of,
+    samples_of,
+    verdict,
+)
 from dataprep_assets.engine.checks.comparison import other_claims, other_files, other_rows
-from dataprep_assets.engine.checks.finding import REBUILD, Finding, name_of, verdict
 from dataprep_assets.engine.checks.groups import WholeChecks
-from dataprep_assets.engine.checks.level import samples_of
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt

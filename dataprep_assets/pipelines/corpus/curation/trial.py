@@ -17,8 +17,7 @@ from dataprep_assets.curation.tagging import BatchTagger, BuiltInTagger, Tagger,
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.run_task import without_output
-from dataprep_assets.execution.tasks import FinishedTask, Task, TaskId
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId, without_output
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import batches_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import present_part

@@ -24,8 +24,7 @@ from pydantic import Field
 from dataprep_assets.curation.duplicates.candidates import Nodes
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, KeptSet
 from dataprep_assets.curation.table import Columns, ParquetRows, side_by_side
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
@@ -58,7 +57,7 @@ from dataprep_assets.pipelines.corpus.duplicates.row_names import RowNames
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES
 from dataprep_assets.pipelines.corpus.source.listed_rows import listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
-from dataprep_assets.planning import shard_plan
+from dataprep_assets.planning.manifest import split_of
 from dataprep_assets.plural import count_of
 
 CLUSTERS = "clusters.parquet"
@@ -251,7 +250,7 @@ def _write(
     start = 0
     for partition, positions, is_kept in compared[0].by_shard():
         here = slice(start, start := start + len(positions))
-        removed[shard_plan.split_of(partition)] += len(positions)
+        removed[split_of(partition)] += len(positions)
         with ParquetRows(staged / removed_file(partition), REMOVED) as rows:
             rows.add(
                 {
@@ -334,7 +333,7 @@ def _write_clusters(path: Path, kept: KeptSet, names: _Names) -> None:
 
 def _write_across(path: Path, kept: KeptSet, names: _Names, found: JoinedDocuments) -> None:
     homes = found.documents.shard_of(kept.across.ravel()).reshape(-1, 2)
-    splits = [[shard_plan.split_of(found.partitions[one]) for one in pair] for pair in homes.tolist()]
+    splits = [[split_of(found.partitions[one]) for one in pair] for pair in homes.tolist()]
     one, other = names.names_of(kept.across[:, 0]), names.names_of(kept.across[:, 1])
     with ParquetRows(path, _ACROSS) as rows:
         rows.add(

@@ -10,10 +10,18 @@ import numpy as np
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs
 from dataprep_assets.curation.duplicates.planted import Planted, plant
 from dataprep_assets.curation.table import side_by_side
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedArtifact
-from dataprep_assets.engine.checks.finding import SHOWN, Finding, verdict
+from dataprep_assets.engine.checks.check import (
+    FILES_INTACT,
+    SHOWN,
+    Check,
+    Finding,
+    OpenedArtifact,
+    at_level,
+    draw_documents,
+    samples_of,
+    verdict,
+)
 from dataprep_assets.engine.checks.groups import WholeChecks
-from dataprep_assets.engine.checks.level import at_level, draw_documents, samples_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.kept_documents import pairs_in
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import batches_of

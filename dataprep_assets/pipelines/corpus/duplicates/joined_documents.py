@@ -19,8 +19,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.other_datasets import OtherShard, others_of
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES, open_signatures
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest
-from dataprep_assets.planning import shard_plan
-from dataprep_assets.planning.manifest import natural_key
+from dataprep_assets.planning.manifest import natural_key, split_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +87,7 @@ def join_documents(
         taken.append(rows.taken & signed.digests[:, :2].any(axis=1))
         orders.append(
             ShardOrder(
-                split=splits[shard_plan.split_of(partition)],
+                split=splits[split_of(partition)],
                 starts=np.array(rows.starts, np.int64),
                 files=np.array([ranks[name] for name in rows.files], np.int64),
                 ages=np.array([ages.get(name, 0) for name in rows.files], np.int64),

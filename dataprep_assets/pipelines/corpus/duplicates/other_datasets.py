@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.duplicates.kept_set import ShardOrder
 from dataprep_assets.curation.duplicates.signatures import SignedShard
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Content, Receipt
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

@@ -10,10 +10,17 @@ from functools import partial
 from dataprep_assets.curation.duplicates.signatures import FILES, SignedShard
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, OpenedPartition
+from dataprep_assets.engine.checks.check import (
+    FILES_INTACT,
+    REBUILD,
+    Check,
+    Finding,
+    OpenedPartition,
+    name_of,
+    samples_of,
+    verdict,
+)
 from dataprep_assets.engine.checks.comparison import rebuilt
-from dataprep_assets.engine.checks.finding import REBUILD, Finding, name_of, verdict
-from dataprep_assets.engine.checks.level import samples_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import scratch

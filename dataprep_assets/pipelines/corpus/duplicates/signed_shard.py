@@ -6,12 +6,10 @@ from pathlib import Path
 
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
 from dataprep_assets.curation.table import CarriedFields
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.checks.level import SAMPLED
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.engine.checks.check import SAMPLED
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, batches_of_shard

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,46 +15,83 @@ from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding, first_of, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, first_of, verdict
 from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.engine.staleness.source_watch import SourceWatch
 from dataprep_assets.errors import DataprepError, IntegrityError, TransferError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.consistent_read import TRIES, read_whole, replaced
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest_changes import (
     Amounts,
     ManifestChanges,
+    ManifestFacts,
     changes_between,
     changes_shown,
+    facts_of_no_split,
+    left_out_files,
 )
-from dataprep_assets.pipelines.corpus.source.manifest_facts import ManifestFacts, facts_of_no_split, left_out_files
-from dataprep_assets.planning import shard_plan
-from dataprep_assets.planning.globs import glob_pattern, taken_by
 from dataprep_assets.planning.manifest import (
+    SHARD_PLAN,
     ManifestEntry,
+    ShardSizing,
     SourceFile,
     build_manifest,
     files_of_no_split,
+    glob_pattern,
     hidden_files,
     included,
     listing_digest,
+    plan_bytes,
+    plan_shards,
     read_manifest,
+    read_plan,
     read_summary,
+    shard_counts,
+    split_of,
     summarize,
+    taken_by,
     write_manifest,
+    write_plan,
     written_otherwise,
 )
-from dataprep_assets.planning.shard_plan import ShardSizing, split_of
 from dataprep_assets.plural import count_of
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.source import is_mirrored, open_source, upstream_of
 from dataprep_assets.stream.token_shard import TOKEN_BINS
+
+T = TypeVar("T")
+
+TRIES = 5
+"""A try is lost only if another run publishes the artifact in the milliseconds that it takes."""
+
+
+def read_whole(store: ArtifactStore, artifact: Artifact, read: Callable[[Path, Receipt], T]) -> T:
+    """What `read` makes of an artifact's directory and receipt; asked again if they were not of one build.
+
+    Raises MissingArtifactError when it is not there, what `read` raises, and IntegrityError if others replace it again
+    and again.
+    """
+    for _ in range(TRIES):
+        receipt, error = store.require(artifact), None
+        try:
+            found = read(store.local(artifact), receipt)
+        except (DataprepError, OSError) as caught:
+            error = caught
+        # The directory is exchanged as a whole: with the same receipt before and after, all that was read is of it.
+        if store.require(artifact).content == receipt.content:
+            if error is not None:
+                raise error
+            return found
+    raise replaced(store, artifact)
+
+
+def replaced(store: ArtifactStore, artifact: Artifact) -> IntegrityError:
+    """The error of an artifact that others replace again and again."""
+    return IntegrityError(f"{store.location(artifact)}: other runs replace it again and again. Run again after them")
 
 
 def built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
@@ -96,7 +133,7 @@ class Manifest:
 
     def partitions(self, split: str) -> list[str]:
         """Partition keys of a split, in order."""
-        return [key for key in self.plan if shard_plan.split_of(key) == split]
+        return [key for key in self.plan if split_of(key) == split]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +184,7 @@ def plan_manifest(
     )
     before = load_manifest(corpus, store) if has_manifest(corpus, store) else None
     shards = _kept_shards(corpus, store, before) if kept is None else kept
-    entries, plan = shard_plan.plan_shards(found, corpus.shards.sizing, shards)
+    entries, plan = plan_shards(found, corpus.shards.sizing, shards)
     listed = listing_digest(entries)
     # a shard is a range of the listing, so its two ends say which files it has
     ends = {k: [o[0], o[-1]] for k, o in plan.items()}
@@ -183,7 +220,7 @@ def _kept_shards(
 
 
 def _plan_shards(manifest: Manifest, sizing: ShardSizing) -> Mapping[str, Sequence[int]]:
-    return shard_plan.plan_shards(manifest.entries, sizing)[1]
+    return plan_shards(manifest.entries, sizing)[1]
 
 
 def build_manifest_artifact(
@@ -240,9 +277,9 @@ def _commit(
             raise _OvertakenError
         if told := str(planned.changes or ""):
             warn("the source changed: " + told)
-        counts = shard_plan.counts(planned.plan)
+        counts = shard_counts(planned.plan)
         write_manifest(staged, planned.entries, counts)
-        shard_plan.write_plan(staged, planned.plan)
+        write_plan(staged, planned.plan)
         return WrittenFiles(
             inputs={"listing": planned.listed},
             facts=ManifestFacts(
@@ -262,7 +299,7 @@ def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
     """The committed manifest, whose files are of one build; raises MissingArtifactError when it is not there."""
 
     def read(directory: Path, receipt: Receipt) -> Manifest:
-        plan = shard_plan.read_plan(directory)
+        plan = read_plan(directory)
         return Manifest(entries=tuple(read_manifest(directory)), plan=plan, receipt=receipt)
 
     return read_whole(store, corpus.artifact(MANIFEST), read)
@@ -526,7 +563,7 @@ def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> I
 
 def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
     """Claims of a manifest's summary and receipt that its lines contradict."""
-    entries, counts = manifest.entries, shard_plan.counts(manifest.plan)
+    entries, counts = manifest.entries, shard_counts(manifest.plan)
     facts, where = ManifestFacts.of(manifest.receipt), store.location(corpus.artifact(MANIFEST))
     if (facts.files, facts.source_bytes) != (len(entries), sum(entry.size_bytes for entry in entries)):
         yield f"{where}: its receipt counts other files or bytes than it lists"
@@ -540,8 +577,8 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
     folder = store.local(corpus.artifact(MANIFEST))
     if other := written_otherwise(folder, entries):
         yield f"{where}: of its lines {other}"
-    if (folder / shard_plan.SHARD_PLAN).read_bytes() != shard_plan.plan_bytes(manifest.plan):
-        yield f"{where}: {shard_plan.SHARD_PLAN} is written otherwise"
+    if (folder / SHARD_PLAN).read_bytes() != plan_bytes(manifest.plan):
+        yield f"{where}: {SHARD_PLAN} is written otherwise"
     listed = listing_digest(entries)
     if manifest.receipt.inputs.get("listing") not in (None, listed):
         yield f"{where}: its lines are not those of the listing that its receipt names"

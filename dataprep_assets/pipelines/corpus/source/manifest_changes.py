@@ -1,19 +1,60 @@
 """What changed from one manifest to the next, and the consequences: shown by `status`, in the log and in the UI."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from dataprep_assets.engine.artifact.build import Facts
+from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown, Table
+from dataprep_assets.engine.checks.check import SHOWN
 from dataprep_assets.engine.staleness.source_watch import in_words
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.planning.cost import Rates, density_of, shown_bytes, shown_time
-from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.planning.shard_plan import split_of
+from dataprep_assets.planning.manifest import ManifestEntry, split_of
 from dataprep_assets.plural import count_of
 from dataprep_assets.stream.token_shard import TOKEN_BINS
+
+
+class ManifestFacts(Facts):
+    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's.
+
+    `no_split` counts the included files of the source that match no split, `first_of_no_split` names some of them.
+    `files_left_out` counts included files that are no data (`sources/readers/saved_datasets.py`).
+    """
+
+    commit: str | None
+    files: int
+    shards: dict[str, int]
+    source_bytes: int
+    no_split: int = 0
+    first_of_no_split: tuple[str, ...] = ()
+    files_left_out: int = 0
+
+
+def facts_of_no_split(files: Sequence[str]) -> dict[str, Any]:
+    """The facts of files that match no split; none where there are none, so that such receipts stay as they were."""
+    return {"no_split": len(files), "first_of_no_split": tuple(files[:SHOWN])} if files else {}
+
+
+def left_out_files(receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    """The included files of the source that a manifest left out: they match no split, or are no data."""
+    for receipt in receipts:
+        facts = ManifestFacts.of(receipt)
+        split = Loss(
+            action="left out",
+            reason="no_split",
+            count=facts.no_split,
+            of=facts.files + facts.no_split + facts.files_left_out,
+            unit="file",
+            files=dict.fromkeys(facts.first_of_no_split, 1),
+        )
+        yield from (split, replace(split, reason="no_data", count=facts.files_left_out, files={}))
+
 
 _FILES_SHOWN = 50
 _RATED = 16

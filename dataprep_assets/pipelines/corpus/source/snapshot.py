@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
-from dataprep_assets.engine.checks.check import Check, OpenedArtifact
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact
 from dataprep_assets.engine.checks.groups import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.errors import CorruptSourceError, SourceError, together
 from dataprep_assets.execution.jobs import Outcome, run_fetches
@@ -28,9 +26,8 @@ from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_mani
 from dataprep_assets.planning.cost import density_of
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess, source_digest
-from dataprep_assets.sources.readers.headroom import check_headroom
-from dataprep_assets.stream.snapshot_files import FILES, digests_match, disk_headroom, files_bytes, read_files
-from dataprep_assets.stream.source import open_source
+from dataprep_assets.sources.digests import check_headroom
+from dataprep_assets.stream.source import FILES, digests_match, disk_headroom, files_bytes, open_source, read_files
 
 VERSION = 2
 SNAPSHOT = "snapshot"

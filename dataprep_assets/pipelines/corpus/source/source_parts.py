@@ -1,19 +1,64 @@
 """The source files of a corpus's shards as they are read: with the digests of their snapshot, and on any machine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
 from dataprep_assets.curation.dropped_rows import RuledOut
+from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, Manifest, load_manifest, plan_manifest
+from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFacts, listed_identity
 from dataprep_assets.pipelines.corpus.source.snapshot import snapshot_digests
-from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.planning.manifest import ManifestEntry, taken_by
+from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
+from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
 from dataprep_assets.sources.readers.records import Block, RecordFields
-from dataprep_assets.stream.source import open_source
+from dataprep_assets.sources.upstream import UpstreamPartitions
+from dataprep_assets.stream.declaration import HubSource
+from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, first_texts
+from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
+
+
+def corpus_watch(corpus: CorpusDeclaration) -> SourceWatch:
+    """How the source of a corpus, or of a release, is asked for changes."""
+    return SourceWatch(identity=partial(_identity, corpus), changes=partial(_changes, corpus))
+
+
+def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
+    """The present identity; for a hub the commit of the revision: one request, or none if the revision is a commit."""
+    source = corpus.source
+    if isinstance(source, HubSource) and COMMIT.fullmatch(source.revision):
+        return identity_of([source.revision])
+    # asked regularly, so a hub that is out of reach is not waited for
+    access = open_source(source, patient=False)
+    if isinstance(access, HubMirror):
+        return identity_of([access.repo.resolve_commit()])
+    if isinstance(access, HubCache):
+        return identity_of([cached_snapshot(access.folder, access.revision)[0]])
+    # files that are not included may come and go
+    wanted = taken_by(corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs])
+    files = [file for file in access.list().files if wanted(file.relpath)]
+    listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
+    # local files have no version before they are read: an edit that keeps the size shows in the time alone
+    if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
+        return identity_of(listing)
+    return identity_of(listing, [[f.relpath, time_of(access.path(f), f.relpath)] for f in files])
+
+
+def _changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
+    """The changes since the present manifest; changed settings do not count as changes of the source."""
+    source, receipt = corpus.source, store.intact(corpus.artifact(MANIFEST))
+    # a pinned commit does not change, so the hub is not asked
+    if receipt is not None and isinstance(source, HubSource) and source.revision == ManifestFacts.of(receipt).commit:
+        return ""
+    planned = plan_manifest(corpus, store, patient=False)
+    if receipt is None or planned.changes is None:
+        return in_words([(len(planned.entries), "file", "not planned yet")])
+    return str(planned.changes) if planned.changes.of_files else ""
 
 
 def source_parts(
@@ -93,3 +138,61 @@ class PresentFiles:
     def record_at(self, entry: ManifestEntry, row: int, fields: RecordFields) -> Block | None:
         """The record of a row of a file; raises as `SourcePart.record_at`, and OSError if the file cannot be read."""
         return present_part(self._corpus, entry, self.path(entry)).record_at(row, fields)
+
+
+FILES_SAMPLED = 6
+
+
+def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
+    """The engine to certify for a corpus, on its own documents."""
+    return CertifiedEngine(
+        dataset=corpus,
+        tokenizer=corpus.tokenizer,
+        special_tokens=corpus.document.special_tokens,
+        separator=corpus.document.separator,
+        sample=partial(_sample, corpus),
+        at_hand=not is_mirrored(corpus.source),
+    )
+
+
+def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
+    manifest = load_manifest(corpus, store)
+    chosen = _sampled_files(corpus, manifest)
+    # As listed, without a look into the files: a local one that is edited and keeps its size leaves the certificate
+    # as it is.
+    digest = digest_value([[e.relpath, *listed_identity(e)] for e in chosen])
+    return Sample(
+        kind="engine_certificate",
+        parts=[digest],
+        sources={"sampled files": digest},
+        texts=lambda: corpus_sample(corpus, manifest),
+    )
+
+
+def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[ManifestEntry]:
+    """A few files of every split, chosen by digests of their names: a growing corpus mostly keeps its sample."""
+    chosen: list[ManifestEntry] = []
+    for split in corpus.splits:
+        members = [e for e in manifest.entries if e.split == split]
+        drawn = sorted(members, key=lambda e: digest_value(e.relpath))
+        # at least one of each split, however many there are
+        chosen += sorted(drawn[: max(1, FILES_SAMPLED // len(corpus.splits))], key=lambda e: e.ordinal)
+    return chosen
+
+
+def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
+    """Yield documents from files of every split; long ones are cut.
+
+    Bad records are skipped here: snapshot and token bins, which read all files, refuse them all at once. Files of a hub
+    are mirrored first.
+    """
+    access, chosen = open_source(corpus.source), _sampled_files(corpus, manifest)
+    access.fetch(chosen)
+    for entry in chosen:
+        yield from first_texts(texts_of(corpus, entry, access.path(entry)))
+
+
+def texts_of(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> Iterator[str]:
+    """The texts of a file as it is now."""
+    for block in present_part(corpus, entry, path).read_records(RecordFields(corpus.text_field)):
+        yield from block.texts

@@ -15,13 +15,12 @@ from dataprep_assets.curation.selection import Selection
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.trace.trace import SourceBytes
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
-from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.corpus_view import artifact_name, view_named
+from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles
+from dataprep_assets.pipelines.corpus.view import artifact_name, view_named
 from dataprep_assets.sources.readers.line_range import MOST_BYTES, line_range, without_lines
 from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stream.stream_index import IndexedShard

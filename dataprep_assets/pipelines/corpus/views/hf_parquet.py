@@ -9,9 +9,9 @@ from pathlib import Path
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.formats import hf_parquet
 from dataprep_assets.formats.croissant import ParquetColumn
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
+from dataprep_assets.integrity.artifacts import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, Rows, ViewFacts, ViewWriter
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, Rows, ViewFacts, ViewWriter
 
 
 def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.formats import mds
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
+from dataprep_assets.integrity.artifacts import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import (
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.pipelines.corpus.view import (
     CombinedSplit,
     Copied,
     CorpusView,
@@ -20,7 +21,6 @@ from dataprep_assets.pipelines.corpus.corpus_view import (
     ViewFacts,
     ViewWriter,
 )
-from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
 
 class MdsFacts(ViewFacts):

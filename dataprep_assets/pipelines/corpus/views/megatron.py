@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dataprep_assets.formats import megatron
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
 
 
 def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:

@@ -9,7 +9,7 @@ from dataprep_assets.engine.trace.place import DocumentSpan
 from dataprep_assets.formats import olmo
 from dataprep_assets.formats.olmo import TokenFile
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.corpus_view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
 
 
 def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check
-from dataprep_assets.engine.checks.finding import Finding, name_of, verdict
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, Finding, name_of, verdict
 from dataprep_assets.engine.checks.groups import CheckWorkers, PartitionChecks
 from dataprep_assets.errors import FormatError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks

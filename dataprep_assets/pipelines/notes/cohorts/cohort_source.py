@@ -7,8 +7,7 @@ from pathlib import Path
 from dataprep_assets.errors import SourceError
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
-from dataprep_assets.planning.globs import is_hidden
-from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
+from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, is_hidden
 from dataprep_assets.sources.cohorts import CohortReader, compression_of, find_cohorts, month_of
 from dataprep_assets.stream.source import open_source
 

@@ -23,9 +23,7 @@ from dataprep_assets.engine.trace.trace import Question, Trace, Tracer
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.formats.row_origins import ORIGINS, Origins
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifact_handle import ArtifactHandle
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     PATIENTS,

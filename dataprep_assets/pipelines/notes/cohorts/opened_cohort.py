@@ -20,8 +20,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.finding import ledger_of
-from dataprep_assets.engine.checks.level import SAMPLED, draw_documents
+from dataprep_assets.engine.checks.check import SAMPLED, draw_documents, ledger_of
 from dataprep_assets.errors import FormatError, TokenizerError
 from dataprep_assets.formats.packed_rows import PackedFile, open_packed, row_defects
 from dataprep_assets.integrity.digest import digest_value

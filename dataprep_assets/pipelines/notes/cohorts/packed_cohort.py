@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, IntegrityError
-from dataprep_assets.execution.tasks import report
+from dataprep_assets.execution.run_task import report
 from dataprep_assets.formats.packed_rows import PackedRowBlock, write_rows
 from dataprep_assets.formats.row_origins import write_origins
 from dataprep_assets.formats.tensorflow.example import ABSENT
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.digest import canonical_json, sha256_file
 from dataprep_assets.integrity.ledger import RETRACTED, Ledger
 from dataprep_assets.integrity.receipt import Receipt

@@ -20,9 +20,9 @@ from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Loss, dro
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.finding import first_of
+from dataprep_assets.engine.checks.check import documents_in, first_of
 from dataprep_assets.engine.checks.groups import CheckWorkers, PartitionChecks
-from dataprep_assets.engine.checks.level import documents_in
+from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
@@ -30,13 +30,13 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
 from dataprep_assets.integrity.ledger import RETRACTED
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.cohorts.cohort_source import list_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import VERSION, PackedCohort, ensure_packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts_checks import COHORT_CHECKS, open_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
-from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
 from dataprep_assets.pipelines.notes.reading import (
     DIGEST_BYTES,
     EMPTY,
@@ -46,11 +46,57 @@ from dataprep_assets.pipelines.notes.reading import (
     read_notes,
 )
 from dataprep_assets.pipelines.notes.retractions import cohort_patients, retracted_here
-from dataprep_assets.pipelines.notes.source_watch import notes_watch
+from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.source import upstream_of
+from dataprep_assets.stream.source import open_source, upstream_of
 from dataprep_assets.stream.stream_losses import as_declared, tokenizer_losses
 from dataprep_assets.stream.token_stream import load_encoder
+
+
+def notes_watch(notes: NotesDeclaration) -> SourceWatch:
+    """How the cohort files are asked for changes. Neither descriptions nor errors contain a file's name."""
+    return SourceWatch(identity=partial(_identity, notes), changes=partial(_changes, notes))
+
+
+def _identity(notes: NotesDeclaration, _: ArtifactStore) -> SourceIdentity:
+    files = list_cohorts(notes)
+    return identity_of(
+        [[month, file.bytes] for month, file in files.items()],
+        [[month, _stamp(notes, month, file)] for month, file in files.items()],
+    )
+
+
+def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
+    """What reveals an edit that keeps the size: the file's modification time, or its version in the bucket."""
+    access = open_source(notes.source)
+    if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
+        return file.listed.etag or ""
+    with source_errors_without_names(month):
+        return time_of(access.path(file.listed), month)
+
+
+def _changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
+    """The changes since the present cohorts, whose receipts have the sizes of their files."""
+    files, months = list_cohorts(notes), notes.months.expected_keys
+    receipts = store.receipts([notes.artifact(PACKED_COHORTS, month) for month in months])
+    packed = {month: receipt for month, receipt in zip(months, receipts, strict=True) if receipt is not None}
+    return in_words(
+        [
+            (len(files.keys() - packed.keys()), "cohort", "new"),
+            (
+                sum(
+                    # an edit that keeps the size is told by the stamps
+                    (ledger := packed[month].ledger) is not None and ledger.source_bytes != file.bytes
+                    for month, file in files.items()
+                    if month in packed
+                ),
+                "cohort",
+                "changed",
+            ),
+        ]
+    )
+
 
 Digests = NDArray[np.void]
 

@@ -22,9 +22,17 @@ import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.bounds import alive
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check
-from dataprep_assets.engine.checks.finding import Finding, ledger_of, name_of, verdict
-from dataprep_assets.engine.checks.level import BY_REFERENCE, EVERY_DOCUMENT, draw_documents
+from dataprep_assets.engine.checks.check import (
+    BY_REFERENCE,
+    EVERY_DOCUMENT,
+    FILES_INTACT,
+    Check,
+    Finding,
+    draw_documents,
+    ledger_of,
+    name_of,
+    verdict,
+)
 from dataprep_assets.engine.checks.scratch_rebuild import by_content, made_again, other_bytes
 from dataprep_assets.formats.packed_rows import PackedFile, open_packed
 from dataprep_assets.formats.row_origins import Origins, read_origins

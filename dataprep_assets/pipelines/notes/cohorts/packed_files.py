@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.packing.stock_maxtext import Pipeline

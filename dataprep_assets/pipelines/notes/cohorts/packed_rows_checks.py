@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.finding import Finding, Row, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.check import Finding, Row, ledger_of, name_of, verdict
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.tensorflow.example import ABSENT
 from dataprep_assets.packing.row_defects import find_row_defects

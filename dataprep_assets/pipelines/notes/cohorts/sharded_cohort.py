@@ -13,16 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.execution.tasks import report
+from dataprep_assets.execution.run_task import report
 from dataprep_assets.formats.packed_rows import PackedFile, open_packed
 from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
 from dataprep_assets.formats.tensorflow.tfrecord import ShardCount
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.ledger import Ledger
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (

@@ -39,8 +39,7 @@ from dataprep_assets.sources.cohorts import REFUSED, CohortReader
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.unreadable import place_of
 from dataprep_assets.stream.token_stream import load_encoder
-from dataprep_assets.tokenization.losses import Losses
-from dataprep_assets.tokenization.unencodable import encode_or_name
+from dataprep_assets.tokenization.losses import Losses, encode_or_name
 
 # A batch ends with whichever comes first; both bound the memory of its texts and ids.
 _CHARACTERS = 2_000_000

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from dataprep_assets.engine.artifact.losses import Loss
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts

@@ -6,20 +6,180 @@ building it again (`rebuilt_otherwise`), which reads no row. What TFDS itself ma
 Entry points: `OpenedDirectory`; `FILES_INTACT`, `TFDS_READS`.
 """
 
-from collections.abc import Mapping, Sequence
+import importlib.util
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from dataprep_assets.engine.checks.check import Check, OpenedArtifact
-from dataprep_assets.engine.checks.finding import Finding, verdict
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, verdict
+from dataprep_assets.execution.processes import WorkerPool
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
+from dataprep_assets.formats.tensorflow import array_record, example, tfds, tfrecord
 from dataprep_assets.integrity.receipt import damage
-from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
+from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DirectoryFacts
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
-from dataprep_assets.pipelines.notes.tfds.tfds_reader import read_with_tfds
 from dataprep_assets.plural import count_of
+
+# Lets TensorFlow Datasets read a directory, and compares what it gives with what is stored.
+#
+# TensorFlow is imported in a separate process, which ends after the reading: it takes half a gigabyte, threads and
+# every accelerator that it finds. File order needs ``interleave_cycle_length=1``; by default TFDS mixes 16 files.
+#
+# Up to `MOST_ROWS` rows, all are read; in a larger directory, slices of whole shards spread over each split, so
+# that a wrong shard length shows as rows of another shard.
+
+MOST_ROWS = 100_000
+"""Most rows that are read completely: a few minutes of TFDS at a row length of 8,192."""
+# shards that are read of a larger directory, and most columns that are told to differ
+_SHARDS = 32
+# rows in a batch of either side: these are decoded and compared at once
+_BATCH = 32
+# -1: none of the GPUs, which a training run may have
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
+_NEEDED = ("tensorflow", "tensorflow_datasets")
+
+
+def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
+    """Let TFDS open the directory of shards ``where`` and read its rows in file order; a warning without TFDS.
+
+    ``dataset`` and ``version`` are the names that `tfds.builder` finds it by, ``format`` that of its shards.
+    """
+    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+        return Finding(
+            passed=False,
+            warning=True,
+            facts={"rows_read": 0},
+            summary=f"Not proven: {' and '.join(missing)} cannot be imported here. Install dataprep-assets[tfds] and "
+            "execute this check again; it reads and writes nothing else.",
+        )
+    with WorkerPool(1, _QUIET) as pool:
+        pool.submit(Task(TaskId("", "tfds_reads"), _compare_directory, (where, dataset, version, format)))
+        for event in pool.events():
+            if isinstance(event, FinishedTask):
+                if event.error is not None:
+                    return Finding(passed=False, summary=f"{event.error}", facts={"rows_read": 0})
+                found: Finding = event.result
+                return found
+    raise AssertionError("a pool ends with the end of its task")
+
+
+def _compare_directory(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
+    """Runs in the worker. Errors of TFDS name files and offsets, so only their type is shown."""
+    # TensorFlow's C++ code writes to stderr directly, whatever its environment variables say.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        return _compared(where, dataset, version, format)
+    except Exception as error:  # the text of any error of TensorFlow may quote data
+        said = type(error).__name__
+    return Finding(
+        passed=False,
+        summary=f"tensorflow-datasets cannot read the directory: {said}. See the other checks for what is wrong.",
+        facts={"rows_read": 0},
+    )
+
+
+def _compared(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
+    import tensorflow_datasets as library
+
+    info = tfds.read_metadata(where)
+    builder: Any = library.builder_from_directory(str(where))
+    defects: list[str] = []
+    # TFDS does not find a directory named `1.0`, whose metadata say 1.0.0: it is opened by its path alone
+    if version == info.version:
+        by_name = library.builder(f"{dataset}:{version}", data_dir=str(where.parents[1]))
+        if Path(str(by_name.data_dir)) != where:
+            defects.append(f"tfds.builder({dataset}:{version}) finds another directory")
+    rows = 0
+    for split in info.splits:
+        if (said := builder.info.splits[split.name].num_examples) != split.rows:
+            defects.append(f"split {split.name}: TFDS counts {said} rows, {split.rows} are declared")
+        names, ends = info.shard_names(split), np.cumsum([0, *split.shard_lengths])
+        for first, stop in _slices(len(names), split.rows):
+            low, high = int(ends[first]), int(ends[stop])
+            read = 0
+            found = _by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
+            stored = _read_stored_rows([where / name for name in names[first:stop]], info, format)
+            # not strict, because the count below tells of rows that are missing
+            for batch, expected in zip(_rebatched(found), stored, strict=False):
+                for name, values in expected.items():
+                    same = name in batch and batch[name].shape == values.shape and np.array_equal(batch[name], values)
+                    if not same and len(defects) < _SHARDS:
+                        defects.append(f"split {split.name}: column {name} of the rows from {low + read} on differs")
+                read += len(next(iter(batch.values())))
+            if read != high - low:
+                defects.append(f"split {split.name}: {read} rows read, {high - low} are stored")
+            rows += read
+    total = sum(split.rows for split in info.splits)
+    return verdict(
+        defects,
+        f"TFDS {library.__version__} read {rows} of {total} rows, in file order, equal to the stored ones.",
+        "The metadata do not describe the shards: materialize the directory again",
+        facts={"rows_read": rows, "rows": total},
+    )
+
+
+def _slices(shards: int, rows: int) -> list[tuple[int, int]]:
+    """Ranges of shards to read: all of them as one, or some that are spread over them."""
+    if rows <= MOST_ROWS:
+        return [(0, shards)]
+    return [(at, at + 1) for at in sorted({(shards - 1) * i // (_SHARDS - 1) for i in range(_SHARDS)})]
+
+
+def _by_tfds(library: Any, builder: Any, split: str, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:
+    # each format has one reader: TFDS has no `as_dataset` of ArrayRecord, and no data source of TFRecord
+    if format == "array_record":
+        yield from builder.as_data_source(split=split)
+        return
+    config = library.ReadConfig(interleave_cycle_length=1)
+    yield from builder.as_dataset(split=split, read_config=config).as_numpy_iterator()
+
+
+def _rebatched(rows: Iterator[dict[str, NDArray[Any]]]) -> Iterator[dict[str, NDArray[Any]]]:
+    batch: list[dict[str, NDArray[Any]]] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == _BATCH:
+            yield _stacked(batch)
+            batch = []
+    if batch:
+        yield _stacked(batch)
+
+
+def _stacked(rows: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Rows as arrays, with `ABSENT` after the values of a shorter one, as in `decode_rows`."""
+    found = {}
+    for name in rows[0]:
+        width = max(row[name].size for row in rows)
+        found[name] = np.stack(
+            [np.pad(row[name], (0, width - row[name].size), constant_values=example.ABSENT) for row in rows]
+        )
+    return found
+
+
+def _read_stored_rows(
+    paths: list[Path], info: tfds.DatasetInfo, format: FileFormat
+) -> Iterator[dict[str, NDArray[Any]]]:
+    batch: list[bytes] = []
+    for path in paths:
+        payloads = (
+            array_record.records(path) if format == "array_record" else (r.payload for r in tfrecord.records(path))
+        )
+        for payload in payloads:
+            batch.append(payload)
+            if len(batch) == _BATCH:
+                yield example.decode_rows(batch, info.columns)
+                batch = []
+    if batch:
+        yield example.decode_rows(batch, info.columns)
+
 
 REBUILD = "Materialize the directory again"
 REBUILD_SOURCES = "Materialize its sources and then the directory again"

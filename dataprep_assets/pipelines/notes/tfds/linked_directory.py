@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from dataprep_assets.engine.artifact.facts import Facts
+from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.formats.tensorflow import tfds
 from dataprep_assets.formats.tensorflow.example import FeatureColumn

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from dataprep_assets.engine.checks.finding import first_of
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.engine.checks.check import first_of
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.packing.stock_maxtext import Pipeline, StockRule
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, in_split
 from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration

@@ -19,15 +19,13 @@ from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.engine.checks.finding import Finding, first_of, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, first_of, verdict
 from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.engine.checks.scratch_rebuild import rebuilt_otherwise
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, FileRef
 from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.groups import find_all
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from dataprep_assets.formats.row_origins import ORIGINS
-from dataprep_assets.integrity.artifact import Artifact
-from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataprep_assets.engine.checks.finding import Finding
+from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.formats.packed_rows import schema
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.engine.artifact.private_files import places_of
+from dataprep_assets.engine.artifact.spec import places_of
 from dataprep_assets.engine.staleness.status import stale, sweep
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import blend_json

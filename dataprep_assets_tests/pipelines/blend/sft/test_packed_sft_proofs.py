@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from dataprep_assets.engine.checks.finding import files_intact
+from dataprep_assets.engine.checks.check import files_intact
 from dataprep_assets.pipelines.blend.sft.shard import PACKED
 from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, build_rows
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import ROWS, edit, failing, prove_all
