@@ -15,7 +15,7 @@ from dataprep_assets.planning.manifest import (
     ShardSizing,
     SourceFile,
     build_manifest,
-    counts,
+    shard_counts,
     file_format,
     glob_pattern,
     listing_digest,
@@ -48,7 +48,7 @@ def test_sixty_thousand_files_are_planned_in_seconds_in_natural_order(tmp_path: 
     entries = build_manifest(files, include=INCLUDE, splits={"train": ["train/**"]})
     ordered, plan = plan_shards(entries, ShardSizing(target_bytes=1 << 20))
     assert time.process_time() - started < 30  # CPU-seconds, about 2; quadratic work would take hours
-    write_manifest(tmp_path, entries, counts(plan))
+    write_manifest(tmp_path, entries, shard_counts(plan))
     write_plan(tmp_path, plan)
     assert ordered == entries
     assert read_manifest(tmp_path) == entries

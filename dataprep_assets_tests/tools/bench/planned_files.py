@@ -20,7 +20,7 @@ from dataprep_assets.planning.manifest import (
     ShardSizing,
     SourceFile,
     build_manifest,
-    counts,
+    shard_counts,
     listing_digest,
     plan_shards,
     write_manifest,
@@ -77,7 +77,7 @@ def planned_here(files: int) -> Planned:
         with step("digest"):
             digest = hashlib.sha256(listing_digest(entries).encode())
         with step("files"):
-            write_manifest(Path(folder), entries, counts(plan))
+            write_manifest(Path(folder), entries, shard_counts(plan))
             write_plan(Path(folder), plan)
         for path in sorted(Path(folder).iterdir()):
             digest.update(sha256_file(path).encode())
