@@ -30,7 +30,7 @@ import dagster as dg
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.storage import cache_of, local_storage
 from dataprep_assets.resources.storage import StorageResource
-from dataprep_assets.stores.connect import AWS_PAIR, WRITE_PAIR, names_to_set, s3_credentials, s3_endpoint
+from dataprep_assets.stores.connect import AWS_PAIR, KINDS, WRITE_PAIR, names_to_set, s3_credentials, s3_endpoint
 from dataprep_assets.stores.endpoints import allows_http
 
 
@@ -47,7 +47,10 @@ def build_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
     kind, root = environment["DATAPREP_STORAGE"], environment.get("DATAPREP_ROOT") or ""
     if kind == "gcs":
         return _gcs(environment, root, common)
-    return _s3(environment, kind, root, common)
+    if kind in ("r2", "s3"):
+        return _s3(environment, kind, root, common)
+    bucket = _required(environment, kind, "DATAPREP_BUCKET")
+    return StorageResource(root=f"{KINDS[kind]}://{bucket}/{root.strip('/')}", **common)
 
 
 def _gcs(environment: Mapping[str, str], root: str, common: Mapping[str, Any]) -> StorageResource:
