@@ -1,8 +1,8 @@
 """The Dagster resources of this project: the storage and the IO manager.
 
 `build_resources()` reads the environment and is all that `definitions.py` needs. Assets ask the `StorageResource` for
-the store of their dataset; what they make goes downstream through `ArtifactIOManager`. The storages of GCS and R2
-(`resources.gcs`, `resources.r2`) need the extras of these names and are imported when the environment names them.
+the store of their dataset; what they make goes downstream through `ArtifactIOManager`. The storage of R2
+(`resources.r2`) needs the extra of this name and is imported when the environment names it.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Where artifacts live, as a Dagster resource: in a folder, and in its subclasses in a bucket.
 
 Entry point: `StorageResource`, which assets ask for the store of their dataset. `resources.environment` chooses among
-this one, `resources.gcs` and `resources.r2`.
+this one, `BucketStorageResource` and `resources.r2`.
 """
 
 import os
@@ -12,11 +12,11 @@ import dagster as dg
 
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.storage import artifacts_at
-from dataprep_assets.stores.connect import StoreAddress, place_of
+from dataprep_assets.stores.connect import BUCKETS, LocalPlace, StoreAddress, place_of
 
 
 class StorageResource(dg.ConfigurableResource[Any]):
-    """Artifact storage at `root`, a folder or the URL of a bucket; subclasses keep a bucket's credentials.
+    """Artifact storage in the local folder `root`; its subclasses keep artifacts in a bucket.
 
     `cache` is the folder of copies and builds of buckets (default: `cache` beside `root`), `cache_bytes` its limit.
     """
@@ -27,7 +27,7 @@ class StorageResource(dg.ConfigurableResource[Any]):
 
     def place(self) -> StoreAddress:
         """The address of the store for datasets that declare none of their own."""
-        return place_of(self.root, os.environ)
+        return LocalPlace(root=Path(self.root).expanduser())
 
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
         """The store of a dataset's artifacts: at the URL or folder that it declares, else at this resource's place.
@@ -37,3 +37,16 @@ class StorageResource(dg.ConfigurableResource[Any]):
         place = self.place() if declared is None else place_of(declared, os.environ)
         cache = Path(self.cache).expanduser() if self.cache else Path(self.root or ".").expanduser().parent / "cache"
         return artifacts_at(place, cache, self.cache_bytes, private=private)
+
+
+class BucketStorageResource(StorageResource):
+    """Artifacts below `prefix` of `bucket`, with what the environment has for URLs of this `scheme`."""
+
+    scheme: str
+    bucket: str
+    prefix: str = ""
+    allow_http: bool = False
+
+    def place(self) -> StoreAddress:
+        place = BUCKETS[self.scheme](bucket=self.bucket, prefix=self.prefix, allow_http=self.allow_http)
+        return place.with_environment(os.environ, profile=None, reads=False)

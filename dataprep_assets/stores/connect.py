@@ -59,16 +59,11 @@ class LocalPlace:
 class BucketPlace(ABC):
     """A prefix of a bucket. A source may set `endpoint_url`, `region` and `access` if its class has such fields."""
 
-    scheme: ClassVar[str]
-    """The beginning of its URLs."""
-    kinds: ClassVar[tuple[str, ...]]
-    """Its names in DATAPREP_STORAGE."""
-    mirror: ClassVar[str]
-    """The folder below a source's `cache_dir` with the fetched objects; no bucket can have this name."""
-    client: ClassVar[str]
-    """The module that opening it imports."""
-    needs: ClassVar[str]
-    """The message if that module is not installed."""
+    scheme: ClassVar[str]  # of its URLs
+    kinds: ClassVar[tuple[str, ...]]  # its names in DATAPREP_STORAGE
+    mirror: ClassVar[str]  # folder below a source's `cache_dir`; no bucket can have this name
+    client: ClassVar[str]  # module that opening it imports
+    needs: ClassVar[str]  # message if that module is not installed
     bucket: str
     prefix: str = ""
     allow_http: bool = False
@@ -128,13 +123,14 @@ class S3Place(BucketPlace):
         if profile is not None:
             return replace(self, profile=profile)
         names = s3_credentials(environment)
+        key_id, secret, token = (environment.get(name) or None for name in names or ("", "", ""))
         return replace(
             self,
             endpoint_url=s3_endpoint(environment),
-            access_key_id=environment[names.key_id] if names else None,
-            secret_access_key=environment[names.secret] if names else None,
-            session_token=environment[names.session_token] if names and names.session_token else None,
-            key_names=(names.key_id, names.secret) if names else names_to_set(environment, reads=reads),
+            access_key_id=key_id,
+            secret_access_key=secret,
+            session_token=token,
+            key_names=names[:2] if names else names_to_set(environment, reads=reads),
         )
 
     def with_options(self, **options: Any) -> Self:
@@ -207,19 +203,10 @@ def bucket_urls(rest: str = "bucket/prefix") -> str:
     return ", ".join(f"{scheme}://{rest}" for scheme in BUCKETS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class S3Credentials:
-    """The variables that have the key id, the secret and, for temporary keys, the session token."""
+def s3_credentials(environment: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """The variables of the key id, the secret and the session token, which only temporary keys have.
 
-    key_id: str
-    secret: str
-    session_token: str | None = None
-
-
-def s3_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
-    """The pair of variables that is set, write credentials first; None: boto3's chain, including AWS_….
-
-    Raises ConfigError naming the missing half of a pair.
+    Write credentials first; None: boto3's chain, including AWS_…. Raises ConfigError naming the missing half of a pair.
     """
     for key_id, secret in (WRITE_PAIR, READ_PAIR):
         there = [name for name in (key_id, secret) if environment.get(name)]
@@ -227,8 +214,7 @@ def s3_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
             missing = secret if there == [key_id] else key_id
             raise ConfigError(f"{missing}: not set, but {there[0]} is. Set both, or neither")
         if there:
-            token = secret.replace("SECRET_ACCESS_KEY", "SESSION_TOKEN")
-            return S3Credentials(key_id=key_id, secret=secret, session_token=token if environment.get(token) else None)
+            return key_id, secret, secret.replace("SECRET_ACCESS_KEY", "SESSION_TOKEN")
     return None
 
 

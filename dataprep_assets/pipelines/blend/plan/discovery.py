@@ -107,9 +107,7 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
         key = path.removeprefix(ASSET).split("/")
         return SourcePlace(open_asset(key, cache_dir=sources.object_cache, follow_links=sources.follow_links))
     if "://" in path:
-        raise ConfigError(
-            f"{dataset.name}.path: {path!r}: known are hf://, {bucket_urls('')}, asset:// and local paths"
-        )
+        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, {bucket_urls('')}, asset://, local paths")
     return _local_place(path, sources.follow_links)
 
 
