@@ -86,7 +86,7 @@ class ObjectStorePrefix:
         found = re.fullmatch(BUCKET_URL, self.url)
         key = (found[2] or "")[1:] if found else ""
         if found is None or not _is_key(key.removesuffix("/") if key else "x"):
-            raise ConfigError(f"source.url: {self.url!r} is none of {bucket_urls()}")
+            raise ConfigError(f"source.url: {self.url!r} names no prefix of a bucket. Use one of {bucket_urls()}")
         for name, default in _OPTIONS.items():
             if getattr(self, name) != default and not hasattr(BUCKETS[found[1]], name):
                 raise ConfigError(f"source.{name}: {found[1]}:// takes no such option. Remove it")
