@@ -30,7 +30,14 @@ import dagster as dg
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.storage import cache_of, local_storage
 from dataprep_assets.resources.storage import StorageResource
-from dataprep_assets.stores.connect import AWS_PAIR, WRITE_PAIR, names_to_set, s3_credentials, s3_endpoint
+from dataprep_assets.stores.connect import (
+    AWS_PAIR,
+    KINDS,
+    WRITE_PAIR,
+    names_to_set,
+    s3_credentials,
+    s3_endpoint,
+)
 from dataprep_assets.stores.endpoints import allows_http
 
 
@@ -47,7 +54,10 @@ def build_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
     kind, root = environment["DATAPREP_STORAGE"], environment.get("DATAPREP_ROOT") or ""
     if kind == "gcs":
         return _gcs(environment, root, common)
-    return _s3(environment, kind, root, common)
+    if KINDS[kind] == "s3":
+        return _s3(environment, kind, root, common)
+    bucket = _required(environment, kind, "DATAPREP_BUCKET")
+    return StorageResource(root=f"{KINDS[kind]}://{bucket}/{root.strip('/')}", **common)
 
 
 def _gcs(environment: Mapping[str, str], root: str, common: Mapping[str, Any]) -> StorageResource:
@@ -88,12 +98,8 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
     keys: dict[str, Any] = {}
     if names is not None:
         # by the names of the variables: of an `EnvVar` Dagster's UI does not show the value
-        keys = {
-            "aws_access_key_id": dg.EnvVar(names.key_id),
-            "aws_secret_access_key": dg.EnvVar(names.secret),
-        }
-        if names.session_token is not None:
-            keys["aws_session_token"] = dg.EnvVar(names.session_token)
+        fields = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+        keys = {field: dg.EnvVar(name) for field, name in zip(fields, names, strict=True) if environment.get(name)}
     return R2StorageResource(
         s3=S3Resource(
             endpoint_url=s3_endpoint(environment), profile_name=environment.get("AWS_PROFILE") or None, **keys
@@ -101,7 +107,7 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
         bucket=bucket,
         prefix=(root or environment.get("DATASET_BINS_PATH") or "").strip("/"),
         allow_http=allows_http(environment),
-        key_names=[names.key_id, names.secret] if names else list(names_to_set(environment)),
+        key_names=list(names[:2] if names else names_to_set(environment)),
         **common,
     )
 

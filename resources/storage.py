@@ -12,11 +12,11 @@ import dagster as dg
 
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.storage import artifacts_at
-from dataprep_assets.stores.connect import LocalPlace, StoreAddress, place_of
+from dataprep_assets.stores.connect import StoreAddress, place_of
 
 
 class StorageResource(dg.ConfigurableResource[Any]):
-    """Artifact storage in the local folder `root`; its subclasses keep artifacts in a bucket.
+    """Artifact storage at `root`, a folder or the URL of a bucket; subclasses keep a bucket's credentials.
 
     `cache` is the folder of copies and builds of buckets (default: `cache` beside `root`), `cache_bytes` its limit.
     """
@@ -27,7 +27,7 @@ class StorageResource(dg.ConfigurableResource[Any]):
 
     def place(self) -> StoreAddress:
         """The address of the store for datasets that declare none of their own."""
-        return LocalPlace(root=Path(self.root).expanduser())
+        return place_of(self.root, os.environ)
 
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
         """The store of a dataset's artifacts: at the URL or folder that it declares, else at this resource's place.

@@ -16,12 +16,10 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.project import expanded
-from dataprep_assets.stores.connect import LocalPlace, StoreAddress, place_of
+from dataprep_assets.stores.connect import KINDS, LocalPlace, StoreAddress, place_of
 
 DEFAULT_ROOT = Path(".dataprep/artifacts")
 DEFAULT_CACHE = Path(".dataprep/cache")
-KINDS = ("local", "gcs", "r2", "s3")
-"""What DATAPREP_STORAGE may be."""
 
 
 class Storage(Protocol):

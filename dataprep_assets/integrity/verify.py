@@ -24,7 +24,7 @@ from dataprep_assets.integrity.receipt import (
     parse_receipt,
     read_receipt,
 )
-from dataprep_assets.stores.connect import GcsPlace, LocalPlace, S3Place, StoreAddress
+from dataprep_assets.stores.connect import LocalPlace, StoreAddress
 from dataprep_assets.stores.store import ObjectInfo, Store
 
 _AT_ONCE = 4
@@ -82,8 +82,6 @@ def place_of_dataset(place: StoreAddress, dataset: str) -> StoreAddress:
     if isinstance(place, LocalPlace):
         below = place.root / dataset
         return replace(place, root=below) if below.is_dir() else place
-    if not isinstance(place, S3Place | GcsPlace):
-        return place
     narrow = replace(place, prefix=f"{place.prefix}/{dataset}".lstrip("/"))
     return place if next(narrow().list(), None) is None else narrow
 

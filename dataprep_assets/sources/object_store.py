@@ -31,7 +31,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -41,7 +41,7 @@ from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import Listing
 from dataprep_assets.sources.digests import check_headroom
 from dataprep_assets.stores import ranged
-from dataprep_assets.stores.connect import Access, GcsPlace, S3Place, StoreAddress, place_of
+from dataprep_assets.stores.connect import BUCKET_URL, BUCKETS, Access, BucketPlace, StoreAddress, bucket_urls, place_of
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.locks import own_file, try_lock
@@ -54,9 +54,8 @@ logger = logging.getLogger(__name__)
 WORKERS = 8
 """Parallel requests over all files of one `fetch`."""
 
-BUCKETS = ("s3://", "gs://")
-"""How addresses of objects begin."""
-_URL = re.compile(r"(s3|gs)://([A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9])(?:/([^?#]*))?")
+_OPTIONS = {"endpoint_url": None, "region": "auto", "access": "keys"}
+"""Options that only some kinds of buckets take → their defaults."""
 _BLOCK = 4 * 1024 * 1024
 _POLL_SECONDS = 0.05
 
@@ -84,11 +83,13 @@ class ObjectStorePrefix:
     mirrored = True
 
     def __post_init__(self) -> None:
-        found = _URL.fullmatch(self.url)
-        if found is None or not _is_key(found[3].removesuffix("/") if found[3] else "x"):
-            raise ConfigError(f"source.url: {self.url!r} is not s3://bucket/prefix or gs://bucket/prefix")
-        if found[1] == "gs" and (self.endpoint_url is not None or self.region != "auto"):
-            raise ConfigError("source.endpoint_url, source.region: these are for s3:// only; remove them with gs://")
+        found = re.fullmatch(BUCKET_URL, self.url)
+        key = (found[2] or "")[1:] if found else ""
+        if found is None or not _is_key(key.removesuffix("/") if key else "x"):
+            raise ConfigError(f"source.url: {self.url!r} names no prefix of a bucket. Use one of {bucket_urls()}")
+        for name, default in _OPTIONS.items():
+            if getattr(self, name) != default and not hasattr(BUCKETS[found[1]], name):
+                raise ConfigError(f"source.{name}: {found[1]}:// takes no such option. Remove it")
         if self.endpoint_url is not None:
             check_endpoint(self.endpoint_url, "source.endpoint_url", allow_http=self.allow_http)
 
@@ -96,22 +97,14 @@ class ObjectStorePrefix:
     def storage(self) -> Path:
         """The folder of the mirror."""
         scheme, _, place = self.url.partition("://")
-        # Bucket names have at least three characters, so this folder cannot be one.
-        return (self.cache_dir / scheme if scheme == "gs" else self.cache_dir) / place.removesuffix("/")
+        return self.cache_dir / BUCKETS[scheme].mirror / place.removesuffix("/")
 
     def place(self) -> StoreAddress:
         """The prefix as a place of `stores`, with the environment of this process."""
         place = place_of(self.url, os.environ)
-        if isinstance(place, S3Place | GcsPlace):
-            place = replace(place, allow_http=place.allow_http or self.allow_http, access=self.access)
-        if not isinstance(place, S3Place):
-            return place
-        endpoint = self.endpoint_url or place.endpoint_url
-        if endpoint and place.endpoint_url and endpoint.rstrip("/") != place.endpoint_url.rstrip("/"):
-            place = S3Place(bucket=place.bucket, prefix=place.prefix, allow_http=place.allow_http, access=place.access)
-        # AWS has no region called `auto`.
-        region = None if self.region == "auto" and endpoint is None else self.region
-        return replace(place, endpoint_url=endpoint, region=region)
+        assert isinstance(place, BucketPlace)
+        options = {name: getattr(self, name) for name in _OPTIONS if hasattr(place, name)}
+        return place.with_options(allow_http=place.allow_http or self.allow_http, **options)
 
     def open(self) -> Store:
         """A new store of the prefix; raises ConfigError if its extra or its credentials are missing."""

@@ -17,7 +17,8 @@ from urllib.parse import unquote, urlsplit
 from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import Listing, LocalTree, SourceAccess
-from dataprep_assets.sources.object_store import BUCKETS, ObjectStorePrefix
+from dataprep_assets.sources.object_store import ObjectStorePrefix
+from dataprep_assets.stores.connect import bucket_urls, is_bucket
 
 PLACES = ("path", "dagster/uri", "uri")
 """Metadata of a materialization that says where its files are, the first that there is. Assets of ours have them."""
@@ -116,13 +117,13 @@ def _place(name: str, made: Materialization, declared: str | None) -> str:
 
 
 def _open_place(name: str, place: str, cache_dir: Path | None, follow_links: bool) -> SourceAccess:
-    if place.startswith(BUCKETS):
+    if is_bucket(place):
         if cache_dir is None:
             raise ConfigError(f"source.cache_dir: {name} is in {place}; name the folder to fetch it to")
         return ObjectStorePrefix(url=place.rstrip("/"), cache_dir=cache_dir)
     path = Path(unquote(urlsplit(place).path) if place.startswith("file://") else place)
     if "://" in str(place) and not place.startswith("file://"):
-        raise SourceError(f"{name}: {place}: files are read of folders, s3:// and gs://")
+        raise SourceError(f"{name}: {place}: files are read of folders and {bucket_urls('')}")
     if not path.is_absolute():
         raise SourceError(f"{name}: {place}: not an absolute path: nobody knows where it begins. Log an absolute one")
     if path.is_file():

@@ -3,6 +3,8 @@
 A `StoreAddress` is the address of a store; the path of an artifact in it is the artifact's location. It can be pickled
 into worker processes and made from a URL and the environment, without Dagster. Secrets are never part of its repr.
 
+A new kind of object storage is a subclass of `BucketPlace` here, listed in `BUCKETS`, and a `Store` that it opens.
+
 The environment (`place_of`):
 
 - `s3://bucket/prefix`: endpoint DATAPREP_ENDPOINT_URL, or that of the Cloudflare account R2_DATASET_ACCOUNT_ID;
@@ -16,12 +18,13 @@ The environment (`place_of`):
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
-from typing import Literal, Protocol
+from typing import Any, ClassVar, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from dataprep_assets.errors import ConfigError
@@ -35,22 +38,7 @@ Access = Literal["keys", "anonymous", "requester_pays"]
 WRITE_PAIR = ("R2_DATASET_WRITE_ACCESS_KEY_ID", "R2_DATASET_WRITE_SECRET_ACCESS_KEY")
 READ_PAIR = ("R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY")
 AWS_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-_NEEDS_GOOGLE = "GCS stores need Google's client: pip install google-cloud-storage requests, or the extra `gcs`"
-_ADDRESSES = "give s3://bucket/prefix, gs://bucket/prefix, file:///folder or a path"
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(?:/[^\s?#]*)?")
-
-
-class StoreAddress(Protocol):
-    """The address of a store; calling it opens the store."""
-
-    def __call__(self) -> Store:
-        """A new store; safe to share between threads, not between processes."""
-        ...
-
-    @property
-    def url(self) -> str:
-        """Its URL, without credentials."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,21 +56,58 @@ class LocalPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class S3Place:
+class BucketPlace(ABC):
+    """A prefix of a bucket. A source may set `endpoint_url`, `region` and `access` if its class has such fields."""
+
+    scheme: ClassVar[str]  # of its URLs
+    kinds: ClassVar[tuple[str, ...]]  # its names in DATAPREP_STORAGE
+    mirror: ClassVar[str]  # folder below a source's `cache_dir`; no bucket can have this name
+    client: ClassVar[str]  # module that opening it imports
+    needs: ClassVar[str]  # message if that module is not installed
+    bucket: str
+    prefix: str = ""
+    allow_http: bool = False
+
+    @abstractmethod
+    def __call__(self) -> Store:
+        """A new store; safe to share between threads, not between processes."""
+
+    @property
+    def url(self) -> str:
+        """Its URL, without credentials."""
+        return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
+
+    def with_environment(self, environment: Mapping[str, str], *, profile: str | None, reads: bool) -> Self:
+        """The place with what the environment has for its kind; arguments as in `place_of`."""
+        return self
+
+    def with_options(self, **options: Any) -> Self:
+        """The place with the options of a source, by their fields."""
+        return replace(self, **options)
+
+
+StoreAddress = LocalPlace | BucketPlace
+"""The address of a store; calling it opens the store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Place(BucketPlace):
     """A prefix of a bucket of AWS S3, Cloudflare R2, MinIO, or another store that speaks S3.
 
     Without keys and profile, boto3's own chain finds the credentials. `key_names` are the variables that messages name.
     """
 
-    bucket: str
-    prefix: str = ""
+    scheme = "s3"
+    kinds = ("r2", "s3")
+    mirror = ""
+    client = "boto3"
+    needs = NEEDS_BOTO3
     endpoint_url: str | None = None
     region: str | None = None
     access_key_id: str | None = field(default=None, repr=False)
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     profile: str | None = None
-    allow_http: bool = False
     access: Access = "keys"
     key_names: tuple[str, str] = AWS_PAIR
 
@@ -94,20 +119,40 @@ class S3Place:
         names = CredentialNames(key_id=self.key_names[0], secret=self.key_names[1])
         return S3Store(s3_client(self), self.bucket, self.prefix, credentials=names)
 
-    @property
-    def url(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+    def with_environment(self, environment: Mapping[str, str], *, profile: str | None, reads: bool) -> Self:
+        if profile is not None:
+            return replace(self, profile=profile)
+        names = s3_credentials(environment)
+        key_id, secret, token = (environment.get(name) or None for name in names or ("", "", ""))
+        return replace(
+            self,
+            endpoint_url=s3_endpoint(environment),
+            access_key_id=key_id,
+            secret_access_key=secret,
+            session_token=token,
+            key_names=names[:2] if names else names_to_set(environment, reads=reads),
+        )
+
+    def with_options(self, **options: Any) -> Self:
+        endpoint, place = options["endpoint_url"] or self.endpoint_url, self
+        if endpoint and self.endpoint_url and endpoint.rstrip("/") != self.endpoint_url.rstrip("/"):
+            # without the environment's keys, because those are for another store
+            place = type(self)(bucket=self.bucket, prefix=self.prefix)
+        # AWS has no region called `auto`.
+        region = None if options["region"] == "auto" and endpoint is None else options["region"]
+        return replace(place, **options | {"endpoint_url": endpoint, "region": region})
 
 
 @dataclass(frozen=True, kw_only=True)
-class GcsPlace:
-    """A prefix of a Google Cloud Storage bucket, with Google's default credentials or those of a file."""
+class GcsPlace(BucketPlace):
+    """A prefix of a Google Cloud Storage bucket, with Google's default credentials."""
 
-    bucket: str
-    prefix: str = ""
+    scheme = "gs"
+    kinds = ("gcs",)
+    mirror = "gs"
+    client = "google.cloud.storage"
+    needs = "GCS stores need Google's client: pip install google-cloud-storage requests, or the extra `gcs`"
     project: str | None = None
-    credentials_file: str | None = None
-    allow_http: bool = False
     access: Access = "keys"
 
     def __call__(self) -> Store:
@@ -115,16 +160,14 @@ class GcsPlace:
             from google.auth.exceptions import DefaultCredentialsError
             from google.cloud import storage
         except ImportError as error:
-            raise ConfigError(_NEEDS_GOOGLE) from error
+            raise ConfigError(self.needs) from error
         from dataprep_assets.stores.gcs import GcsStore
 
         try:
             if self.access == "anonymous":
                 client = storage.Client.create_anonymous_client()
-            elif self.credentials_file is None:
-                client = storage.Client(project=self.project)
             else:
-                client = storage.Client.from_service_account_json(self.credentials_file, project=self.project)
+                client = storage.Client(project=self.project)
         except (DefaultCredentialsError, OSError, ValueError) as error:
             # Only the type: the message could quote the key file.
             raise ConfigError(
@@ -138,24 +181,32 @@ class GcsPlace:
         pays = self.access == "requester_pays"
         return GcsStore(client, self.bucket, self.prefix, user_project=client.project if pays else None)
 
-    @property
-    def url(self) -> str:
-        return f"gs://{self.bucket}/{self.prefix}".rstrip("/")
+    def with_environment(self, environment: Mapping[str, str], *, profile: str | None, reads: bool) -> Self:
+        return replace(self, project=environment.get("GOOGLE_CLOUD_PROJECT") or None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class S3Credentials:
-    """The variables that have the key id, the secret and, for temporary keys, the session token."""
+BUCKETS: Mapping[str, type[BucketPlace]] = {place.scheme: place for place in (S3Place, GcsPlace)}
+"""Scheme of a URL → the places that it names."""
+KINDS = {"local": "file"} | dict(sorted((kind, place.scheme) for place in BUCKETS.values() for kind in place.kinds))
+"""Value of DATAPREP_STORAGE → the scheme of its URLs."""
+BUCKET_URL = rf"^({'|'.join(BUCKETS)})://[A-Za-z0-9][A-Za-z0-9._-]{{1,220}}[A-Za-z0-9](/[^?#]*)?$"
+"""The pattern of a bucket's URL, with or without a prefix."""
 
-    key_id: str
-    secret: str
-    session_token: str | None = None
+
+def is_bucket(url: str) -> bool:
+    """Whether a path or URL begins as that of a bucket."""
+    return url.startswith(tuple(f"{scheme}://" for scheme in BUCKETS))
 
 
-def s3_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
-    """The pair of variables that is set, write credentials first; None: boto3's chain, including AWS_….
+def bucket_urls(rest: str = "bucket/prefix") -> str:
+    """How the URLs of buckets begin, for messages: each scheme with `rest`."""
+    return ", ".join(f"{scheme}://{rest}" for scheme in BUCKETS)
 
-    Raises ConfigError naming the missing half of a pair.
+
+def s3_credentials(environment: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """The variables of the key id, the secret and the session token, which only temporary keys have.
+
+    Write credentials first; None: boto3's chain, including AWS_…. Raises ConfigError naming the missing half of a pair.
     """
     for key_id, secret in (WRITE_PAIR, READ_PAIR):
         there = [name for name in (key_id, secret) if environment.get(name)]
@@ -163,8 +214,7 @@ def s3_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
             missing = secret if there == [key_id] else key_id
             raise ConfigError(f"{missing}: not set, but {there[0]} is. Set both, or neither")
         if there:
-            token = secret.replace("SECRET_ACCESS_KEY", "SESSION_TOKEN")
-            return S3Credentials(key_id=key_id, secret=secret, session_token=token if environment.get(token) else None)
+            return key_id, secret, secret.replace("SECRET_ACCESS_KEY", "SESSION_TOKEN")
     return None
 
 
@@ -186,13 +236,12 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
 
 def missing_library(url: str) -> str | None:
     """What has to be installed to open the store of this address, as its error says; None if nothing is missing."""
-    scheme = urlsplit(url).scheme
-    if scheme == "s3":
-        return NEEDS_BOTO3 if find_spec("boto3") is None else None
+    if (place := BUCKETS.get(urlsplit(url).scheme)) is None:
+        return None
     try:
-        return _NEEDS_GOOGLE if scheme == "gs" and find_spec("google.cloud.storage") is None else None
+        return place.needs if find_spec(place.client) is None else None
     except ModuleNotFoundError:  # a package above it
-        return _NEEDS_GOOGLE
+        return place.needs
 
 
 def place_of(
@@ -207,35 +256,22 @@ def place_of(
     """
     if "://" not in url:
         return LocalPlace(root=expanded(url))
+    allowed = f"give {bucket_urls()}, file:///folder or a path"
     try:
         parts = urlsplit(url)
         _ = parts.port  # parsed only when it is asked for; raises ValueError
     except ValueError:  # not repeated: it may hold a secret
-        raise ConfigError(f"the storage URL cannot be read; {_ADDRESSES}") from None
+        raise ConfigError(f"the storage URL cannot be read; {allowed}") from None
     if "@" in parts.netloc:
         # Not repeated: what stands before the @ is a secret.
         raise ConfigError("a storage URL holds credentials; leave them out and set them in the environment")
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return LocalPlace(root=Path(unquote(parts.path)))
-    if parts.scheme not in ("s3", "gs") or not parts.netloc or parts.query or parts.fragment:
-        raise ConfigError(f"{url!r} is not a storage address: {_ADDRESSES}")
+    if parts.scheme not in BUCKETS or not parts.netloc or parts.query or parts.fragment:
+        raise ConfigError(f"{url!r} is not a storage address: {allowed}")
     prefix, allow_http = parts.path.strip("/"), allows_http(environment)
-    if parts.scheme == "gs":
-        project = environment.get("GOOGLE_CLOUD_PROJECT") or None
-        return GcsPlace(bucket=parts.netloc, prefix=prefix, project=project, allow_http=allow_http)
-    if profile is not None:
-        return S3Place(bucket=parts.netloc, prefix=prefix, profile=profile, allow_http=allow_http)
-    names = s3_credentials(environment)
-    return S3Place(
-        bucket=parts.netloc,
-        prefix=prefix,
-        endpoint_url=s3_endpoint(environment),
-        access_key_id=environment[names.key_id] if names else None,
-        secret_access_key=environment[names.secret] if names else None,
-        session_token=environment[names.session_token] if names and names.session_token else None,
-        allow_http=allow_http,
-        key_names=(names.key_id, names.secret) if names else names_to_set(environment, reads=reads),
-    )
+    place = BUCKETS[parts.scheme](bucket=parts.netloc, prefix=prefix, allow_http=allow_http)
+    return place.with_environment(environment, profile=profile, reads=reads)
 
 
 def names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tuple[str, str]:
@@ -250,7 +286,7 @@ def names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tupl
 
 def server_between(source: StoreAddress, destination: StoreAddress) -> tuple[Store, str, str] | None:
     """A store that contains both places, with their prefixes in it, if its server can copy between them; else None."""
-    if not isinstance(source, S3Place | GcsPlace) or not isinstance(destination, type(source)):
+    if isinstance(source, LocalPlace) or isinstance(destination, LocalPlace):
         return None
     # Equal but for the prefix: one bucket, one endpoint, one set of credentials.
     if replace(source, prefix="") != replace(destination, prefix=""):
@@ -275,6 +311,6 @@ def consumer_lines(place: StoreAddress) -> list[str]:
             "R2_DATASET_READ_SECRET_ACCESS_KEY=",
             f"DATASET_BINS_PATH={place.prefix}",
         ]
-    if isinstance(place, GcsPlace):
-        return ["DATAPREP_STORAGE=gcs", f"DATAPREP_BUCKET={place.bucket}", f"DATAPREP_ROOT={place.prefix}"]
-    return ["DATAPREP_STORAGE=local", f"DATAPREP_ROOT={quote(unquote(place.url.removeprefix('file://')))}"]
+    if isinstance(place, LocalPlace):
+        return ["DATAPREP_STORAGE=local", f"DATAPREP_ROOT={quote(unquote(place.url.removeprefix('file://')))}"]
+    return [f"DATAPREP_STORAGE={place.kinds[0]}", f"DATAPREP_BUCKET={place.bucket}", f"DATAPREP_ROOT={place.prefix}"]

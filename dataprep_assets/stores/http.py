@@ -18,6 +18,7 @@ import httpx
 from dataprep_assets.errors import ConfigError, IntegrityError, SourceError, raise_alone
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
+from dataprep_assets.stores.connect import bucket_urls
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, RetryPolicy, parse_retry_after
@@ -134,7 +135,7 @@ class HttpStore(ReadOnlyStore):
         raise ConfigError(f"{self._base}: a web server does not list its files; only what a manifest names can be read")
 
     def _refuse(self) -> Never:
-        raise ConfigError(f"{self._base}: it can be read, not written; publish to s3://, gs:// or a folder")
+        raise ConfigError(f"{self._base}: it can be read, not written; publish to {bucket_urls('')}, or a folder")
 
     def _label(self, key: str) -> str:
         return f"{self._base}/{check_key(key)}"

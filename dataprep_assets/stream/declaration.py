@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from dataprep_assets.engine.yaml.declaration import Attribution, resolved
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES
-from dataprep_assets.stores.connect import Access
+from dataprep_assets.stores.connect import BUCKET_URL, Access
 
 RETRACTIONS = "retracted.jsonl"
 
@@ -60,7 +60,7 @@ class ObjectStoreSource(Attribution):
 
     kind: Literal["object_store"] = Field(description="`object_store`: a prefix of an S3 or GCS bucket.")
     url: str = Field(
-        pattern=r"^(s3|gs)://[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9](/[^?#]*)?$",
+        pattern=BUCKET_URL,
         description="`s3://bucket/prefix` or `gs://bucket/prefix`; the prefix may be left out.",
     )
     cache_dir: Path = Field(description="Folder for the mirror; relative paths are relative to this YAML.")

@@ -13,11 +13,10 @@ import dagster as dg
 import pytest
 import yaml
 
-from dataprep_assets.integrity.storage import KINDS
 from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.orchestration.sensors.automation import UI
 from dataprep_assets.resources import environment
-from dataprep_assets.stores.connect import GcsPlace, S3Place
+from dataprep_assets.stores.connect import KINDS, GcsPlace, S3Place
 from dataprep_assets.webserver.guard import hosts_of, refusal
 from dataprep_assets_tests.deploy.chart import (
     DEPLOY,

@@ -9,12 +9,16 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.stores.connect import (
+    BUCKETS,
+    KINDS,
     READ_PAIR,
     WRITE_PAIR,
     GcsPlace,
     LocalPlace,
     S3Place,
     consumer_lines,
+    is_bucket,
+    missing_library,
     place_of,
     server_between,
 )
@@ -43,6 +47,21 @@ def test_places_of_urls() -> None:
     assert place_of("gs://bucket/a", {"GOOGLE_CLOUD_PROJECT": "x"}) == GcsPlace(
         bucket="bucket", prefix="a", project="x"
     )
+
+
+@pytest.mark.parametrize("scheme", BUCKETS)
+def test_every_kind_of_bucket_is_known_by_its_scheme(scheme: str, tmp_path: Path) -> None:
+    url = f"{scheme}://bucket/a/b"
+    place = place_of(url, {})
+    assert isinstance(place, BUCKETS[scheme])
+    assert (place.url, is_bucket(url), is_bucket(scheme)) == (url, True, False)
+    assert missing_library(url) in (None, place.needs)
+    assert scheme in KINDS.values()
+    assert consumer_lines(place)[0].removeprefix("DATAPREP_STORAGE=") in KINDS
+    source = ObjectStorePrefix(url=url, cache_dir=tmp_path)
+    assert source.storage == tmp_path / place.mirror / "bucket" / "a" / "b"
+    with pytest.raises(ConfigError):  # a bucket whose mirror would have other mirrors in it
+        ObjectStorePrefix(url=f"{scheme}://{place.mirror}", cache_dir=tmp_path)
 
 
 def test_plain_http_beyond_this_machine_has_to_be_allowed() -> None:

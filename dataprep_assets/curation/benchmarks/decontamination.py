@@ -9,12 +9,13 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkTagger
-from dataprep_assets.curation.benchmarks.files import check_address, in_bucket, is_elsewhere
+from dataprep_assets.curation.benchmarks.files import check_address, is_elsewhere
 from dataprep_assets.curation.benchmarks.items import BenchmarkSet
 from dataprep_assets.curation.declaration import RuleName
 from dataprep_assets.engine.yaml.declaration import ReadingDeclaration
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.stores.connect import is_bucket
 
 
 class DeclaredSet(ReadingDeclaration):
@@ -43,7 +44,7 @@ class DeclaredSet(ReadingDeclaration):
             check_address(self.path)
         except ConfigError as error:
             raise ValueError(str(error)) from error
-        if in_bucket(self.path) and self.cache_dir is None:
+        if is_bucket(self.path) and self.cache_dir is None:
             raise ValueError(f"{self.path}: name the folder to fetch it to, `cache_dir`")
         return self
 

@@ -14,7 +14,8 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.manifest import build_manifest
 from dataprep_assets.sources.access import HubMirror, SourceAccess
 from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.object_store import BUCKETS, ObjectStorePrefix
+from dataprep_assets.sources.object_store import ObjectStorePrefix
+from dataprep_assets.stores.connect import bucket_urls, is_bucket
 
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@([^/@]+))?/(.+)")
 
@@ -24,17 +25,12 @@ def is_elsewhere(path: str) -> bool:
     return "://" in path
 
 
-def in_bucket(path: str) -> bool:
-    """Whether it is that of an object."""
-    return path.startswith(BUCKETS)
-
-
 def check_address(path: str) -> None:
     """Raise ConfigError for an address that is none of a file."""
-    if not _HUB.fullmatch(path) and not (in_bucket(path) and PurePosixPath(path.partition("://")[2]).suffix):
+    if not _HUB.fullmatch(path) and not (is_bucket(path) and PurePosixPath(path.partition("://")[2]).suffix):
         raise ConfigError(
-            f"{path!r} is no file's address: give hf://datasets/organization/name@revision/file, s3://bucket/file, "
-            "gs://bucket/file, or a path"
+            f"{path!r} is no file's address: give hf://datasets/organization/name@revision/file, "
+            f"{bucket_urls('bucket/file')}, or a path"
         )
 
 

@@ -20,9 +20,9 @@ from dataprep_assets.planning.manifest import (
     ShardSizing,
     SourceFile,
     build_manifest,
-    shard_counts,
     listing_digest,
     plan_shards,
+    shard_counts,
     write_manifest,
     write_plan,
 )

@@ -27,8 +27,9 @@ from dataprep_assets.planning.manifest import (
 from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.object_store import BUCKETS, ObjectStorePrefix
+from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.sources.upstream import open_asset
+from dataprep_assets.stores.connect import bucket_urls, is_bucket
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stream.token_stream import SourcePart
 
@@ -40,7 +41,6 @@ _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.
 """JSON files that tools leave beside the data; they count as data only if the path names them."""
 _WILDCARD = re.compile(r"[*?\[]")
 _HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
-_BUCKETS = (*BUCKETS, "gcs://")
 ASSET = "asset://"
 _EVERY = ("**",)
 _SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
@@ -100,13 +100,14 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
             retry=RetryPolicy() if patient else RetryPolicy(attempts=2),
         )
         return SourcePlace(HubMirror(repo))
-    if path.startswith(_BUCKETS):
-        return _bucket_place(dataset, sources)
+    url = re.sub("^gcs://", "gs://", path)
+    if is_bucket(url):
+        return _bucket_place(dataset, url, sources)
     if path.startswith(ASSET):
         key = path.removeprefix(ASSET).split("/")
         return SourcePlace(open_asset(key, cache_dir=sources.object_cache, follow_links=sources.follow_links))
     if "://" in path:
-        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, s3://, gs://, asset:// and local paths")
+        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, {bucket_urls('')}, asset://, local paths")
     return _local_place(path, sources.follow_links)
 
 
@@ -119,14 +120,14 @@ def upstream_of(blend: BlendDeclaration) -> tuple[AssetInput, ...]:
     return tuple(AssetInput(key=tuple(p.removeprefix(ASSET).split("/"))) for p in paths if p.startswith(ASSET))
 
 
-def _bucket_place(dataset: BlendDataset, sources: SourceAccessDeclaration) -> SourcePlace:
+def _bucket_place(dataset: BlendDataset, url: str, sources: SourceAccessDeclaration) -> SourcePlace:
     if sources.object_cache is None:
         raise ConfigError(f"sources.object_cache: {dataset.name} is in {dataset.path}; name the folder to fetch it to")
-    scheme, _, rest = dataset.path.partition("://")
+    scheme, _, rest = url.partition("://")
     folder, globs, single = _cut_path(rest)
     is_s3 = scheme == "s3"
     access = ObjectStorePrefix(
-        url=f"{'s3' if is_s3 else 'gs'}://{folder}",
+        url=f"{scheme}://{folder}",
         cache_dir=sources.object_cache,
         endpoint_url=sources.s3_endpoint if is_s3 else None,
         region=sources.s3_region if is_s3 else "auto",
