@@ -18,7 +18,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets.components import Declarations, declarations_of, reason_of
+from dataprep_assets.declarations import Declarations, declarations_of, reason_of
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.errors import ConfigError
@@ -37,7 +37,7 @@ for _parameter in ("execution_type", "owners"):
 def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in_process_executor) -> dg.Definitions:
     """The definitions of the project in this folder.
 
-    They are the datasets under `defs/`, except shipped ones that are hidden (`orchestration/shipped_datasets.py`), and
+    They are the datasets under `defs/`, except shipped ones that are hidden (`project.py`), and
     any other Dagster definitions found there.
 
     Args:

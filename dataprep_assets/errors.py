@@ -25,6 +25,12 @@ Each message says what broke, the value, where (file, row, byte), and what to do
 from collections.abc import Sequence
 from typing import NoReturn, TypedDict, Unpack
 
+
+def count_of(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 note`, `2 notes`, `1,000 notes`; `noun` is in the singular, and takes an `s`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 MOST_NAMED = 20
 
 

@@ -12,7 +12,7 @@ from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, ge
 
 from dataprep_assets.cli import main
 from dataprep_assets.code_location import bind_resources, merge_definitions
-from dataprep_assets.components import Declarations, component_of, declarations_of, files_below
+from dataprep_assets.declarations import Declarations, component_of, declarations_of, files_below
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import DatasetComponent

@@ -18,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.stores.files import sha256_file
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "requirements"

@@ -7,7 +7,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, dataset_names, tell_wrong
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import count_of
 
 _WRONG = 2
 

@@ -13,7 +13,7 @@ from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson
 from dataprep_assets.engine.privacy import Privacy, privacy_of
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
-from dataprep_assets.stores.private import OTHERS
+from dataprep_assets.stores.files import OTHERS
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.lock.lock import Lock

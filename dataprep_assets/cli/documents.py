@@ -12,8 +12,7 @@ import typer
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
 from dataprep_assets.engine.privacy import Privacy, privacy_of
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import ConfigError, count_of
 
 _SHOWN = 20
 

@@ -8,8 +8,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import Name
-from dataprep_assets.errors import ConfigError, DriftError
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import ConfigError, DriftError, count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.spec import ArtifactSpec

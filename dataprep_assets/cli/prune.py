@@ -7,7 +7,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import count_of
 
 
 def command(

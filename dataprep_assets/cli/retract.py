@@ -13,8 +13,7 @@ import typer
 from dataprep_assets.cli.status import left_line
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import Name
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import ConfigError, count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.dataset import Dataset
@@ -179,7 +178,7 @@ def _describe_leftovers(component: "Dataset", store: "ArtifactStore", retracted:
 
 def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     """What a `dataprep run` of this dataset leaves unchanged: other datasets made of the same files, and copies."""
-    from dataprep_assets.engine.trace.sharing import published_places, sharing
+    from dataprep_assets.engine.staleness.rebuild import published_places, sharing
 
     storage = project.storage()
     others = project.load_others(component.declaration.dataset)

@@ -10,8 +10,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
-from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import ConfigError, DataprepError, count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.spec import ArtifactSpec

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Names
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.dataset import Dataset
-    from dataprep_assets.engine.staleness.rebuild import Rebuild
-    from dataprep_assets.engine.trace.sharing import StillHeld
+    from dataprep_assets.engine.staleness.rebuild import Rebuild, StillHeld
     from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 
 
@@ -116,7 +115,7 @@ def _still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[Still
     Other datasets are loaded only if needed: all of them if this dataset dropped any document as retracted, else those
     that have a retraction list.
     """
-    from dataprep_assets.engine.trace.sharing import retracted_of, still_held
+    from dataprep_assets.engine.staleness.rebuild import retracted_of, still_held
 
     dataset = component.declaration.dataset
     ours = retracted_of(component.specs, store) if project.may_retract(dataset) else {}

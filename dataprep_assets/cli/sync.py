@@ -35,7 +35,7 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Copy a dataset, a release or any prefix between two places, comparing digests."""
-    from dataprep_assets.stores.private import private_files
+    from dataprep_assets.stores.files import private_files
 
     there, here = project.place(source, source_profile), project.place(destination, dest_profile)
     with private_files(private or _is_closed(there)):
@@ -64,7 +64,7 @@ class _Output:
 def _is_closed(place: "StoreAddress") -> bool:
     """Whether the place is a folder that only its owner can read, or contains a dataset that is."""
     from dataprep_assets.stores.connect import LocalPlace
-    from dataprep_assets.stores.private import OTHERS
+    from dataprep_assets.stores.files import OTHERS
 
     if not isinstance(place, LocalPlace) or not place.root.is_dir():
         return False

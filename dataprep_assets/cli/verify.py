@@ -14,8 +14,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, LockFile, Select, tell_wrong
-from dataprep_assets.errors import ConfigError, MissingArtifactError
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import ConfigError, MissingArtifactError, count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.integrity.receipt import Verification

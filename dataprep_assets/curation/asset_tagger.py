@@ -17,10 +17,10 @@ from dataprep_assets.curation.module_code import file_digest
 from dataprep_assets.curation.table import ColumnType, runs_of, schema_of
 from dataprep_assets.curation.tagging import KEYS, ExternalTagger, TaggingError
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.planning.manifest import is_hidden
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.upstream import UpstreamPartitions, open_asset
+from dataprep_assets.stores.files import digest_value
 
 _NUMBER = struct.Struct("<d")
 

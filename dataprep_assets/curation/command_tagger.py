@@ -12,9 +12,9 @@ from typing import ClassVar
 
 from dataprep_assets.curation.function_tagger import digest_of_files
 from dataprep_assets.curation.tagging import ExternalTagger, TaggingError
+from dataprep_assets.errors import count_of
 from dataprep_assets.execution.guarded_command import run_guarded
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.plural import count_of
+from dataprep_assets.stores.files import digest_value
 
 _SHOWN = 300
 

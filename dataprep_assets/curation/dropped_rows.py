@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.table import Columns
 from dataprep_assets.errors import FormatError, IntegrityError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import canonical_json
+from dataprep_assets.stores.files import canonical_json
 
 DROPPED = "dropped.parquet"
 COLUMNS: Columns = {"file": "string", "row": "integer", "reason": "string"}

@@ -21,7 +21,7 @@ from dataprep_assets.curation.module_code import ModuleCode, file_digest, is_of_
 from dataprep_assets.curation.table import DocumentBatch, schema_of
 from dataprep_assets.curation.tagging import BatchTagger, place_in_project
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.stores.files import digest_value
 
 _CODE = {".py", ".pyc", ".pyi", ".so", ".pth"}
 

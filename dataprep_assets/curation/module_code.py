@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from dataprep_assets.integrity.digest import digest_value, sha256_file
+from dataprep_assets.stores.files import digest_value, sha256_file
 
 _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _PLATFORM = Path(__file__).resolve().parents[1]

@@ -27,7 +27,7 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.curation.documents import NONE_RETRACTED
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.commit import write_atomically
-from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stores.locks import owned_file
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import NONE_RETRACTED, FileDocuments
 from dataprep_assets.curation.dropped_rows import RuledOut, RuledOutRows
-from dataprep_assets.integrity.ledger import RETRACTED, SELECTED
+from dataprep_assets.integrity.receipt import RETRACTED, SELECTED
 from dataprep_assets.sources.readers.csv_rows import BAD_CSV
 from dataprep_assets.sources.readers.records import ID_REASONS, REASONS, Block
 from dataprep_assets.sources.readers.warc import NOT_TEXT

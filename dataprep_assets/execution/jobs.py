@@ -22,8 +22,8 @@ from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.publication import AT_ONCE
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.stores.files import are_private
 from dataprep_assets.stores.pool import map_all
-from dataprep_assets.stores.private import are_private
 
 _LOOKED_AT = 128
 """Artifacts that are looked at before the current ones among them are told."""

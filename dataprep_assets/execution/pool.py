@@ -28,7 +28,7 @@ from dataprep_assets.execution.run_task import (
     run_task,
     without_output,
 )
-from dataprep_assets.stores.private import are_private
+from dataprep_assets.stores.files import are_private
 
 # Tasks on a Ray cluster, behind the interface of `processes.WorkerPool`.
 #

@@ -41,7 +41,7 @@ from dataprep_assets.execution.run_task import (
     without_output,
 )
 from dataprep_assets.execution.watch import Watch
-from dataprep_assets.stores.private import are_private, current_umask
+from dataprep_assets.stores.files import are_private, current_umask
 
 logger = logging.getLogger(__name__)
 

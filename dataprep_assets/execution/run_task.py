@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 from dataprep_assets.bounds import told_to
 from dataprep_assets.errors import DataprepError, out_of_memory
 from dataprep_assets.integrity.commit import refusal_error
-from dataprep_assets.stores.private import private_files
+from dataprep_assets.stores.files import private_files
 
 # What workers do and answer: tasks with typed ids, counts while they run, results at their end.
 #
@@ -132,7 +132,7 @@ def run_task(
         task: What to do.
         send: Gets the counts that the task reports.
         tell: Gets what the task says of where it is (`bounds.at`), if this is a process of its own.
-        private: Whether its data are sensitive: only the owner can read the files that it writes (`stores.private`),
+        private: Whether its data are sensitive: only the owner can read the files that it writes (`stores.files`),
             and the message of an error that is not the project's own is withheld, because it may quote the data.
     """
     without_core()

@@ -28,8 +28,7 @@ import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.parquet_extent import require_no_gaps
-from dataprep_assets.integrity.digest import digest_value, sha256_file
-from dataprep_assets.stores.files import create_durably
+from dataprep_assets.stores.files import create_durably, digest_value, sha256_file
 
 COLUMN = "input_ids"
 _TYPE = "int32"

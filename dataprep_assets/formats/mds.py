@@ -28,8 +28,7 @@ import numpy.typing as npt
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
-from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.stores.files import create_durably
+from dataprep_assets.stores.files import create_durably, sha256_file
 
 INDEX = "index.json"
 COLUMN = "tokens"

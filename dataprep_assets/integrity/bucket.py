@@ -31,7 +31,6 @@ from dataprep_assets.integrity.artifacts import (
     of_artifact,
 )
 from dataprep_assets.integrity.commit import alone, left_over, remove_directory, write_atomically
-from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.publication import AT_ONCE, Publication, differs
 from dataprep_assets.integrity.receipt import (
     NAME,
@@ -43,6 +42,7 @@ from dataprep_assets.integrity.receipt import (
     read_receipt,
 )
 from dataprep_assets.integrity.verified_copies import Copies
+from dataprep_assets.stores.files import canonical_json
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 

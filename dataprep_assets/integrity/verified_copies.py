@@ -28,8 +28,8 @@ from pathlib import Path
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, read_receipt
+from dataprep_assets.stores.files import private_files
 from dataprep_assets.stores.locks import own_file, try_lock
-from dataprep_assets.stores.private import private_files
 
 FETCHED = ".fetched"
 _LOCKS = ".locks"

@@ -21,7 +21,7 @@ from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.verify import Verified, verify_place
 from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment
 from dataprep_assets.planning.cost import Machine
-from dataprep_assets.stores.private import private_files
+from dataprep_assets.stores.files import private_files
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.spec import ArtifactSpec

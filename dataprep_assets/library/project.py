@@ -24,7 +24,7 @@ from dataprep_assets.stores.locks import own_file
 if TYPE_CHECKING:
     import dagster as dg
 
-    from dataprep_assets.components import Declarations
+    from dataprep_assets.declarations import Declarations
     from dataprep_assets.engine.artifact.dataset import Dataset
     from dataprep_assets.integrity.storage import Storage
     from dataprep_assets.library.dataset import OpenDataset
@@ -181,7 +181,7 @@ class OpenProject:
 
     def _forget(self) -> None:
         """Look at the declarations anew when they are asked for."""
-        from dataprep_assets.components import declarations_of
+        from dataprep_assets.declarations import declarations_of
 
         declarations_of.cache_clear()
 
@@ -204,7 +204,7 @@ class OpenProject:
 
         Raises ConfigError when there is none of a name.
         """
-        from dataprep_assets.orchestration.shipped_datasets import is_shown, shown_as
+        from dataprep_assets.project import is_shown, shown_as
 
         if names is None:
             return [path for path in self.declarations.paths if is_shown(shown_as(path.parent))]
@@ -213,7 +213,7 @@ class OpenProject:
     @property
     def declarations(self) -> "Declarations":
         """The files that declare its datasets."""
-        from dataprep_assets.components import declarations_of
+        from dataprep_assets.declarations import declarations_of
         from dataprep_assets.sources.upstream import answered_by
 
         # for the whole process: where several projects are open, the one in use answers

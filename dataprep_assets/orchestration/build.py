@@ -26,7 +26,7 @@ from dataprep_assets.orchestration.partitions import DATASET, job_name, step_nam
 from dataprep_assets.orchestration.runs.runs import POOLS, Recorded, stay_at_work
 from dataprep_assets.orchestration.runs.step_build import StepBuild, refusals, refuse_failed
 from dataprep_assets.resources import StorageResource
-from dataprep_assets.stores.private import private_files
+from dataprep_assets.stores.files import private_files
 
 _CHECK = "no_retracted_document"
 _Event = dg.AssetMaterialization | dg.AssetCheckEvaluation

@@ -19,7 +19,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.metadata import rendered, rendered_entries, table
 from dataprep_assets.orchestration.partitions import Context, asset_key, partitions_of_run
 from dataprep_assets.resources import StorageResource
-from dataprep_assets.stores.private import private_files, privately
+from dataprep_assets.stores.files import private_files, privately
 
 OLDEST = "oldest_proof"
 """Metadata of a result: when the oldest of the verdicts on the artifact's partitions was given (ISO 8601, UTC)."""

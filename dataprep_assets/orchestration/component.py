@@ -17,7 +17,7 @@ from dataprep_assets.engine.card.products import products
 from dataprep_assets.engine.staleness.decide import Action
 from dataprep_assets.engine.staleness.status import check_decisions
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
-from dataprep_assets.engine.yaml.declared_templates import rendered
+from dataprep_assets.engine.yaml.mistakes import rendered
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.run_task import without_core
 from dataprep_assets.orchestration.build import job_of
@@ -28,11 +28,11 @@ from dataprep_assets.orchestration.runs.runs import POOLS, plan_metadata, stay_a
 from dataprep_assets.orchestration.runs.step_build import StepBuild, refusals
 from dataprep_assets.orchestration.sensors.automation import automation_of, check_crons
 from dataprep_assets.orchestration.sensors.freshness import policy_of
-from dataprep_assets.orchestration.shipped_datasets import TAG, is_shown, shown_as
 from dataprep_assets.planning.cost import SHARDS_A_RUN
+from dataprep_assets.project import SHOWN_AS, is_shown, shown_as
 from dataprep_assets.resources import StorageResource, io_manager
 from dataprep_assets.sources.upstream import Materialization, answered_by
-from dataprep_assets.stores.private import private_files
+from dataprep_assets.stores.files import private_files
 
 _PAGE = 1000
 
@@ -226,7 +226,7 @@ def definitions_of_dataset(dataset: Dataset) -> dg.Definitions:
     """The assets, checks, job and automation of a declared dataset, shown or not."""
     kind = _kind(dataset)
     return definitions_of(
-        dataset.specs, {"dataprep/pipeline": dataset.pipeline, **({} if kind is None else {TAG: kind})}
+        dataset.specs, {"dataprep/pipeline": dataset.pipeline, **({} if kind is None else {SHOWN_AS: kind})}
     )
 
 

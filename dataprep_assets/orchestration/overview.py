@@ -24,10 +24,10 @@ from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.engine.staleness.status import never_built, stale
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.metadata import rendered
 from dataprep_assets.orchestration.runs.dataset_runs import belongs
 from dataprep_assets.orchestration.runs.planning import PLANNER
+from dataprep_assets.stores.files import digest_value
 
 DATASETS = dg.AssetKey(["datasets"])
 SECONDS_BETWEEN_PAGES = 60

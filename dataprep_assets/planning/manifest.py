@@ -26,7 +26,7 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.stores.files import while_unchanged
-from dataprep_assets.stores.keys import why_not_a_name
+from dataprep_assets.stores.store import why_not_a_name
 
 _MAGIC = re.compile(r"([*?[])")
 # `.` and `..` are no names: what is wrong with a path that has them is told
@@ -157,7 +157,7 @@ class ManifestEntry(NamedTuple):
 
     @property
     def line(self) -> bytes:
-        """Its canonical JSON (`integrity.digest`)."""
+        """Its canonical JSON (`stores.files`)."""
         # a display of its names is made in half the time that `_asdict` takes
         return orjson.dumps(
             {

@@ -4,20 +4,72 @@
 hub, whose files it first fetches into that same cache layout.
 """
 
+import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
+from posixpath import split
 from typing import Protocol, Self
 
 from dataprep_assets.errors import SourceError, together
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, unlisted
-from dataprep_assets.sources.readers import saved_datasets
+from dataprep_assets.stores.files import sha256_file
+
+# Folders that `datasets` writes: which of their Arrow files are the dataset, and which are results of its
+# functions.
+#
+# `map()` and `filter()` leave their results beside the data, as `cache-<fingerprint>.arrow`. `state.json` names the
+# files that belong (`save_to_disk`); a folder of its own cache has `dataset_info.json` alone, and there names
+# decide.
+
+_STATE, _INFO = "state.json", "dataset_info.json"
+_MAX_STATE = 16 << 20
+
+
+def without_dataset(files: Iterable[SourceFile], read: Callable[[SourceFile], bytes] | None = None) -> frozenset[str]:
+    """The paths of Arrow files that belong to no dataset.
+
+    Args:
+        files: All files of a source.
+        read: Reads a file of it; None if they are not on this machine: then names decide.
+    """
+    every = list(files)
+    arrow: dict[str, list[str]] = {}
+    for file in every:
+        if file.relpath.endswith(".arrow"):
+            folder, name = split(file.relpath)
+            arrow.setdefault(folder, []).append(name)
+    if not arrow:
+        return frozenset()
+    marks = {split(file.relpath): file for file in every if file.relpath.endswith((_STATE, _INFO))}
+    found: set[str] = set()
+    for folder, names in arrow.items():
+        state = marks.get((folder, _STATE))
+        if state is None and (folder, _INFO) not in marks:
+            continue
+        named = None if state is None or read is None else _named_files(state, read)
+        found.update(f"{folder}/{name}".lstrip("/") for name in names if not _belongs(name, named))
+    return frozenset(found)
+
+
+def _belongs(name: str, named: frozenset[str] | None) -> bool:
+    return not name.startswith("cache-") if named is None else name in named
+
+
+def _named_files(state: SourceFile, read: Callable[[SourceFile], bytes]) -> frozenset[str] | None:
+    """The files that a `state.json` names; None if it names none, as one of something else."""
+    if state.size_bytes > _MAX_STATE:
+        return None
+    try:
+        return frozenset(str(one["filename"]) for one in json.loads(read(state))["_data_files"]) or None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+
 
 _OF_THE_DISK = "lost+found"
 """The folder of ext4 at the top of a disk, which root alone can read and which holds no data of anybody's."""
@@ -46,7 +98,7 @@ class Listing:
     ) -> Self:
         """The listing of these files; `read` reads one of them, if they are on this machine."""
         every = tuple(files)
-        if not (left := saved_datasets.left_out(every, read)):
+        if not (left := without_dataset(every, read)):
             return cls(files=every, commit=commit, url_prefix=url_prefix)
         kept = tuple(file for file in every if file.relpath not in left)
         return cls(files=kept, commit=commit, url_prefix=url_prefix, left_out=left)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.stores.keys import why_not_a_name
+from dataprep_assets.stores.store import why_not_a_name
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -43,11 +43,10 @@ from dataprep_assets.sources.digests import check_headroom
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.connect import BUCKET_URL, BUCKETS, Access, BucketPlace, StoreAddress, bucket_urls, place_of
 from dataprep_assets.stores.endpoints import check_endpoint
-from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.locks import own_file, try_lock
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import StoppedError
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store, check_key
 
 logger = logging.getLogger(__name__)
 

@@ -46,15 +46,16 @@ from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, S
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.crc32c import combine_all, crc32c_of, crc32c_of_file
-from dataprep_assets.stores.keys import UPLOADS, check_key
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, RetryPolicy, parse_retry_after
 from dataprep_assets.stores.store import (
+    UPLOADS,
     ConflictError,
     ObjectInfo,
     Progress,
     ReversibleProgress,
     Store,
+    check_key,
     check_range,
     conflict,
     no_object,

@@ -20,9 +20,16 @@ from dataprep_assets.stores import ranged
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.connect import bucket_urls
 from dataprep_assets.stores.endpoints import check_endpoint
-from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, RetryPolicy, parse_retry_after
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, ReadOnlyStore, check_range, no_object
+from dataprep_assets.stores.store import (
+    ConflictError,
+    ObjectInfo,
+    Progress,
+    ReadOnlyStore,
+    check_key,
+    check_range,
+    no_object,
+)
 
 _BLOCK = 1024 * 1024
 _RETRY = RetryPolicy()

@@ -34,9 +34,18 @@ from dataprep_assets.errors import (
     TransferError,
 )
 from dataprep_assets.stores import files, ranged
-from dataprep_assets.stores.keys import UPLOADS, check_key
 from dataprep_assets.stores.locks import own_file, try_lock
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store, check_range, conflict, no_object
+from dataprep_assets.stores.store import (
+    UPLOADS,
+    ConflictError,
+    ObjectInfo,
+    Progress,
+    Store,
+    check_key,
+    check_range,
+    conflict,
+    no_object,
+)
 
 _BLOCK = 1024 * 1024
 _COPY_BLOCK = 4 * 1024 * 1024

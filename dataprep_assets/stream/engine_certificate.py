@@ -21,13 +21,13 @@ from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Finding
-from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, TokenizerError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, versions
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
@@ -39,9 +39,8 @@ from dataprep_assets.tokenization.certificate import (
     refused_outright,
     refuses_all,
 )
-from dataprep_assets.tokenization.engines import FastokensEngine, ReferenceEngine, SpecialTokens, installed
+from dataprep_assets.tokenization.engines import FastokensEngine, ReferenceEngine, SpecialTokens, installed, try_out
 from dataprep_assets.tokenization.reference import SETTING, version
-from dataprep_assets.tokenization.trial import try_out
 
 
 def certificate_holds(

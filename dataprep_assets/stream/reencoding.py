@@ -29,10 +29,9 @@ from dataprep_assets.engine.checks.check import (
 from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
-from dataprep_assets.integrity.digest import canonical_json
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.sources.readers.records import RecordFields
+from dataprep_assets.stores.files import canonical_json
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_encoder
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once

@@ -16,16 +16,14 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.documents import FileDocuments
 from dataprep_assets.curation.retractions import hex_ids
 from dataprep_assets.engine.checks.check import Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.integrity.ledger import RETRACTED
-from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.plural import count_of
+from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
-from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.bundle import EncodingError, TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
-from dataprep_assets.tokenization.library_errors import EncodingError
 
 SAMPLED = 8
 """Number of retracted documents per shard whose tokens are searched."""

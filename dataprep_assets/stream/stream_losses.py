@@ -23,9 +23,8 @@ from dataprep_assets.engine.checks.check import (
     name_of,
     verdict,
 )
-from dataprep_assets.integrity.ledger import RETRACTED, SELECTED, Ledger
-from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import count_of
+from dataprep_assets.integrity.receipt import RETRACTED, SELECTED, Ledger, Receipt
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 
 _KINDS = {RETRACTED: "", SHORT: FILTER, NO_TOKENS: FILTER}

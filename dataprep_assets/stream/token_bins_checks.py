@@ -28,8 +28,7 @@ from dataprep_assets.engine.checks.check import (
 )
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.stream.eye_test import eye_test
 from dataprep_assets.stream.reencoding import certificate_valid, encode_of, quarantined_rows, round_trip
 from dataprep_assets.stream.retracted_documents import no_retracted_document

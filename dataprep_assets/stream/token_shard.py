@@ -25,10 +25,8 @@ from dataprep_assets.formats import document_ends, document_index, flat_bins, me
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import publish_directory, writing
-from dataprep_assets.integrity.digest import canonical_json, digest_value
-from dataprep_assets.integrity.ledger import LOSSES, Ledger
-from dataprep_assets.integrity.receipt import Receipt, current_time, record_files, versions
-from dataprep_assets.stores.files import boot_id
+from dataprep_assets.integrity.receipt import LOSSES, Ledger, Receipt, current_time, record_files, versions
+from dataprep_assets.stores.files import boot_id, canonical_json, digest_value
 from dataprep_assets.stream.part_encoder import encode_part
 from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
 from dataprep_assets.tokenization.engines import SpecialTokens

@@ -19,7 +19,7 @@ from dataprep_assets.curation.dropped_rows import RuledOut
 from dataprep_assets.curation.selection import Selection
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError, TokenizerError
-from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.readers.first_rows import FirstRows

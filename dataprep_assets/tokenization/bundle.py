@@ -6,7 +6,8 @@ The digest is part of every key downstream, so it covers exactly what can change
 
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,9 +17,7 @@ import orjson
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
-from dataprep_assets.stores.files import version_of
-from dataprep_assets.tokenization.library_errors import panics_as_errors
+from dataprep_assets.stores.files import canonical_json, digest_value, sha256_file, version_of
 from dataprep_assets.tokenization.reference import (
     BYTE_LETTERS,
     NAME,
@@ -27,6 +26,46 @@ from dataprep_assets.tokenization.reference import (
     parts_of,
     reference_tables,
 )
+
+# What libraries raise, as errors of this project.
+#
+# They raise bare exceptions, whose words may quote a text; and a panic in Rust is an exception that is no
+# `Exception`, so that it passes every handler, and ends a run as if it were a bug of this project.
+
+
+class EncodingError(TokenizerError):
+    """A library cannot encode a text; says why without its words."""
+
+
+class PanicError(EncodingError):
+    """A library panicked."""
+
+
+@contextmanager
+def panics_as_errors(library: str) -> Iterator[None]:
+    """Raise PanicError for a panic of `library` in the block."""
+    try:
+        yield
+    except BaseException as error:
+        # each library has a class of its own, which only its name tells
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PanicError(f"{library} panics with this tokenizer") from None
+
+
+@contextmanager
+def encoding_errors(library: str) -> Iterator[None]:
+    """Raise EncodingError for whatever `library` raises while it encodes texts; MemoryError stays."""
+    try:
+        with panics_as_errors(library):
+            yield
+    except (TokenizerError, MemoryError):
+        raise
+    except Exception as error:
+        without = "unk" in str(error).casefold()
+        why = "a part of it is not in the vocabulary, which has no unknown token" if without else f"{library} raises"
+        raise EncodingError(why) from None
+
 
 # What a `tokenizer.json` defines, and the same tokenizer with special tokens that no text can become.
 #

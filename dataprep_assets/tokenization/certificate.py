@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from dataprep_assets.errors import CertificateError, TokenizerError
-from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization import reference as library
 from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
 from dataprep_assets.tokenization.engines import (
@@ -28,9 +28,10 @@ from dataprep_assets.tokenization.engines import (
     ReferenceEngine,
     SpecialTokens,
     installed,
+    recall,
+    remember,
 )
 from dataprep_assets.tokenization.reference import VERSIONS, UnicodeVersion
-from dataprep_assets.tokenization.trial import recall, remember
 
 # Documents on which tokenizer engines are known to differ.
 #

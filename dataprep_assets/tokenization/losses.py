@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import Position, TokenizerError
-from dataprep_assets.integrity.ledger import LOSSES
-from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.integrity.receipt import LOSSES
+from dataprep_assets.tokenization.bundle import EncodingError, TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens
-from dataprep_assets.tokenization.library_errors import EncodingError
 from dataprep_assets.tokenization.reference import normalizing, parts_of
 
 # Names the document that a tokenizer cannot encode.

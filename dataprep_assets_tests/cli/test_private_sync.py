@@ -9,8 +9,8 @@ import pytest
 
 from dataprep_assets.cli.sync import command
 from dataprep_assets.errors import ConfigError, TransferError
+from dataprep_assets.stores.files import open_to_others
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets.stores.private import open_to_others
 
 
 def source(folder: Path, *, root: int = 0o755, dataset: int = 0o755) -> Path:

@@ -12,7 +12,7 @@ from dataprep_assets.curation.function_tagger import FunctionTagger
 from dataprep_assets.curation.table import schema_of
 from dataprep_assets.curation.taggers import TAGGERS, personal
 from dataprep_assets.curation.tagging import TaggingError, align, named_tagger
-from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.stores.files import digest_value
 
 
 def tags(name: str, text: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets import components
-from dataprep_assets.components import declarations_of
+from dataprep_assets.declarations import declarations_of
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import CLOSED_TO_OTHERS
 from dataprep_assets.engine.checks.check import Check

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from dataprep_assets.components import dataset_type, declarations_of
+from dataprep_assets.components import dataset_type
+from dataprep_assets.declarations import declarations_of
 from dataprep_assets.engine.artifact.build import in_order
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest

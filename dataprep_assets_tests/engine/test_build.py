@@ -9,8 +9,8 @@ from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import SourceError
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import damage, read_receipt
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.engine.notices import NoticeFacts
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 

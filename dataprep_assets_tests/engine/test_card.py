@@ -14,16 +14,15 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Par
 from dataprep_assets.engine.card.card import DATA_CARD, PAGE, CardFacts, data_card_spec
 from dataprep_assets.engine.card.contents import CardSource, CardSubject, SplitCounts, attributed
 from dataprep_assets.engine.checks.check import Check, Finding
-from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.engine.yaml.declaration import Attribution, CardDeclaration, Creator, DatasetDeclaration
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats import croissant
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.integrity.verify import verify
+from dataprep_assets.stores.files import digest_value
 
 PATIENT = "patient-1234567"
 """A partition, and a part of every file's name: what a sensitive card must not say."""

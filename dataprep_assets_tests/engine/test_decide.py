@@ -19,8 +19,7 @@ from dataprep_assets.engine.staleness.decide import (
     decide,
 )
 from dataprep_assets.integrity.artifacts import Artifact
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 
 RECIPE = Recipe(artifact=Artifact(dataset="d", name="a", partition="p"), key="k", settings={"n": 1})
 RECEIPT = Receipt(

@@ -12,11 +12,12 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
-from dataprep_assets.components import PIPELINES, Declarations, dataset_type, reason_of
+from dataprep_assets.components import PIPELINES, dataset_type
+from dataprep_assets.declarations import Declarations, reason_of
 from dataprep_assets.engine.yaml.automation import SECRETS
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration.shipped_datasets import SHIPPED
+from dataprep_assets.project import SHIPPED
 from dataprep_assets_tests.engine.text_keys import TextKey, placed, text_keys
 
 TEXTS = ["\n", "\n\n", "0", "1.0", "None", "2026", "...", "{}", " a\r\n", "{{"]

@@ -20,10 +20,10 @@ from dataprep_assets.engine.lock.drift import (
 from dataprep_assets.engine.lock.lock import Lock, lock_bytes, lock_dataset, lock_of_receipts, parse_lock
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.verify import receipts_below, verify, verify_store
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.corpus.dataset import corpus_card
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from dataprep_assets.engine.artifact.spec import CLOSED_TO_OTHERS, ArtifactSpec, closed_to_others, places_of
-from dataprep_assets.engine.checks.groups import PartitionChecks
+from dataprep_assets.engine.checks.verdicts import PartitionChecks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.stores.private import are_private, closed_folder, open_to_others, private_files
+from dataprep_assets.stores.files import are_private, closed_folder, open_to_others, private_files
 
 
 @pytest.fixture(autouse=True)

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.trace.sharing import Sharing, StillHeld, retracted_of, sharing, still_held
+from dataprep_assets.engine.staleness.rebuild import Sharing, StillHeld, retracted_of, sharing, still_held
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, record_files
+from dataprep_assets.integrity.receipt import Ledger, Receipt, record_files
 from dataprep_assets_tests.engine import specs
 
 HELD, OTHER = "a" * 64, "b" * 64

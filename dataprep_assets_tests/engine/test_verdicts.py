@@ -10,9 +10,15 @@ import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Checkable, Finding
-from dataprep_assets.engine.checks.groups import WholeChecks, find_all
 from dataprep_assets.engine.checks.results import known_results
-from dataprep_assets.engine.checks.verdicts import find_in_workers, of_all_partitions, remember, summarized
+from dataprep_assets.engine.checks.verdicts import (
+    WholeChecks,
+    find_all,
+    find_in_workers,
+    of_all_partitions,
+    remember,
+    summarized,
+)
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Action
 from dataprep_assets.engine.staleness.status import check_decisions
 from dataprep_assets.engine.yaml.declaration import ProvingDeclaration

@@ -18,7 +18,7 @@ from dataprep_assets.errors import OutOfMemoryError
 from dataprep_assets.execution import processes
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
-from dataprep_assets.stores.private import private_files
+from dataprep_assets.stores.files import private_files
 from dataprep_assets_tests.execution.job_tasks import core_limit, exhaust, quote, read_environment, read_process
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")

@@ -12,7 +12,7 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import hf_parquet
-from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.readers.hf_datasets import input_ids, sizes
 
 LENGTHS = [3, 1, 0, 7, 2, 5, 4]

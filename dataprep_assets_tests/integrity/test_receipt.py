@@ -16,8 +16,7 @@ import pytest
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import NAME, Receipt, damage, read_receipt, record_files
+from dataprep_assets.integrity.receipt import NAME, Ledger, Receipt, damage, read_receipt, record_files
 from dataprep_assets.integrity.verify import verify
 
 KEY = "a" * 64

@@ -12,7 +12,7 @@ from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.commit import staging
-from dataprep_assets.integrity.overlay import OverlayArtifacts
+from dataprep_assets.integrity.scratch import OverlayArtifacts
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.integrity.builds import ARTIFACT, NEW, OLD, KillingPlace, build, opened
 

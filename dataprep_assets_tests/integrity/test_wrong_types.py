@@ -18,10 +18,10 @@ from dataprep_assets.engine.lock.lock import lock_bytes, lock_dataset, parse_loc
 from dataprep_assets.engine.staleness.status import check_decisions, stale
 from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.checks import findings
 from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")

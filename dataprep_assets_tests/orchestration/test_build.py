@@ -10,8 +10,8 @@ import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.engine.checks.check import Check, Finding
-from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.engine.checks.results import NotPassed, results
+from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import FileRecord, Receipt
+from dataprep_assets.integrity.receipt import FileRecord, Ledger, Receipt
 from dataprep_assets.orchestration.metadata import receipt_metadata, rendered, table
 
 

@@ -10,8 +10,8 @@ import pytest
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.planning import with_planning
 from dataprep_assets.orchestration.sensors.automation import concerns
-from dataprep_assets.orchestration.shipped_datasets import TAG
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
+from dataprep_assets.project import SHOWN_AS
 from dataprep_assets.resources import resources_of
 from dataprep_assets_tests.project import Project, project, sample_attributes
 
@@ -79,7 +79,7 @@ def test_a_declaration_that_changed_is_planned_again_and_words_alone_are_no_chan
 
 
 def test_examples_that_need_a_network_are_left_alone(made: Project) -> None:
-    shown = planned(made).map_asset_specs(func=lambda spec: spec.merge_attributes(tags={TAG: "example"}))
+    shown = planned(made).map_asset_specs(func=lambda spec: spec.merge_attributes(tags={SHOWN_AS: "example"}))
     assert [sensor.name for sensor in with_planning(dg.Definitions(assets=shown.assets)).sensors or ()] == [
         "end_lost_runs"
     ]

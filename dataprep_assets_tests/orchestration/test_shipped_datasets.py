@@ -5,14 +5,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dataprep_assets import project as shipped_module
 from dataprep_assets.cli.support import project
 from dataprep_assets.code_location import bind_resources
-from dataprep_assets.components import files_below
+from dataprep_assets.declarations import files_below
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration import shipped_datasets as shipped_module
 from dataprep_assets.orchestration.component import definitions_of_dataset
-from dataprep_assets.orchestration.shipped_datasets import FOLDERS, TAG, is_shown, shown_as
+from dataprep_assets.project import SHIPPED_FOLDERS, SHOWN_AS, is_shown, shown_as
 
 DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
 
@@ -24,7 +24,7 @@ def tags_of_groups() -> dict[str, set[str | None]]:
     for spec in loaded.resolve_all_asset_specs():
         if spec.group_name == "overview":  # the page of all datasets
             continue
-        found.setdefault(spec.group_name or "", set()).add(spec.tags.get(TAG))
+        found.setdefault(spec.group_name or "", set()).add(spec.tags.get(SHOWN_AS))
     return found
 
 
@@ -48,7 +48,7 @@ def test_the_location_has_what_is_asked_for_and_tags_it(
     monkeypatch.delenv("DATAPREP_SHOW", raising=False)
     if said is not None:
         monkeypatch.setenv("DATAPREP_SHOW", said)
-    assert tags_of_groups() == {name: {FOLDERS[folder]} for folder in folders for name in shipped(folder)}
+    assert tags_of_groups() == {name: {SHIPPED_FOLDERS[folder]} for folder in folders for name in shipped(folder)}
 
 
 def test_a_word_that_means_nothing_is_named() -> None:
@@ -63,7 +63,7 @@ def test_the_users_own_are_always_shown_and_have_no_tag() -> None:
     assert is_shown(None, {"DATAPREP_SHOW": "none"})
     dataset = type(project.component("sample_replay"))(project.component("sample_replay").declaration)
     definitions = bind_resources(definitions_of_dataset(dataset), PROJECT_ROOT)
-    assert all(TAG not in spec.tags for spec in definitions.resolve_all_asset_specs())
+    assert all(SHOWN_AS not in spec.tags for spec in definitions.resolve_all_asset_specs())
 
 
 def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,9 @@ def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) 
     component = project.component("dclm_2t")
     assert component.declaration.dataset == "dclm_2t"
     definitions = bind_resources(definitions_of_dataset(component), PROJECT_ROOT)
-    assert {spec.tags[TAG] for spec in definitions.resolve_all_asset_specs() if TAG in spec.tags} == {"example"}
+    assert {spec.tags[SHOWN_AS] for spec in definitions.resolve_all_asset_specs() if SHOWN_AS in spec.tags} == {
+        "example"
+    }
     assert project.folder("dclm_2t") == DEFS / "examples" / "dclm_2t"
     assert project.folder("not_there") == DEFS / "not_there"
 
@@ -97,5 +99,5 @@ def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path, monkeypatch
 
 
 def test_a_users_folder_may_be_called_as_ours(tmp_path: Path) -> None:
-    assert [shown_as(tmp_path / folder / "mine") for folder in FOLDERS] == [None, None]
+    assert [shown_as(tmp_path / folder / "mine") for folder in SHIPPED_FOLDERS] == [None, None]
     assert shown_as(DEFS / "examples" / "dclm_2t") == "example"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
-from dataprep_assets.integrity.digest import canonical_json, digest_value
 from dataprep_assets.planning.manifest import (
     MANIFEST,
     ManifestEntry,
@@ -27,6 +26,7 @@ from dataprep_assets.planning.manifest import (
     write_manifest,
     write_plan,
 )
+from dataprep_assets.stores.files import canonical_json, digest_value
 
 SPLITS = {"train": ["train/**"], "val": ["validation/**"]}
 INCLUDE = ["**/*.jsonl.zst"]

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.release.published import send_release
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.window.release import Release, ReleaseFile, ReleaseLocation, ReleaseShard
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stores.local import LocalStore
 
 LENGTH = 16

@@ -15,8 +15,8 @@ from dataprep_assets.errors import ConfigError, CorruptSourceError, TransferErro
 from dataprep_assets.serving import KeepBytes, ShardWindow, WindowEvent
 from dataprep_assets.serving.window import cache as cache_module
 from dataprep_assets.serving.window.release import Release, ReleaseLocation, read_release
+from dataprep_assets.stores.files import open_to_others
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets.stores.private import open_to_others
 from dataprep_assets_tests.serving.releases import (
     data_files,
     debris,
@@ -242,7 +242,7 @@ def test_a_release_published_damaged_is_refused_though_its_digests_are_right(tmp
     """
     from dataclasses import replace
 
-    from dataprep_assets.integrity.digest import sha256_file
+    from dataprep_assets.stores.files import sha256_file
 
     built = tmp_path / "built"
     release = make_release(built, (8, 8))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.sampler.permutation import LARGEST, Permutation
+from dataprep_assets.serving.sampler.source_order import LARGEST, Permutation
 
 KEYS = 12_000
 

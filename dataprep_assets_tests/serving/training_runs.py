@@ -19,7 +19,7 @@ import numpy as np
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import megatron
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.ledger import Ledger as RowLedger
+from dataprep_assets.integrity.receipt import Ledger as RowLedger
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_indices import build_indices, megatron_spec

@@ -10,9 +10,8 @@ import pytest
 
 from dataprep_assets.errors import SourceError
 from dataprep_assets.planning.manifest import SourceFile, build_manifest
-from dataprep_assets.sources.access import LocalTree
+from dataprep_assets.sources.access import LocalTree, without_dataset
 from dataprep_assets.sources.hub_cache import list_cached_files
-from dataprep_assets.sources.readers import saved_datasets
 from dataprep_assets.sources.upstream import UpstreamPartitions
 
 COMMIT = "a" * 40
@@ -83,7 +82,7 @@ def test_caches_of_datasets_are_no_data(
 
 def test_names_decide_where_no_file_can_be_read() -> None:
     files = [SourceFile(name, 1) for name in (f"x/{DATA}", f"x/{CACHE}", "x/state.json", "x/mine.arrow", CACHE)]
-    assert saved_datasets.left_out(files) == {f"x/{CACHE}"}
+    assert without_dataset(files) == {f"x/{CACHE}"}
 
 
 def test_a_partition_may_have_slashes_in_its_key(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 import zstandard
 
 from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.readers.records import read_records
 from dataprep_assets.sources.readers.rows import count_rows, read_rows
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.readers import hf_datasets
 
 ROWS: list[dict[str, Any]] = [

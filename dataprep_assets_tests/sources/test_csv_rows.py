@@ -11,12 +11,12 @@ import pytest
 import zstandard
 
 from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.csv_rows import CsvRows
 from dataprep_assets.sources.readers.input_format import ReadOptions, RowBlock
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.sources.readers.rows import count_rows, read_rows, split_rows
+from dataprep_assets.stores.files import sha256_file
 
 pd = pytest.importorskip("pandas")
 NASTY = [

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.input_format import ReadOptions
 from dataprep_assets.sources.readers.plain_text import pieces
 from dataprep_assets.sources.readers.records import Block, read_records
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, RowRange
+from dataprep_assets.stores.files import sha256_file
 
 
 def _read(path: Path, separator: str | None = None, most: int = MAX_RECORD_BYTES, **given: object) -> list[Block]:

@@ -14,11 +14,11 @@ import pytest
 import zstandard
 
 from dataprep_assets.errors import CorruptSourceError, SourceError
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.sources.readers.records import REASONS, read_records
 from dataprep_assets.sources.readers.rows import read_rows
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.sources.json_lines import BAD, BLANK, GOOD, between_good_rows, read, reader, write
 
 

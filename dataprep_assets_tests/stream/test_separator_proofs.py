@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.stream import separators
-from dataprep_assets.stream.rendered_text import literal_lines, rendered_remarks
 from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
+from dataprep_assets.stream.tokenizer import literal_lines, rendered_remarks
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special, make_plan
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
     PAD,

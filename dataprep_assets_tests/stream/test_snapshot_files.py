@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.source import digests_match, disk_headroom
 
 

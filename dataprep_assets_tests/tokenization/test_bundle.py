@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.integrity.digest import digest_value, sha256_file
+from dataprep_assets.stores.files import digest_value, sha256_file
 from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets_tests.readers.transformers import encoded, tokenizer_facts

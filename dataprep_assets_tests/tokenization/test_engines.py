@@ -14,7 +14,7 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.engine_certificate import CertificateFacts, certified
-from dataprep_assets.tokenization import engines, trial
+from dataprep_assets.tokenization import engines
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder
 from dataprep_assets.tokenization.engines import (
@@ -91,7 +91,7 @@ def _ends(directory: Path, digest: str, engine: str) -> str | None:
     [
         (engines, "installed", _absent, "fastokens is not installed. Run: pip install fastokens"),
         (FastokensEngine, "_load", staticmethod(_refuse), "this engine cannot load it: the model is no BPE"),
-        (trial, "_refusal", _ends, "tokenizer.json: fastokens ends its process"),
+        (engines, "_refusal", _ends, "tokenizer.json: fastokens ends its process"),
     ],
     ids=["absent", "no BPE", "ends its process"],
 )

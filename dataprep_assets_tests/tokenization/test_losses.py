@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Regex, Tokenizer, normalizers
 
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.stream.stream_losses import losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine

@@ -13,7 +13,7 @@ import pytest
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.tokenizer import load_bundle
-from dataprep_assets.tokenization import trial
+from dataprep_assets.tokenization import engines
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets.tokenization.losses import encode_or_name, row_of
@@ -26,7 +26,7 @@ Change = Callable[[dict[str, Any]], None]
 @pytest.fixture(autouse=True)
 def _no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    trial._refusal.cache_clear()
+    engines._refusal.cache_clear()
 
 
 def _changed(folder: Path, change: Change) -> Path:
@@ -100,8 +100,8 @@ def _doubled(times: int) -> Change:
 def test_what_shows_at_work_is_refused_in_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
-    monkeypatch.setattr(trial, "CPU_SECONDS", 8)
-    monkeypatch.setattr(trial, "MEMORY_BYTES", 640 << 20)
+    monkeypatch.setattr(engines, "CPU_SECONDS", 8)
+    monkeypatch.setattr(engines, "MEMORY_BYTES", 640 << 20)
     folder = _changed(tmp_path / "tokenizer", change)
     for _ in range(2):
         with pytest.raises(TokenizerError, match=r"tokenizer/tokenizer\.json: tokenizers .*use another tokenizer"):
@@ -111,11 +111,11 @@ def test_what_shows_at_work_is_refused_in_a_process_of_its_own(
 def test_a_tokenizer_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = TokenizerBundle.load(save(tmp_path / "tokenizer", "unigram"))
     began = time.process_time()
-    trial.try_out(bundle)
+    engines.try_out(bundle)
     assert time.process_time() - began < 1
-    trial._refusal.cache_clear()
+    engines._refusal.cache_clear()
     monkeypatch.setattr(subprocess, "Popen", None)
-    trial.try_out(bundle)
+    engines.try_out(bundle)
 
 
 @pytest.mark.parametrize("model", ["WordLevel", "Unigram"])

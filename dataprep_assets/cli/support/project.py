@@ -15,10 +15,10 @@ from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.library.project import OpenProject, open_project
 from dataprep_assets.project import VARIABLE, expanded
-from dataprep_assets.stores.private import private_files
+from dataprep_assets.stores.files import private_files
 
 if TYPE_CHECKING:
-    from dataprep_assets.components import Declarations
+    from dataprep_assets.declarations import Declarations
     from dataprep_assets.engine.artifact.dataset import Dataset
     from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
     from dataprep_assets.integrity.storage import Storage
@@ -54,21 +54,21 @@ def names() -> list[str]:
 
 def components() -> dict[str, str]:
     """Name of each declared dataset → the component that its file names; `?` if it names none."""
-    from dataprep_assets.components import component_of
+    from dataprep_assets.declarations import component_of
 
     return {name: component_of(path) or "?" for name, path in _files().items()}
 
 
 def kinds() -> dict[str, str | None]:
     """Name of each declared dataset → `sample` or `example` if it is shipped, None if it is the user's own."""
-    from dataprep_assets.orchestration.shipped_datasets import shown_as
+    from dataprep_assets.project import shown_as
 
     return {name: shown_as(path.parent) for name, path in _files().items()}
 
 
 def _files() -> dict[str, Path]:
     """Name of each declared dataset → its `defs.yaml`; nothing of the project is imported for it."""
-    from dataprep_assets.components import files_below
+    from dataprep_assets.declarations import files_below
 
     return files_below(current().project.defs)
 

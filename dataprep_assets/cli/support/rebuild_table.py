@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from dataprep_assets.engine.privacy import OPEN, Privacy
 from dataprep_assets.engine.staleness.rebuild import Rebuild, ToBuild
+from dataprep_assets.errors import count_of
 from dataprep_assets.planning.cost import shown_bytes, shown_time
-from dataprep_assets.plural import count_of
 
 MOST_ROWS = 20
 

@@ -8,7 +8,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import Profile
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import count_of
 from dataprep_assets.project import expanded
 
 

@@ -9,8 +9,7 @@ import typer
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
 from dataprep_assets.cli.training.training_steps import keys_of, ledger_of, steps_of, told_steps
-from dataprep_assets.errors import ConfigError, MissingArtifactError, NotFoundError
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import ConfigError, MissingArtifactError, NotFoundError, count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.trace.asked_documents import AskedDocuments

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import ConfigError, count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.dataset import Dataset

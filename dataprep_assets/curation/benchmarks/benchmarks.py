@@ -30,8 +30,7 @@ from dataprep_assets.curation.table import Columns, DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
 from dataprep_assets.curation.word_runs import WORD, KnownHashes, Runs, WordRuns, weight_of, words_in
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.digest import digest_value, sha256_file
-from dataprep_assets.stores.files import while_unchanged
+from dataprep_assets.stores.files import digest_value, sha256_file, while_unchanged
 
 BENCHMARK, OVERLAP = "benchmark", "benchmark_overlap"
 COLUMNS: Columns = {BENCHMARK: "string", OVERLAP: "number"}

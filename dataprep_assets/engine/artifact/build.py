@@ -19,8 +19,7 @@ from dataprep_assets.engine.staleness.decide import Action, FileFacts, Partition
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
 from dataprep_assets.integrity.commit import publish_directory, staging
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, Verification, current_time, record_files, versions
+from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, current_time, record_files, versions
 
 # Typed facts: what an artifact's receipt says beyond its files and counts, declared beside the artifact.
 #

@@ -22,8 +22,7 @@ from dataprep_assets.engine.trace.retraction import Retracted
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.engine.yaml.declared_keys import nearest
-from dataprep_assets.engine.yaml.declared_templates import Keys
-from dataprep_assets.engine.yaml.mistakes import Document, mistakes, read_documents
+from dataprep_assets.engine.yaml.mistakes import Document, Keys, mistakes, read_documents
 from dataprep_assets.engine.yaml.remark import Remark, mistakes_error
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore

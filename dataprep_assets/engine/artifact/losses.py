@@ -19,8 +19,7 @@ from dataprep_assets.engine.checks.check import ledger_of, name_of
 from dataprep_assets.engine.privacy import Privacy
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.spec import ArtifactSpec

@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self
 
 from dataprep_assets.integrity.artifacts import Artifact
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Content, Receipt
+from dataprep_assets.integrity.receipt import Content, Ledger, Receipt
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization.reference import touched
 
 _SHOWN = 60

@@ -16,18 +16,17 @@ from dataprep_assets.engine.artifact.losses import Loss, no_losses
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.checks.check import Check, Finding, Row, judged
-from dataprep_assets.engine.checks.groups import CheckGroup, PartitionChecks, WholeChecks
+from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.engine.staleness.source_watch import SourceWatch
 from dataprep_assets.engine.trace.place import OpenPlaces
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.integrity.verified_copies import FETCHED
-from dataprep_assets.plural import count_of
-from dataprep_assets.stores.private import OTHERS, open_to_others, within_closed_folder
+from dataprep_assets.stores.files import OTHERS, open_to_others, within_closed_folder
 
 # The check of every artifact of a sensitive dataset: only the owner can read its files on this machine.
 #

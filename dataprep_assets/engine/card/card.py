@@ -29,13 +29,13 @@ from dataprep_assets.engine.card.contents import (
     gathered,
 )
 from dataprep_assets.engine.checks.check import SAMPLE, Check, Finding, Level, verdict
-from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import croissant
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.plural import count_of
+from dataprep_assets.stores.files import digest_value
 
 if TYPE_CHECKING:
     import jinja2

@@ -18,9 +18,8 @@ from dataprep_assets.engine.yaml.declaration import Attribution, CardDeclaration
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import RETRACTED, Ledger
-from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt
+from dataprep_assets.integrity.receipt import RETRACTED, Content, FileRecord, Ledger, Receipt
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization.reference import SETTING
 
 Receipts = Mapping[ArtifactSpec, Sequence[Receipt]]

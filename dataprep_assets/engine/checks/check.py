@@ -17,12 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.artifact.metadata_values import Markdown
-from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.errors import DataprepError, IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, StoredSubject
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, damage
-from dataprep_assets.plural import count_of
+from dataprep_assets.integrity.receipt import Ledger, Receipt, damage
+from dataprep_assets.stores.files import digest_value
 
 # A finding: the result of one check of one artifact, with the numbers and places that support it.
 #

@@ -27,7 +27,7 @@ from dataprep_assets.engine.checks.verdicts import (
 from dataprep_assets.engine.staleness.decide import CheckFacts
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.stores.files import digest_value
 
 NOT_CHECKED_KEYS = {"description", "owners", "card", "accept", "automation", "workers", "prove"}
 NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}  # in the keys of the artifacts that they decide

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from dataprep_assets.engine.checks.comparison import first_difference
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
-from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import NAME, Receipt, versions
-from dataprep_assets.integrity.scratch import scratch
+from dataprep_assets.integrity.scratch import OverlayArtifacts, scratch
 
 
 @contextmanager

@@ -28,11 +28,11 @@ from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.engine.yaml.declaration import SMALL_CELL
 from dataprep_assets.errors import ConfigError, FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Content, Receipt
 from dataprep_assets.planning.manifest import split_of
 from dataprep_assets.project import validated
-from dataprep_assets.stores.keys import why_not_a_name
+from dataprep_assets.stores.files import digest_value
+from dataprep_assets.stores.store import why_not_a_name
 
 LOCK = "dataset.lock"
 SCHEMA = 2

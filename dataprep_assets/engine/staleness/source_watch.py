@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.errors import SourceError
+from dataprep_assets.errors import SourceError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.plural import count_of
+from dataprep_assets.stores.files import digest_value
 
 EDITED = "files were edited in place, with the same names and sizes"
 

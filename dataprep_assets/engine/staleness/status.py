@@ -27,9 +27,8 @@ from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.commit import SPOOLS, alone
-from dataprep_assets.integrity.overlay import OverlayArtifacts
 from dataprep_assets.integrity.receipt import Verification
-from dataprep_assets.integrity.scratch import sweep_scratch
+from dataprep_assets.integrity.scratch import OverlayArtifacts, sweep_scratch
 
 
 class Events(Protocol):

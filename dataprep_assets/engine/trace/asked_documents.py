@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dataprep_assets.engine.privacy import Privacy
-from dataprep_assets.plural import count_of
+from dataprep_assets.errors import count_of
 
 
 @dataclass(frozen=True, kw_only=True)

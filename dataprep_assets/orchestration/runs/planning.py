@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 
 import dagster as dg
 
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.runs import DECLARATION, PLANS, end_lost_runs
-from dataprep_assets.orchestration.shipped_datasets import TAG
+from dataprep_assets.project import SHOWN_AS
+from dataprep_assets.stores.files import digest_value
 
 INTERVAL_SECONDS = 30
 PLANNER = "plan_new_datasets"
@@ -33,7 +33,7 @@ def _plans(definitions: dg.Definitions) -> Iterator[tuple[dg.AssetKey, tuple[str
     for asset in definitions.assets or ():
         if isinstance(asset, dg.AssetsDefinition):
             for spec in asset.specs:
-                if PLANS in spec.metadata and spec.tags.get(TAG) != "example":
+                if PLANS in spec.metadata and spec.tags.get(SHOWN_AS) != "example":
                     yield spec.key, (str(spec.group_name), str(spec.metadata[PLANS]))
 
 

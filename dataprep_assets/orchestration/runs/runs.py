@@ -19,8 +19,8 @@ from dataprep_assets.engine.checks.check import ACCEPTED
 from dataprep_assets.engine.staleness.decide import Evaluation, EventFacts
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.orchestration.partitions import DATASET, FAILED_CHECKS, MISCONFIGURED, TOGETHER, Context, asset_key
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stores.locks import own_file, try_lock
 
 

@@ -25,7 +25,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Dat
 from dataprep_assets.engine.checks.results import failed_checks
 from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.engine.staleness.status import check_decisions
-from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, SourceError, raise_alone
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, SourceError, count_of, raise_alone
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress, Sink
@@ -45,7 +45,6 @@ from dataprep_assets.orchestration.partitions import (
 )
 from dataprep_assets.orchestration.runs.runs import made_of
 from dataprep_assets.orchestration.runs.terminal import watching
-from dataprep_assets.plural import count_of
 
 LOG_SECONDS = 15.0
 OBSERVE_SECONDS = 60.0

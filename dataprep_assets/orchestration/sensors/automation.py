@@ -31,7 +31,7 @@ from dataprep_assets.orchestration.runs.dataset_runs import belongs, in_progress
 from dataprep_assets.orchestration.runs.deadline import run_with_deadline
 from dataprep_assets.orchestration.sensors.freshness import fresh_check, freshness_sensor
 from dataprep_assets.resources import StorageResource
-from dataprep_assets.stores.private import private_files
+from dataprep_assets.stores.files import private_files
 
 # `automation.on_failure`: Dagster's run failure sensor of one dataset, which reports by webhook and mail.
 #

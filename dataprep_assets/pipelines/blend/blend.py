@@ -14,7 +14,7 @@ from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.errors import ConfigError, TransferError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count

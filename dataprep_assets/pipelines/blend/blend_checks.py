@@ -27,7 +27,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, Row, first_of, ledger_of, verdict
-from dataprep_assets.errors import SourceError, TransferError
+from dataprep_assets.errors import SourceError, TransferError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -42,7 +42,6 @@ from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, other_claims
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.stage_shards import stage_shards
 from dataprep_assets.planning.blend import drift, outlook, record_shares, requested_shares
-from dataprep_assets.plural import count_of
 from dataprep_assets.sources.readers.rows import count_rows
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
 

@@ -18,16 +18,15 @@ from dataprep_assets.engine.card.contents import (
 )
 from dataprep_assets.engine.staleness.estimate import Estimate, estimated
 from dataprep_assets.engine.trace.trace import Tracer
-from dataprep_assets.engine.yaml.declared_templates import Keys
+from dataprep_assets.engine.yaml.mistakes import Keys
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.formats import packed_rows
 from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.blend.blend import BLEND, blend_run, blend_spec, run_lines
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
 from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
@@ -45,10 +44,8 @@ from dataprep_assets.pipelines.blend.sft.packed_sft import turns_lines
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.pipelines.blend.stream import blend_dtype, blend_separator
 from dataprep_assets.planning.cost import Machine, Products, SplitSizes, density_of
-from dataprep_assets.plural import count_of
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line, told_engine
-from dataprep_assets.stream.rendered_text import literal_lines
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import literal_lines, load_bundle
 
 
 def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:

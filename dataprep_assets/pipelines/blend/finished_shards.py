@@ -11,8 +11,7 @@ from typing import Protocol
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import FileRecord, Receipt
+from dataprep_assets.integrity.receipt import FileRecord, Ledger, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.losses import nothing_left, rows_of
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, from_file_on

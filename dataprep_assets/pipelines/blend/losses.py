@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Loss, dropped_rows, files_of
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.errors import count_of
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY
-from dataprep_assets.plural import count_of
 from dataprep_assets.stream.stream_losses import stream_losses, tokenizer_losses
 from dataprep_assets.tokenization.chat.messages import FILTERED
 

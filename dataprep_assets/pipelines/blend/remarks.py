@@ -17,6 +17,7 @@ from dataprep_assets.errors import (
     OutOfMemoryError,
     SourceError,
     TokenizerError,
+    count_of,
 )
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -28,16 +29,14 @@ from dataprep_assets.pipelines.blend.sft.template_remarks import template_remark
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_dtype
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import file_format, natural_key
-from dataprep_assets.plural import count_of
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.readers.csv_rows import merged_rows
 from dataprep_assets.sources.readers.first_rows import first_bad, first_rows, sample_of
 from dataprep_assets.sources.readers.rows import count_rows
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.rendered_text import rendered_remarks
 from dataprep_assets.stream.token_stream import SourcePart, refusal_of
-from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
+from dataprep_assets.stream.tokenizer import bundle_at_hand, rendered_remarks, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _FOOTERS = 256

@@ -15,15 +15,15 @@ from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import FILES_INTACT, Check, Finding, OpenedArtifact, name_of, verdict
-from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend import blend_run
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.output.run_layout import json_object
 from dataprep_assets.pipelines.blend.output.trainer_entry import MANIFEST, RL_MANIFEST, SHARDS
+from dataprep_assets.stores.files import digest_value
 
 VERSION = 2
 _FILES = (MANIFEST, SHARDS)

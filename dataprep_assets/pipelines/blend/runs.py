@@ -17,9 +17,7 @@ from pathlib import Path
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.integrity.scratch import scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import (
@@ -33,6 +31,7 @@ from dataprep_assets.pipelines.blend.output.run_layout import RunLayout, says_th
 from dataprep_assets.pipelines.blend.output.trainer_entry import write_entry
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.plan.planner import stage_identity
+from dataprep_assets.stores.files import digest_value
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 2, "rl": 3}
 """The version of the layout of a run, by stage."""

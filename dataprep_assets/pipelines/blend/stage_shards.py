@@ -7,7 +7,7 @@ from typing import Any
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.checks.check import documents_in
-from dataprep_assets.engine.checks.groups import CheckWorkers, PartitionChecks
+from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards

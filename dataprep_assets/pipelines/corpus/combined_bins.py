@@ -21,22 +21,20 @@ from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, first_of, ledger_of, name_of, verdict
-from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
-from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.formats import document_ends, flat_bins, meta
+from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, FileRef
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.stream_plan import meta_of
+from dataprep_assets.pipelines.corpus.token_bins import meta_of
 from dataprep_assets.planning.manifest import ManifestEntry, split_of
-from dataprep_assets.plural import count_of
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.eye_test import alignment, eye_test, sampler_dry_run
 from dataprep_assets.stream.retracted_documents import made_without
 from dataprep_assets.stream.source import disk_headroom
@@ -168,7 +166,7 @@ def build_combined_bins(
         progress.expect(sum(part.record.bytes for part in parts), 1)
         tokens = store.join(staged, f"{split}.bin", parts, counted=count_bytes)
         document_ends.concatenate(_ends(store, shards), staged / ENDS)
-        meta.write_meta(staged, meta_values)
+        flat_bins.write_meta(staged, meta_values)
         ledger = Ledger.total(r.ledger or Ledger() for _, r in shards)
         ledger.balance(f"{corpus.dataset}/combined_bins/{split}")
         wanted = ledger.tokens * flat_bins.token_dtype(meta_values["dtype"]).itemsize
@@ -528,8 +526,8 @@ def meta_matches(
         facts: The receipt's facts, which have to be the same.
     """
     # compares bytes: a pickle of a few bytes can take gigabytes, or run code, when it is loaded
-    meta.validate(directory)
-    said = meta.read_meta(directory)
+    flat_bins.validate_meta(directory)
+    said = flat_bins.read_meta(directory)
     defects = [
         f"{directory / 'meta.json'}: {key} is {said[key]!r}, the receipt says {value!r}"
         for key, value in (facts or {}).items()

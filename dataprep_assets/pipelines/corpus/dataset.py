@@ -24,7 +24,7 @@ from dataprep_assets.engine.trace.retraction import Retracted
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
 from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
@@ -50,9 +50,9 @@ from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
 from dataprep_assets.pipelines.corpus.view import artifact_name, trainer_lines, view_named, view_spec
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line, told_engine
-from dataprep_assets.stream.rendered_text import literal_lines
 from dataprep_assets.stream.source import card_source
 from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
+from dataprep_assets.stream.tokenizer import literal_lines
 
 
 class _StreamFacts(Facts):

@@ -19,12 +19,11 @@ from dataprep_assets.curation.retractions import retracted_ids
 from dataprep_assets.curation.table import column_of, value_at
 from dataprep_assets.engine.yaml.declared_keys import nearest
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError, SourceError, TokenizerError
-from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError, SourceError, TokenizerError, count_of
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import benchmark_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import present_part, texts_of
-from dataprep_assets.pipelines.corpus.stream_plan import stream_dtype
+from dataprep_assets.pipelines.corpus.token_bins import stream_dtype
 from dataprep_assets.pipelines.corpus.view import MinimumLength, view_named
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
@@ -35,17 +34,16 @@ from dataprep_assets.planning.manifest import (
     included,
     natural_key,
 )
-from dataprep_assets.plural import count_of
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.readers.contents import no_table
 from dataprep_assets.sources.readers.csv_rows import merged_rows
 from dataprep_assets.sources.readers.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
 from dataprep_assets.sources.readers.input_format import input_format
 from dataprep_assets.sources.readers.records import RecordFields
-from dataprep_assets.stream.rendered_text import rendered_remarks
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import refusal_of
-from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
+from dataprep_assets.stream.tokenizer import bundle_at_hand, rendered_remarks, separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _SHOWN = 3

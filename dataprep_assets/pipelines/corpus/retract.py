@@ -32,7 +32,7 @@ from dataprep_assets.curation.table import side_by_side
 from dataprep_assets.engine.trace.retraction import NOT_BUILT, Held, NotFound, Retracted
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.kept_documents import duplicates_change
 from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_of
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION

@@ -23,16 +23,14 @@ from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, name_of, verdict
-from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
-from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, FileRef, JoinedFile
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, damage
+from dataprep_assets.integrity.receipt import Ledger, Receipt, damage
 from dataprep_assets.pipelines.corpus.combined_bins import (
     COMBINED_BINS,
     CombinedBinsFacts,
@@ -41,7 +39,7 @@ from dataprep_assets.pipelines.corpus.combined_bins import (
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.views import VIEWS
-from dataprep_assets.plural import count_of
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.retracted_documents import none_listed
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 

@@ -22,14 +22,11 @@ from dataprep_assets.engine.card.contents import (
 )
 from dataprep_assets.engine.trace.retraction import Retracted
 from dataprep_assets.engine.trace.trace import Tracer
-from dataprep_assets.engine.yaml.declared_templates import Keys
-from dataprep_assets.engine.yaml.mistakes import read_documents
+from dataprep_assets.engine.yaml.mistakes import Keys, read_documents
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import ConfigError, CorruptSourceError
+from dataprep_assets.errors import ConfigError, CorruptSourceError, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import digest_value, sha256_file
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.notes.cohorts.cohort_shards import cohort_shards_spec
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import notes_tracer, replay_tracer
@@ -52,8 +49,8 @@ from dataprep_assets.pipelines.notes.tfds.maxtext import (
     undeclared_line,
 )
 from dataprep_assets.pipelines.notes.tfds.tfds_directory import tfds_directory_spec
-from dataprep_assets.plural import count_of
 from dataprep_assets.project import read_project
+from dataprep_assets.stores.files import digest_value, sha256_file
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.engine_certificate import (
     CHARACTERS_PER_DOCUMENT,
@@ -64,8 +61,8 @@ from dataprep_assets.stream.engine_certificate import (
     engine_line,
     told_engine,
 )
-from dataprep_assets.stream.rendered_text import literal_lines
 from dataprep_assets.stream.source import card_source
+from dataprep_assets.stream.tokenizer import literal_lines
 
 # Finds the tokenizer of another dataset: no receipt has its path, but the dataset's own `defs.yaml` has.
 #

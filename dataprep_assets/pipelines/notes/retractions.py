@@ -21,7 +21,6 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.curation.retractions import append_lines
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
@@ -32,6 +31,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
 )
 from dataprep_assets.pipelines.notes.patient_key import key_digest
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
+from dataprep_assets.stores.files import digest_value
 
 
 def retractions_on(path: Path | None, key: bytes) -> frozenset[bytes]:

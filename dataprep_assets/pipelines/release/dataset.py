@@ -10,12 +10,12 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Par
 from dataprep_assets.engine.staleness.estimate import Estimate
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.remark import Remark
+from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.corpus.dataset import Corpus, corpus_card, corpus_specs
 from dataprep_assets.pipelines.corpus.source.cost import corpus_cost, corpus_products
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
@@ -26,9 +26,9 @@ from dataprep_assets.pipelines.release.npy_trace import release_tracer
 from dataprep_assets.pipelines.release.published import consumer_code
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, published_shards_spec
 from dataprep_assets.planning.cost import Machine, Products
-from dataprep_assets.plural import count_of
 from dataprep_assets.serving.window.release import locate
 from dataprep_assets.stores.connect import missing_library
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 # The artifact `<dataset>/release_plan`: how the token stream is cut into npy shards; registers their partitions.

@@ -15,7 +15,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.stream_plan import meta_of
+from dataprep_assets.pipelines.corpus.token_bins import meta_of
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.order import ReleaseSourceShard, StreamOrder
 from dataprep_assets.stream.token_shard import TokenBinsFacts, required_separator

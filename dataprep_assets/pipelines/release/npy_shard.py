@@ -21,12 +21,10 @@ from dataprep_assets.execution.run_task import report
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
-from dataprep_assets.stores.files import create
+from dataprep_assets.stores.files import create, digest_value
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 VERSION = 2

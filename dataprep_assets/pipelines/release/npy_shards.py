@@ -31,9 +31,8 @@ from dataprep_assets.engine.checks.check import (
     name_of,
     verdict,
 )
-from dataprep_assets.engine.checks.groups import CheckGroup, CheckWorkers, PartitionChecks, WholeChecks
-from dataprep_assets.engine.checks.verdicts import summarized
-from dataprep_assets.errors import IntegrityError
+from dataprep_assets.engine.checks.verdicts import CheckGroup, CheckWorkers, PartitionChecks, WholeChecks, summarized
+from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
 from dataprep_assets.execution.progress import Progress
@@ -41,8 +40,7 @@ from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.formats.npy_shards import ids_key
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
@@ -58,7 +56,6 @@ from dataprep_assets.pipelines.release.npy_shard import (
     shard_recipe,
 )
 from dataprep_assets.pipelines.release.npy_trace import npy_places
-from dataprep_assets.plural import count_of
 from dataprep_assets.stream.retracted_documents import none_listed
 
 BLOCK = 1 << 20

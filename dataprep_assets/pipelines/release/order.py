@@ -27,8 +27,8 @@ from dataprep_assets.errors import FormatError, IntegrityError
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt
+from dataprep_assets.stores.files import canonical_json
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
 
 BLOCK = 1 << 22

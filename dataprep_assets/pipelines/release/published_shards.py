@@ -18,13 +18,12 @@ from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, 
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Finding, first_of, name_of, verdict
-from dataprep_assets.engine.checks.groups import WholeChecks
-from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
@@ -38,7 +37,6 @@ from dataprep_assets.pipelines.release.published import (
     require_own,
     send_release,
 )
-from dataprep_assets.plural import count_of
 from dataprep_assets.serving.window.release import (
     MANIFEST,
     Release,
@@ -49,6 +47,7 @@ from dataprep_assets.serving.window.release import (
     read_release,
 )
 from dataprep_assets.stores.connect import place_of
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stores.store import Progress
 
 VERSION = 2

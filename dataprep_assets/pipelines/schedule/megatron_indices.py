@@ -24,12 +24,11 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.engine.checks.check import Check, Finding, at_level, samples_of, verdict
 from dataprep_assets.engine.checks.comparison import rebuilt
-from dataprep_assets.engine.checks.groups import WholeChecks
-from dataprep_assets.errors import FormatError
+from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.megatron_indices import TrainBlend, sample_dtype, shuffle_dtype, write_array
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import MegatronIndices, ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_sources import (
@@ -41,9 +40,9 @@ from dataprep_assets.pipelines.schedule.megatron_sources import (
     view_of,
 )
 from dataprep_assets.pipelines.schedule.schedule_checks import OpenedInPlace
-from dataprep_assets.plural import count_of
 from dataprep_assets.serving.sampler.megatron_order import SourceSamples, blend_blocks
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT
+from dataprep_assets.stores.files import digest_value
 
 Int64 = NDArray[np.int64]
 _DRAWN = 4096

@@ -8,11 +8,10 @@ Entry points: `pending`, `changed_sources`, `told_pending`.
 from collections.abc import Iterator, Sequence
 
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
-from dataprep_assets.plural import count_of
 from dataprep_assets.serving.sampler.mixture import PLACES, shares
 from dataprep_assets.serving.sampler.next_revision import FoundSource
 from dataprep_assets.serving.sampler.training_schedule import Revision, ScheduleHistory

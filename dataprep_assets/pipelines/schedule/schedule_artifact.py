@@ -24,13 +24,12 @@ from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.engine.checks.check import Check, Finding, at_level, draw_documents, samples_of, verdict
-from dataprep_assets.engine.checks.groups import WholeChecks
-from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
+from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.document_index import ENDS, IDS, ROWS, TOKEN_BINS
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile
 from dataprep_assets.integrity.commit import write_atomically
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.schedule_checks import (
@@ -41,7 +40,6 @@ from dataprep_assets.pipelines.schedule.schedule_checks import (
     revisions_follow,
 )
 from dataprep_assets.pipelines.schedule.schedule_sources import ShardDocuments, found_sources
-from dataprep_assets.plural import count_of
 from dataprep_assets.serving.sampler.next_revision import RevisionRequest, revised
 from dataprep_assets.serving.sampler.packs import pack_bytes, pack_shard
 from dataprep_assets.serving.sampler.sampler import Sampler
@@ -49,6 +47,7 @@ from dataprep_assets.serving.sampler.seen import SHARD
 from dataprep_assets.serving.sampler.simulation import simulated
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
 from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory
+from dataprep_assets.stores.files import digest_value
 
 VERSION = 3
 _COPIED = (ENDS, IDS, ROWS)

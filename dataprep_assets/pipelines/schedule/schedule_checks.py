@@ -9,12 +9,11 @@ from functools import cached_property, partial
 import numpy as np
 
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, judged, verdict
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.formats.document_index import ENDS, IDS
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.pending_changes import changed_sources, revise_line
 from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
-from dataprep_assets.plural import count_of
 from dataprep_assets.serving.sampler.next_revision import DocumentEnds, DocumentsOf, changed_between
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.simulation import simulated

@@ -20,21 +20,19 @@ from typing import Any
 from pydantic_core import SchemaValidator, ValidationError
 
 from dataprep_assets.engine.checks.check import Check, Finding, Row, first_of, verdict
-from dataprep_assets.engine.checks.groups import CheckedSpec, WholeChecks
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.engine.checks.verdicts import CheckedSpec, WholeChecks
+from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.tasks.contract import ChoiceGroup, FileSpec, Split, value_at
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.file_placement import MODE
 from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts, find_conflicts, read_source, recipe_of
 from dataprep_assets.pipelines.tasks.record import MigratedFile, MigrationRecord, read_record, row_ids
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
-from dataprep_assets.plural import count_of
 from dataprep_assets.sources.readers.contents import no_text
 from dataprep_assets.sources.readers.unreadable import shape_of
-from dataprep_assets.stores.private import OTHERS
+from dataprep_assets.stores.files import OTHERS, sha256_file
 
 FILES, ROWS, CONFLICT = "files_match_receipt", "rows_match_schema", "no_conflict"
 _CORRECT = "Correct the file in the old project, or choose another version, and migrate again"

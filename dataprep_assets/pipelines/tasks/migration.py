@@ -25,7 +25,6 @@ from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import STAGING
-from dataprep_assets.integrity.digest import digest_value, sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.contract import Split
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, Mode, TaskMigrationDeclaration
@@ -43,6 +42,7 @@ from dataprep_assets.pipelines.tasks.record import (
 )
 from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
 from dataprep_assets.planning.task_versions import BASE
+from dataprep_assets.stores.files import digest_value, sha256_file
 from dataprep_assets.stores.locks import own_file, refuse_link
 
 VERSION = 3

@@ -32,7 +32,7 @@ from dataprep_assets.serving.sampler.sampler import Sampler, Spans
 from dataprep_assets.serving.sampler.source_order import PackTable
 from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory, Source, SourceShard
 from dataprep_assets.stores.connect import LocalPlace, place_of
-from dataprep_assets.stores.private import closed_folder
+from dataprep_assets.stores.files import closed_folder
 
 SCHEDULE_ARTIFACT = "schedule"
 IGNORED = -100

@@ -18,8 +18,8 @@ from typing import Any, Literal, Self, get_args
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, NotFoundError
 from dataprep_assets.formats.document_index import TOKEN_BINS
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.serving.sampler.mixture import PLACES
+from dataprep_assets.stores.files import digest_value
 
 SCHEDULE = "schedule.json"
 SCHEMA = 1

@@ -25,12 +25,12 @@ from dataprep_assets.errors import (
     TransferError,
 )
 from dataprep_assets.formats import npy_shards, sample_ids
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.serving.window.keep_policy import Keep, fits, victims
 from dataprep_assets.serving.window.kept_manifest import keep_manifest, refuse_published
 from dataprep_assets.serving.window.readers import Shard, open_pair
 from dataprep_assets.serving.window.release import Release, ReleaseFile, ReleaseLocation, ReleaseShard
 from dataprep_assets.serving.window.shared_state import POLL_SECONDS, SharedState, file_mode, make_folder
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.ranged import discard_partial, held_bytes, partial_path

@@ -19,13 +19,12 @@ from dataprep_assets.bounds import parsed
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.project import expanded
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.endpoints import allows_http
-from dataprep_assets.stores.keys import why_not_a_name
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets.stores.store import Store
+from dataprep_assets.stores.store import Store, why_not_a_name
 
 MANIFEST = "release.json"
 SCHEMA_VERSION = 1

@@ -25,8 +25,8 @@ from typing import Any
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import IntegrityError
+from dataprep_assets.stores.files import closed_folder
 from dataprep_assets.stores.locks import own_file, try_lock
-from dataprep_assets.stores.private import closed_folder
 
 FOLDER = ".window"
 """The window's own folder in a cache; everything else in a cache are shards, or foreign files."""

@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 
 from dataprep_assets.errors import DataprepError, IntegrityError, SourceError, TransferError
 from dataprep_assets.stores.amazon.api import CredentialNames, RefusedError, endpoint_of, explained, translated
-from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, no_object
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, check_key, no_object
 
 logger = logging.getLogger(__name__)
 

@@ -49,9 +49,8 @@ from dataprep_assets.stores.amazon.bucket import (
     read_range,
 )
 from dataprep_assets.stores.amazon.upload import Composer, put_whole, send_file
-from dataprep_assets.stores.keys import check_key
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets.stores.store import ObjectInfo, Progress, Store, check_range, conflict
+from dataprep_assets.stores.store import ObjectInfo, Progress, Store, check_key, check_range, conflict
 from dataprep_assets.stores.upload import MIN_PART_BYTES, plan_parts
 
 # An upload has as many parts in memory as workers: 192 MiB.

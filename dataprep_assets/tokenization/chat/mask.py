@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import CertificateError, TokenizerError
-from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
+from dataprep_assets.tokenization.bundle import EncodingError, SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.rendering import RenderedConversation
 from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine
-from dataprep_assets.tokenization.library_errors import EncodingError
 from dataprep_assets.tokenization.reference import flat_ids
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError, SourceError
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import Discovered, discover, discover_splits, matching, open_place
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.pipeline import texts, write_rows

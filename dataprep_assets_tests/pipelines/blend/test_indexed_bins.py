@@ -10,7 +10,7 @@ import pytest
 from dataprep_assets.errors import BadRecordError, ConfigError
 from dataprep_assets.formats import flat_bins, megatron
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
 from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan

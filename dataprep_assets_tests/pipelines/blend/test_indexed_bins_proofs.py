@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.checks.groups import find_all
+from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.formats import document_ends, megatron
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.trace.sharing import retracted_of, still_held
+from dataprep_assets.engine.staleness.rebuild import retracted_of, still_held
 from dataprep_assets.engine.trace.trace import trace
 from dataprep_assets.errors import NotFoundError
 from dataprep_assets.integrity.artifacts import LocalArtifacts

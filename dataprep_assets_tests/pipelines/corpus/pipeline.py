@@ -18,8 +18,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot
 from dataprep_assets.pipelines.corpus.source.source_parts import corpus_engine
-from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
-from dataprep_assets.pipelines.corpus.token_bins import token_shards
+from dataprep_assets.pipelines.corpus.token_bins import stream_plan, token_shards
 from dataprep_assets.pipelines.corpus.view import build_view
 from dataprep_assets.stream.engine_certificate import ensure_certificate, load_certificate
 from dataprep_assets.stream.shard_job import build_token_bins

@@ -11,12 +11,11 @@ from typing import Any, Literal
 import pytest
 import zstandard
 
-from dataprep_assets.formats import document_ends, flat_bins, meta
+from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, record_files
+from dataprep_assets.integrity.receipt import Ledger, Receipt, record_files
 from dataprep_assets.planning.manifest import ManifestEntry, ShardSizing, SourceFile, build_manifest, plan_shards
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenShard
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
@@ -172,7 +171,7 @@ def combined(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Combin
     separator = int(shards[0][1].facts["separator_id"])
     size = sample.bundle.vocab_size
     values = {"tokenizer": "sample", "vocab_size": size, "eos_token_id": separator, "dtype": "uint16"}
-    meta.write_meta(directory, values)
+    flat_bins.write_meta(directory, values)
     receipt = Receipt(
         dataset="sample",
         artifact="combined_bins",

@@ -18,9 +18,8 @@ from dataprep_assets.execution.run_task import Pool
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.commit import staging
-from dataprep_assets.integrity.digest import sha256_file
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.shard_job import ensure_shard, whole_shard_jobs
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenShard, encode_into, seal
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan

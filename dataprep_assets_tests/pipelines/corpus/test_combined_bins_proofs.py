@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.engine.checks.check import Finding, judged
-from dataprep_assets.formats import meta
+from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus import combined_bins
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
@@ -166,7 +166,7 @@ def test_meta_says_what_tokenizer_and_bins_say(combined: Combined, sample: Sampl
 
 
 def test_a_pickle_with_other_bytes_fails_and_is_not_loaded(copy: Combined, sample: Sample) -> None:
-    marker, values = copy.directory / "ran", meta.read_meta(copy.directory)
+    marker, values = copy.directory / "ran", flat_bins.read_meta(copy.directory)
 
     class Bomb:
         def __reduce__(self) -> tuple[Any, ...]:
@@ -191,10 +191,10 @@ def test_wrong_vocabulary_separator_and_dtype_are_named(copy: Combined, sample: 
         "eos_token_id is 4094, the bins have 4095",
         "dtype is 'uint16', the bins have 'uint32'",
     ]
-    values = meta.read_meta(copy.directory) | {"vocab_size": 4095}
+    values = flat_bins.read_meta(copy.directory) | {"vocab_size": 4095}
     for name in ("meta.pkl", "meta.json"):
         (copy.directory / name).unlink()
-    meta.write_meta(copy.directory, values)
+    flat_bins.write_meta(copy.directory, values)
     found = meta_matches(copy.directory, sample.bundle, SEPARATOR, "uint16")
     assert "vocab_size is 4095, len() of sample is 4096" in found.summary
 

@@ -67,7 +67,7 @@ def test_relative_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:
 
 
 def test_auto_separator_refuses_a_chat_turn_token(shared: Path, tmp_path: Path) -> None:
-    from dataprep_assets.pipelines.corpus.stream_plan import meta_of
+    from dataprep_assets.pipelines.corpus.token_bins import meta_of
 
     corpus = validate_declaration(
         CorpusDeclaration,

@@ -93,7 +93,7 @@ def test_a_worker_count_changed_half_way_changes_no_byte(built: Path, tmp_path: 
 
 def prepared_works(corpus: CorpusDeclaration, built: Path, root: Path) -> list[TokenShard]:
     from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-    from dataprep_assets.pipelines.corpus.stream_plan import stream_plan as declared_plan
+    from dataprep_assets.pipelines.corpus.token_bins import stream_plan as declared_plan
     from dataprep_assets.pipelines.corpus.token_bins import token_shards
     from dataprep_assets.stream.engine_certificate import load_certificate
 

@@ -19,8 +19,7 @@ from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
-from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
-from dataprep_assets.pipelines.corpus.token_bins import token_shards
+from dataprep_assets.pipelines.corpus.token_bins import stream_plan, token_shards
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.token_shard import encode_into
 from dataprep_assets_tests.faults.edits import flip_byte

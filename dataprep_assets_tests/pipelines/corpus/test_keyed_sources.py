@@ -12,11 +12,10 @@ from dataprep_assets import components
 from dataprep_assets.engine.lock.lock import lock_bytes, lock_dataset
 from dataprep_assets.engine.source_key import KeyedSources
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.sources.digests import SourceDigests
-from dataprep_assets.stores.private import private_files
+from dataprep_assets.stores.files import private_files, sha256_file
 from dataprep_assets_tests.plain_digests import PlainDigests, contents_of
 from dataprep_assets_tests.tools.drill.datasets import Bench, bench, corpus_attributes
 from dataprep_assets_tests.tools.drill.judge import failed_proofs

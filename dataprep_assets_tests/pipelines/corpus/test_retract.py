@@ -11,20 +11,19 @@ import zstandard
 
 from dataprep_assets.curation.retractions import Retraction, add_retractions, id_of
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.checks.groups import find_all
+from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.engine.lock.drift import drift_of_recipes
 from dataprep_assets.engine.lock.lock import lock_dataset
 from dataprep_assets.engine.staleness.status import prune_retracted, retracted_left, stale, unplanned
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.retract import document_ids_of, locate, read_ids
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.stream_plan import stream_plan
-from dataprep_assets.pipelines.corpus.token_bins import token_shards
+from dataprep_assets.pipelines.corpus.token_bins import stream_plan, token_shards
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
 from dataprep_assets.tokenization.bundle import TokenizerBundle

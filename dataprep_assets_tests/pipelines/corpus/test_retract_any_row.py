@@ -12,9 +12,9 @@ from dataprep_assets.curation.retractions import add_retractions, id_of
 from dataprep_assets.engine.checks.check import Finding, ledger_of
 from dataprep_assets.engine.lock.drift import drift_of_recipes
 from dataprep_assets.engine.lock.lock import lock_dataset
+from dataprep_assets.engine.staleness.rebuild import retracted_of, still_held
 from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.engine.trace.retraction import NOT_BUILT
-from dataprep_assets.engine.trace.sharing import retracted_of, still_held
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments

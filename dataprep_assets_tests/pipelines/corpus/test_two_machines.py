@@ -8,7 +8,7 @@ import pytest
 from dataprep_assets.execution.pool import open_pool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.integrity.digest import sha256_file
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.shard_job import ensure_shard
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.shards import build, shard_work, source, stream_plan, write_lines

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.checks.groups import find_all
+from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, write_rows
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.checks.groups import find_all
+from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.formats.tensorflow import array_record, tfrecord
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts.cohort_shards import SHARD_CHECKS, open_shards, sharded_cohorts

@@ -14,9 +14,8 @@ from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts
-from dataprep_assets.pipelines.notes.replay.replay import build_replay, combined_directory_spec
+from dataprep_assets.pipelines.notes.replay.replay import build_replay, combined_directory_spec, replay_losses
 from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
-from dataprep_assets.pipelines.notes.replay.replay_losses import replay_losses
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD, for_hf
 from dataprep_assets_tests.engine.found import findings_of

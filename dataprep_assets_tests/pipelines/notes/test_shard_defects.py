@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.checks.groups import find_all
+from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.formats.tensorflow import example, tfds, tfrecord
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts.cohort_shards import SHARD_CHECKS, open_shards, sharded_cohorts

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.checks.groups import PartitionChecks
+from dataprep_assets.engine.checks.verdicts import PartitionChecks
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.release import npy_shards, order
 from dataprep_assets.pipelines.release.layout import ReleaseLayout

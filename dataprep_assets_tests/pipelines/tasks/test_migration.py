@@ -10,11 +10,11 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.tasks.checks import CONFLICT, FILES
 from dataprep_assets.pipelines.tasks.contract import shipped_contracts
 from dataprep_assets.pipelines.tasks.migration import MigrationResult, migrate_task
 from dataprep_assets.pipelines.tasks.record import NAME
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.pipelines.tasks.trees import (
     COUNTS,

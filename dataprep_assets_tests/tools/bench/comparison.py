@@ -98,7 +98,7 @@ def find_corpus(folder: Path, below: Sequence[str] = ("",)) -> Corpus:
     """The `.jsonl.zst` files below a folder (or only `below` these in it), by path."""
     import zstandard
 
-    from dataprep_assets.integrity.digest import sha256_file
+    from dataprep_assets.stores.files import sha256_file
 
     paths = sorted(path for name in below for path in (folder / name).rglob("*.jsonl.zst"))
     if not paths:
@@ -179,7 +179,7 @@ class Comparison:
     def _tiny_spec(self) -> Spec:
         import zstandard
 
-        from dataprep_assets.integrity.digest import sha256_file
+        from dataprep_assets.stores.files import sha256_file
 
         folder = self._scratch / "tiny"
         folder.mkdir()

@@ -102,7 +102,7 @@ class Bench:
 
 def build_selection(project: Path, dataset: str, root: Path) -> None:
     """Build a dataset up to its selections, with two workers: what datatrove's filters do."""
-    from dataprep_assets.components import declarations_of
+    from dataprep_assets.declarations import declarations_of
     from dataprep_assets.engine.artifact.dataset import Dataset
     from dataprep_assets.integrity.artifacts import LocalArtifacts
     from dataprep_assets.project import find

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.formats.document_index import IDS, ROWS, concatenate_ids, open_ids
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.token_shard import TOKENS
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets_tests.pipelines.corpus.shards import Shard, build, shard_work, source, stream_plan

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.planning.manifest import (
     ShardSizing,
     SourceFile,
@@ -26,6 +25,7 @@ from dataprep_assets.planning.manifest import (
     write_manifest,
     write_plan,
 )
+from dataprep_assets.stores.files import sha256_file
 
 CPU_TARGET, MEGABYTES_TARGET = 20.0, 1000.0
 _SPLITS = {"train": ["train/**"], "val": ["validation/**"]}

@@ -171,8 +171,7 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
     that a real shard has and runs of the real batch size."""
     import dagster as dg
 
-    from dataprep_assets.integrity.ledger import Ledger
-    from dataprep_assets.integrity.receipt import FileRecord, Receipt
+    from dataprep_assets.integrity.receipt import FileRecord, Ledger, Receipt
     from dataprep_assets.orchestration.metadata import receipt_metadata, rendered
 
     name = f"{corpus.dataset}_train_shards"

@@ -12,9 +12,8 @@ from collections import Counter
 import numpy as np
 
 from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
-from dataprep_assets.serving.sampler.permutation import Permutation
 from dataprep_assets.serving.sampler.sampler import Sampler
-from dataprep_assets.serving.sampler.source_order import PackTable
+from dataprep_assets.serving.sampler.source_order import PackTable, Permutation
 from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory, SourceShard
 from dataprep_assets_tests.serving.histories import history, resumed, tell
 

@@ -26,12 +26,12 @@ import numpy as np
 
 from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.blend.sft import packed_sft_checks
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.packing import pack_shard
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import spool_source
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import certify
 from dataprep_assets.tokenization.chat.template import ChatTemplate

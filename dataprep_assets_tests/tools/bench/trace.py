@@ -17,8 +17,7 @@ from dataprep_assets.engine.trace.trace import Question
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.document_index import IDS, ROWS, RunWriter
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, record_files
+from dataprep_assets.integrity.receipt import Ledger, Receipt, record_files
 from dataprep_assets.stream.stream_index import IndexedShard
 from dataprep_assets.stream.stream_tracer import StreamTracer
 from dataprep_assets.stream.token_shard import ENDS, TOKENS

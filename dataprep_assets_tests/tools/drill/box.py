@@ -141,7 +141,7 @@ def reseal(folder: Path) -> None:
     aside.rename(receipt)
 
     def change(value: dict[str, Any]) -> None:
-        from dataprep_assets.integrity.digest import digest_value
+        from dataprep_assets.stores.files import digest_value
 
         value["files"] = files
         value["content"] = digest_value([[f["path"], f["bytes"], f["sha256"]] for f in files])

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from dataprep_assets.engine.checks.groups import find_all
+from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.pipelines.blend.sft import spool

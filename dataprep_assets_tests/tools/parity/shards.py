@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.pipelines.blend.sft.packing import pack_shard
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import spool_source
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.tools.parity.conversations import write_rows
 
 

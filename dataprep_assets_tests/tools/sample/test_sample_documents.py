@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.components import declarations_of
+from dataprep_assets.declarations import declarations_of
 from dataprep_assets.defs.samples.sample_cleaning import pages
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments

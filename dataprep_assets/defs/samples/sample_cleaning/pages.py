@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 import zstandard
 
-from dataprep_assets.orchestration.shipped_datasets import TAG, is_shown
+from dataprep_assets.project import SHOWN_AS, is_shown
 
 TEXTS = Path(__file__).parents[1] / "sample_corpus" / "data"
 CLEANED = Path(__file__).parents[4] / ".dataprep" / "sample_cleaning"
@@ -37,7 +37,7 @@ def cleaned(path: Path, host: str) -> Iterator[dict[str, object]]:
     key=["sample_cleaning", "pages"],
     group_name="sample_documents",
     kinds={"python", "json"},
-    tags={TAG: "sample"},
+    tags={SHOWN_AS: "sample"},
     description="Texts of the sample corpus, cleaned: an asset of the user's own.",
 )
 def pages() -> dg.MaterializeResult[None]:

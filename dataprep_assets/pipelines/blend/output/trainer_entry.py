@@ -13,12 +13,12 @@ Entry points: `write_entry`, `trainer_lines`, `manifest_key`.
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dataprep_assets.formats import blend_json
-from dataprep_assets.integrity.digest import canonical_json
 from dataprep_assets.pipelines.blend.declaration import Stage
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, suffixes
 from dataprep_assets.pipelines.blend.output.realised_shares import repeated, weighted
 from dataprep_assets.pipelines.blend.output.run_layout import RunLayout
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
+from dataprep_assets.stores.files import canonical_json
 
 BLEND = "blend.json"
 DATA_ARGS = "data_args.txt"

@@ -19,11 +19,10 @@ from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, Row, verdict
-from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_sample import row_texts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
@@ -44,6 +43,7 @@ from dataprep_assets.planning.blend import outlook, record_repeats, record_share
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.readers.rows import RowBlock, count_rows
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.source import disk_headroom
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.engines import ReferenceEngine

@@ -15,11 +15,10 @@ from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact
-from dataprep_assets.engine.checks.groups import PartitionChecks
+from dataprep_assets.engine.checks.verdicts import PartitionChecks
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import open_place
@@ -28,6 +27,7 @@ from dataprep_assets.planning.cost import density_of
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import source_digest
 from dataprep_assets.sources.digests import PLAIN
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.source import FILES, digests_match, files_bytes, read_files
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
 

@@ -12,11 +12,11 @@ from typing import Any
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError, IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.readers.row_files import RowRange
+from dataprep_assets.stores.files import digest_value
 
 VERSION = 2
 BLEND_PLAN = "blend_plan"

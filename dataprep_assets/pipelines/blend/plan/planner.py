@@ -11,8 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.digest import digest_value
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.pipelines.blend.data_blend import DataBlend, Unit
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, HeldOut
 from dataprep_assets.pipelines.blend.plan.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
@@ -22,11 +21,11 @@ from dataprep_assets.pipelines.blend.sft.declared_template import declared_templ
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.plural import count_of
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.readers.input_format import ReadOptions
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.sources.readers.rows import count_rows, split_rows
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.tokenizer import load_bundle
 
 _Rows = Callable[[ManifestEntry], int]

@@ -29,7 +29,6 @@ from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -55,6 +54,7 @@ from dataprep_assets.pipelines.blend.rl.transforms import (
     parse,
 )
 from dataprep_assets.sources.readers.blocks import BlockReader
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.shard_job import whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 

@@ -21,9 +21,7 @@ from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.run_task import report
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import canonical_json, digest_value, sha256_file
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification
 from dataprep_assets.pipelines.blend.rl.apply_transforms import (
     LEFT_OUT_BY,
     NO_PREFERENCE,
@@ -39,6 +37,7 @@ from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.sources.readers.unreadable import place_of
+from dataprep_assets.stores.files import canonical_json, digest_value, sha256_file
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, unreadable_part
 
 # Since 2 the receipt counts by file why rows were dropped. The records are those of 1.

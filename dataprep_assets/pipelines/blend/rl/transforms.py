@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.rl.options import OURS, RESOLVE, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import (
@@ -37,6 +36,7 @@ from dataprep_assets.pipelines.blend.rl.placeholders import (
     resolve,
 )
 from dataprep_assets.sources.digests import PLAIN, SourceDigests
+from dataprep_assets.stores.files import sha256_file
 
 Record = dict[str, Any]
 Transform = Callable[[Record], Record | None]

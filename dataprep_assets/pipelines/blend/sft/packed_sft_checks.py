@@ -42,7 +42,7 @@ from dataprep_assets.errors import CertificateError
 from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.ledger import Ledger
+from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, conversation_renderer
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard

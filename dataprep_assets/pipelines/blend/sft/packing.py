@@ -21,8 +21,7 @@ from dataprep_assets.formats.packed_rows import write_rows
 from dataprep_assets.formats.row_origins import ORIGINS, write_origins
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import sweep
-from dataprep_assets.integrity.ledger import LOSSES, Ledger
-from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.integrity.receipt import LOSSES, Ledger, Receipt, Verification
 from dataprep_assets.packing.algorithms import pack
 from dataprep_assets.packing.bins import Bins, fill
 from dataprep_assets.packing.row_layout import RowLayout, packed_whole

@@ -14,7 +14,7 @@ from dataprep_assets.curation.table import side_by_side
 from dataprep_assets.engine.trace.asked_documents import AskedDocuments, Drops, RuleDrops
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
 from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE
 from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, DocumentsFacts, table_columns

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.table import runs_of, side_by_side
-from dataprep_assets.integrity.ledger import SELECTED
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import SELECTED, Receipt
 
 if TYPE_CHECKING:
     import pyarrow as pa

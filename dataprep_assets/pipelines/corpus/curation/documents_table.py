@@ -23,21 +23,20 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, SHOWN, Check, Finding, OpenedArtifact, verdict
 from dataprep_assets.engine.checks.comparison import rebuilt
-from dataprep_assets.engine.checks.groups import PartitionChecks
+from dataprep_assets.engine.checks.verdicts import PartitionChecks
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import RETRACTED
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE, TableSums, count_values
 from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_of
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, file_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import removed_rows
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TokenBinsFacts, document_rows
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.rules import ruled
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import side_by_side
-from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, file_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import NONE_REMOVED, RemovedRows

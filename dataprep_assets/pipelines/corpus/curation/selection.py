@@ -35,13 +35,11 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, Check, Finding, OpenedArtifact, verdict
 from dataprep_assets.engine.checks.comparison import rebuilt
-from dataprep_assets.engine.checks.groups import CheckGroup, PartitionChecks, WholeChecks
+from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import RETRACTED
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.corpus.curation.benchmark_checks import no_benchmark
 from dataprep_assets.pipelines.corpus.curation.file_ages import ages_in_shard
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import ruled_rows
@@ -62,6 +60,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, duplicates_of, removed_rows
 from dataprep_assets.pipelines.corpus.source.listed_rows import listed_in
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
+from dataprep_assets.stores.files import digest_value
 
 VERSION = 3
 

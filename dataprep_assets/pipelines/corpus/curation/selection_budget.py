@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataprep_assets.curation.dropped_rows import DROPPED
 from dataprep_assets.curation.table import side_by_side
 from dataprep_assets.engine.checks.check import Finding, Row, verdict
+from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.excerpts import Excerpts
 from dataprep_assets.pipelines.corpus.curation.selection_counts import (
     NOTHING,
@@ -33,7 +34,6 @@ from dataprep_assets.pipelines.corpus.curation.selection_counts import (
 )
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.plural import count_of
 
 _EACH = 3
 """Examples of a source."""

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import BuildRequest
 from dataprep_assets.engine.checks.check import Check, at_level
-from dataprep_assets.engine.checks.groups import CheckWorkers, PartitionChecks
+from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification

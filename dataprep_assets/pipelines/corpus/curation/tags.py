@@ -28,7 +28,7 @@ from dataprep_assets.engine.checks.check import (
     verdict,
 )
 from dataprep_assets.engine.checks.comparison import other_claims, other_files, other_rows
-from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt

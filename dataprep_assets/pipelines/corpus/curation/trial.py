@@ -15,15 +15,14 @@ from dataprep_assets.curation.rules import ruled
 from dataprep_assets.curation.table import DocumentBatch, schema_of
 from dataprep_assets.curation.tagging import BatchTagger, BuiltInTagger, Tagger, tags_of
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.errors import ConfigError, DataprepError, count_of
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId, without_output
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import batches_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import present_part
 from dataprep_assets.planning.manifest import build_manifest
-from dataprep_assets.plural import count_of
-from dataprep_assets.stores.private import private_files
+from dataprep_assets.stores.files import private_files
 from dataprep_assets.stream.source import is_mirrored, open_source
 
 _ROWS = 10

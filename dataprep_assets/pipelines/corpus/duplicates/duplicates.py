@@ -29,9 +29,9 @@ from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.engine.checks.comparison import rebuilt
+from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.curation.excerpts import Excerpts
 from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of, write_ages
@@ -58,7 +58,7 @@ from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES
 from dataprep_assets.pipelines.corpus.source.listed_rows import listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.planning.manifest import split_of
-from dataprep_assets.plural import count_of
+from dataprep_assets.stores.files import digest_value
 
 CLUSTERS = "clusters.parquet"
 _SHOWN = 10

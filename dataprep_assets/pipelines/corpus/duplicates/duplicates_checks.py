@@ -21,7 +21,8 @@ from dataprep_assets.engine.checks.check import (
     samples_of,
     verdict,
 )
-from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.kept_documents import pairs_in
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import batches_of
@@ -32,7 +33,6 @@ from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLI
 from dataprep_assets.pipelines.corpus.duplicates.signatures import signature_shards
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import fetch_again
-from dataprep_assets.plural import count_of
 
 _SHARDS, _TEXTS, _WORDS = 4, 24, 20
 """Shards that texts are taken from, texts of each, and fewest words of one: a shorter one has few shingles to lose."""

@@ -10,9 +10,9 @@ from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.checks.check import SAMPLED
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, batches_of_shard
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
 SIGNATURES = "signatures"

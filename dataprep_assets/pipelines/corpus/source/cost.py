@@ -8,7 +8,7 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import has_manifest, load_manifest, plan_manifest
-from dataprep_assets.pipelines.corpus.stream_plan import meta_of
+from dataprep_assets.pipelines.corpus.token_bins import meta_of
 from dataprep_assets.pipelines.corpus.view import view_named
 from dataprep_assets.planning.cost import Machine, Products, density_of, split_sizes
 from dataprep_assets.stream.source import is_mirrored

@@ -16,12 +16,11 @@ from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.checks.check import Check, Finding, first_of, verdict
-from dataprep_assets.engine.checks.groups import WholeChecks
+from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.staleness.source_watch import SourceWatch
-from dataprep_assets.errors import DataprepError, IntegrityError, TransferError
+from dataprep_assets.errors import DataprepError, IntegrityError, TransferError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest_changes import (
@@ -57,8 +56,8 @@ from dataprep_assets.planning.manifest import (
     write_plan,
     written_otherwise,
 )
-from dataprep_assets.plural import count_of
 from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.source import is_mirrored, open_source, upstream_of
 from dataprep_assets.stream.token_shard import TOKEN_BINS

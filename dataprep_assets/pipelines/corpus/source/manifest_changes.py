@@ -9,14 +9,12 @@ from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown, Table
 from dataprep_assets.engine.checks.check import SHOWN
 from dataprep_assets.engine.staleness.source_watch import in_words
-from dataprep_assets.errors import IntegrityError
+from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.planning.cost import Rates, density_of, shown_bytes, shown_time
 from dataprep_assets.planning.manifest import ManifestEntry, split_of
-from dataprep_assets.plural import count_of
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 
@@ -24,7 +22,7 @@ class ManifestFacts(Facts):
     """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's.
 
     `no_split` counts the included files of the source that match no split, `first_of_no_split` names some of them.
-    `files_left_out` counts included files that are no data (`sources/readers/saved_datasets.py`).
+    `files_left_out` counts included files that are no data (`sources/access.py`).
     """
 
     commit: str | None

@@ -15,11 +15,10 @@ from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact
-from dataprep_assets.engine.checks.groups import CheckGroup, PartitionChecks, WholeChecks
+from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.errors import CorruptSourceError, SourceError, together
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
@@ -27,6 +26,7 @@ from dataprep_assets.planning.cost import density_of
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess, source_digest
 from dataprep_assets.sources.digests import check_headroom
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.source import FILES, digests_match, disk_headroom, files_bytes, open_source, read_files
 
 VERSION = 2

@@ -7,7 +7,6 @@ from pathlib import Path
 from dataprep_assets.curation.dropped_rows import RuledOut
 from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, Manifest, load_manifest, plan_manifest
 from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFacts, listed_identity
@@ -17,6 +16,7 @@ from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, Sourc
 from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
 from dataprep_assets.sources.readers.records import Block, RecordFields
 from dataprep_assets.sources.upstream import UpstreamPartitions
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.declaration import HubSource
 from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, first_texts
 from dataprep_assets.stream.source import is_mirrored, open_source

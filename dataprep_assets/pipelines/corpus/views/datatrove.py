@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.formats import datatrove
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.token_shard import ENDS
 
 

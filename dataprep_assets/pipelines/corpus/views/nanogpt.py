@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dataprep_assets.formats import meta
+from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, ViewWriter
 
@@ -12,13 +12,13 @@ def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, f"{split.split}.bin")
     # of any split: `combined_splits` refuses splits of another tokenizer or dtype
-    meta.write_meta(view.target, meta.read_meta(view.store.local(splits[0].artifact, ["meta.json"])))
+    flat_bins.write_meta(view.target, flat_bins.read_meta(view.store.local(splits[0].artifact, ["meta.json"])))
 
 
 def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
     for split in splits:
-        meta.validate(directory)
-        if meta.read_meta(directory)["dtype"] != split.facts.dtype:
+        flat_bins.validate_meta(directory)
+        if flat_bins.read_meta(directory)["dtype"] != split.facts.dtype:
             yield f"{directory / 'meta.json'}: dtype is not {split.facts.dtype}, that of {split.split}"
 
 

@@ -20,8 +20,8 @@ from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import FILES_INTACT, Check, Finding, name_of, verdict
-from dataprep_assets.engine.checks.groups import CheckWorkers, PartitionChecks
-from dataprep_assets.errors import FormatError
+from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
@@ -41,7 +41,6 @@ from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
 )
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.plural import count_of
 
 _REBUILD = "Materialize this partition of the shards again"
 _POSITIONS = 1 << 17

@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 from dataprep_assets.engine.checks.check import SAMPLED, draw_documents, ledger_of
 from dataprep_assets.errors import FormatError, TokenizerError
 from dataprep_assets.formats.packed_rows import PackedFile, open_packed, row_defects
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import RETRACTED
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, no_file
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
@@ -49,6 +47,7 @@ from dataprep_assets.pipelines.notes.reading import (
     read_notes,
 )
 from dataprep_assets.sources.cohorts import CohortReader
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.reencoding import Encode
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 

@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, IntegrityError
+from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, IntegrityError, count_of
 from dataprep_assets.execution.run_task import report
 from dataprep_assets.formats.packed_rows import PackedRowBlock, write_rows
 from dataprep_assets.formats.row_origins import write_origins
 from dataprep_assets.formats.tensorflow.example import ABSENT
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.digest import canonical_json, sha256_file
-from dataprep_assets.integrity.ledger import RETRACTED, Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, no_file
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     QUARANTINE,
@@ -40,7 +38,7 @@ from dataprep_assets.pipelines.notes.cohorts.spool import DropCounter, Spool, fi
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying, counted_entries
-from dataprep_assets.plural import count_of
+from dataprep_assets.stores.files import canonical_json, sha256_file
 
 # Since 5 a month's rows are Parquet, and its origins an array: the rows are as in 1.
 VERSION = 5

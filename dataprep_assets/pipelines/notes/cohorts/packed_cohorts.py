@@ -21,15 +21,14 @@ from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
 from dataprep_assets.engine.checks.check import documents_in, first_of
-from dataprep_assets.engine.checks.groups import CheckWorkers, PartitionChecks
+from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
 from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.integrity.artifacts import ArtifactStore, absent
-from dataprep_assets.integrity.ledger import RETRACTED
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import VERSION, PackedCohort, ensure_packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts_checks import COHORT_CHECKS, open_cohort

@@ -37,7 +37,7 @@ from dataprep_assets.engine.checks.scratch_rebuild import by_content, made_again
 from dataprep_assets.formats.packed_rows import PackedFile, open_packed
 from dataprep_assets.formats.row_origins import Origins, read_origins
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.ledger import RETRACTED
+from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.notes.cohorts.opened_cohort import REBUILD, OpenedCohort, SampledNote, load_tokenizer
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort, ensure_packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (

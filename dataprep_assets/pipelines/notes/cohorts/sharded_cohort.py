@@ -21,8 +21,7 @@ from dataprep_assets.formats.packed_rows import PackedFile, open_packed
 from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
 from dataprep_assets.formats.tensorflow.tfrecord import ShardCount
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     PackedCohortFacts,

@@ -21,8 +21,7 @@ from dataprep_assets.curation.documents import sampled
 from dataprep_assets.errors import BadRecordError, Position, RowPosition
 from dataprep_assets.formats.flat_bins import create, read_ranges
 from dataprep_assets.formats.packed_rows import token_ids
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import RETRACTED, Ledger
+from dataprep_assets.integrity.receipt import RETRACTED, Ledger
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import (
@@ -38,6 +37,7 @@ from dataprep_assets.pipelines.notes.reading import (
 from dataprep_assets.sources.cohorts import REFUSED, CohortReader
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.unreadable import place_of
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_stream import load_encoder
 from dataprep_assets.tokenization.losses import Losses, encode_or_name
 

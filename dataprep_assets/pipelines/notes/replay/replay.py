@@ -19,21 +19,20 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.engine.checks.check import Check, Finding, Row, verdict
-from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.engine.checks.scratch_rebuild import rebuilt_otherwise
+from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words
 from dataprep_assets.engine.yaml.declaration import ATTRIBUTION
-from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, FileRef
-from dataprep_assets.integrity.digest import digest_value
-from dataprep_assets.integrity.ledger import Ledger
-from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     PATIENTS,
@@ -45,7 +44,6 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
 )
 from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration, ReplaySource
-from dataprep_assets.pipelines.notes.replay.replay_losses import replay_losses
 from dataprep_assets.pipelines.notes.tfds.directory_checks import (
     FILES_INTACT,
     REBUILD,
@@ -67,7 +65,60 @@ from dataprep_assets.pipelines.notes.tfds.linked_directory import (
 from dataprep_assets.pipelines.notes.tfds.maxtext import combined_line
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance, write_provenance
 from dataprep_assets.pipelines.notes.tfds.virtual_mixture import for_hf, write_hf_card, write_mixture
-from dataprep_assets.plural import count_of
+from dataprep_assets.stores.files import digest_value
+
+
+def replay_losses(replay: ReplayDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    """The losses of a combination.
+
+    Args:
+        replay: The combination.
+        store: Where it and its sources are.
+        receipts: That of its directory.
+    """
+    splits = {source.dataset: directory_splits(replay, store, source.dataset) for source in replay.sources}
+    for dataset, rows in splits.items():
+        for split, count in rows.items():
+            if split not in replay.splits:
+                yield Loss(
+                    action="left out",
+                    reason=f"split {split}",
+                    count=count,
+                    of=sum(rows.values()),
+                    unit="row",
+                    part=dataset,
+                )
+    for receipt in receipts if replay.mode == "weighted" else ():
+        yield from _weighed_out(replay, store, receipt, splits)
+
+
+def directory_splits(replay: ReplayDeclaration, store: ArtifactStore, dataset: str) -> dict[str, int]:
+    """Split → rows of the directory that a source gives; empty if it is not there."""
+    receipt = store.receipt(Artifact(dataset=dataset, name=DIRECTORIES[replay.format]))
+    return {} if receipt is None else {name: of.rows for name, of in DirectoryFacts.of(receipt).splits.items()}
+
+
+def _weighed_out(
+    replay: ReplayDeclaration, store: ArtifactStore, receipt: Receipt, splits: dict[str, dict[str, int]]
+) -> Iterator[Loss]:
+    """The rows of whole shards that `weighted` left out to meet the weights."""
+    provenance = read_provenance(store.local(replay.artifact(receipt.artifact), [PROVENANCE]) / PROVENANCE)
+    for split, shards in provenance.items():
+        # a source may be a combination itself, whose shards name the datasets that it combined
+        own = {source.dataset: _shards_of_ledger(replay, store, source.dataset, split) for source in replay.sources}
+        there = {origin.sha256 for _, origin in shards}
+        for dataset, rows in own.items():
+            lost = sum(count for digest, count in rows.items() if digest not in there)
+            of = sum(splits[dataset].values())
+            yield Loss(action="left out", reason="weight", count=lost, of=of, unit="row", part=dataset)
+
+
+def _shards_of_ledger(replay: ReplayDeclaration, store: ArtifactStore, dataset: str, split: str) -> dict[str, int]:
+    """Digest → rows of each shard in a split of a source."""
+    artifact = Artifact(dataset=dataset, name=DIRECTORIES[replay.format])
+    found = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
+    return {origin.sha256: origin.rows for _, origin in found.get(split, ())}
+
 
 # Puts the shards of several datasets into one order.
 #

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, verdict
+from dataprep_assets.errors import count_of
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.formats.tensorflow import array_record, example, tfds, tfrecord
@@ -26,7 +27,6 @@ from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclara
 from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DirectoryFacts
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
-from dataprep_assets.plural import count_of
 
 # Lets TensorFlow Datasets read a directory, and compares what it gives with what is stored.
 #

@@ -20,13 +20,12 @@ from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import Check, Finding, first_of, verdict
-from dataprep_assets.engine.checks.groups import WholeChecks
 from dataprep_assets.engine.checks.scratch_rebuild import rebuilt_otherwise
-from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, FileRef
-from dataprep_assets.integrity.digest import digest_value
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
@@ -57,7 +56,7 @@ from dataprep_assets.pipelines.notes.tfds.linked_directory import (
 )
 from dataprep_assets.pipelines.notes.tfds.maxtext import maxtext_line
 from dataprep_assets.pipelines.notes.tfds.provenance import ShardOrigin
-from dataprep_assets.plural import count_of
+from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.tokenizer import load_bundle
 
 VERSION = 2

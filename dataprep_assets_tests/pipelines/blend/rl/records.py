@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.checks.groups import find_all
+from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan

@@ -13,11 +13,11 @@ import zstandard
 
 from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackPlan, SftShard
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, chat_certificate

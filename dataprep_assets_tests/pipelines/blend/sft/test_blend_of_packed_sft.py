@@ -12,7 +12,6 @@ from dataprep_assets.engine.staleness.status import stale, sweep
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.digest import sha256_file
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.pipelines.blend.blend_checks import CHECKS, OpenedRun, realised_as_requested, run_intact
@@ -26,6 +25,7 @@ from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.runs import build_blend_run
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
 from dataprep_assets.pipelines.blend.sft.spool import spool_artifact
+from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, text_of, write_rows
 from dataprep_assets_tests.tools.drill.box import reseal

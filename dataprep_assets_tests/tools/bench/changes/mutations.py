@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.stores.private import OTHERS, open_to_others
+from dataprep_assets.stores.files import OTHERS, open_to_others
 from dataprep_assets_tests.tools.bench.changes.corpus import SPLITS, Corpus, File
 from dataprep_assets_tests.tools.bench.changes.keys import Key, keys
 from dataprep_assets_tests.tools.bench.invented_text import SEPARATORS
