@@ -1,4 +1,4 @@
-"""The secret under which the digests of a sensitive dataset's source files are kept (`sources.digests`).
+"""The secret under which the digests of a sensitive dataset's source files are kept (`stores.files`).
 
 Entry points: `KeyedSources`, `key_needed`.
 """
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from dataprep_assets.engine.secret_key import EnvironmentKey
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
-from dataprep_assets.sources.digests import SourceDigests
+from dataprep_assets.stores.files import SourceDigests
 
 
 class KeyedSources(DatasetDeclaration):

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urljoin, urlsplit
 
 from dataprep_assets.errors import ConfigError, SourceError, TransferError, raise_alone
-from dataprep_assets.sources.digests import check_headroom
 from dataprep_assets.sources.hub_cache import (
     COMMIT,
     HubFile,
@@ -43,6 +42,7 @@ from dataprep_assets.sources.hub_cache import (
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs, without_queries
 from dataprep_assets.stores.endpoints import check_endpoint
+from dataprep_assets.stores.files import check_headroom
 from dataprep_assets.stores.locks import own_file
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, RetryPolicy, parse_retry_after

@@ -39,10 +39,10 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import Listing
-from dataprep_assets.sources.digests import check_headroom
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.connect import BUCKET_URL, BUCKETS, Access, BucketPlace, StoreAddress, bucket_urls, place_of
 from dataprep_assets.stores.endpoints import check_endpoint
+from dataprep_assets.stores.files import check_headroom
 from dataprep_assets.stores.locks import own_file, try_lock
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import StoppedError

@@ -21,10 +21,9 @@ from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import RunWriter
 from dataprep_assets.integrity.receipt import Ledger
-from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.readers.records import Block
 from dataprep_assets.sources.readers.unreadable import ADVICE, place_of
-from dataprep_assets.stores.files import sha256_file
+from dataprep_assets.stores.files import require_digest, sha256_file
 from dataprep_assets.stream.token_stream import (
     EncodedPart,
     PartFiles,

@@ -11,11 +11,10 @@ from dataprep_assets.engine.card.contents import CardSource, attributed
 from dataprep_assets.engine.checks.check import Finding, judged, verdict
 from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
-from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.sources.upstream import open_asset
-from dataprep_assets.stores.files import canonical_json, sha256_file
+from dataprep_assets.stores.files import PLAIN, SourceDigests, canonical_json, sha256_file
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stream.declaration import (
     AssetSource,

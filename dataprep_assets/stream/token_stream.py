@@ -21,13 +21,13 @@ from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError, TokenizerError
 from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.readers.first_rows import FirstRows
 from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions, RowReader
 from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader, read_records
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.sources.readers.unreadable import ADVICE, place_of, unreadable
+from dataprep_assets.stores.files import PLAIN, SourceDigests
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, decisive
 from dataprep_assets.tokenization.document_ids import DocumentIds

@@ -12,10 +12,18 @@ from typing import Any
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Markdown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.artifact.spec import (
+    ArtifactSpec,
+    BuildRequest,
+    Partitions,
+    SourceIdentity,
+    SourceWatch,
+    identity_of,
+    in_words,
+    time_of,
+)
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact
 from dataprep_assets.engine.checks.verdicts import PartitionChecks
-from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import SourceError
 from dataprep_assets.execution.jobs import Outcome, run_fetches

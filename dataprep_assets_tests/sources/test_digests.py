@@ -8,7 +8,7 @@ import pytest
 from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import LocalTree, source_digest
-from dataprep_assets.sources.digests import require_digest
+from dataprep_assets.stores.files import require_digest
 
 
 def test_a_file_is_digested_where_it_lies_and_one_that_cannot_be_read_is_named(tmp_path: Path) -> None:

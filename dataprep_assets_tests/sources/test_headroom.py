@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.sources.digests import check_headroom
+from dataprep_assets.stores.files import check_headroom
 
 
 def test_room_is_looked_for_where_a_folder_will_be_made(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import ConfigError, SourceError, TransferError
-from dataprep_assets.sources.digests import check_headroom
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot
+from dataprep_assets.stores.files import check_headroom
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.fakes.nobody import nobody_there
 from dataprep_assets_tests.sources.hub_mirror import (

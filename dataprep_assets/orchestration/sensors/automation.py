@@ -18,10 +18,9 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
-from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, PollResult, SourceWatch, look
 from dataprep_assets.engine.card.products import products
 from dataprep_assets.engine.privacy import privacy_of
-from dataprep_assets.engine.staleness.source_watch import PollResult, SourceWatch, look
 from dataprep_assets.engine.yaml.automation import Automation, Email, EnvironmentVariable, OnFailure
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.engine.yaml.mistakes import read_documents

@@ -6,16 +6,16 @@ whole.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import retracted_ids
+from dataprep_assets.curation.retractions import are_listed, retracted_ids
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -23,15 +23,16 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, first_of, ledger_of, name_of, verdict
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
-from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
+from dataprep_assets.errors import DataprepError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.formats.document_index import IDS
+from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
+from dataprep_assets.pipelines.corpus.source.snapshot import SNAPSHOT
 from dataprep_assets.pipelines.corpus.token_bins import meta_of
 from dataprep_assets.planning.manifest import ManifestEntry, split_of
 from dataprep_assets.stores.files import digest_value
@@ -626,3 +627,62 @@ CHECKS: tuple[Check[OpenedCombined], ...] = (
         blocking=False,
     ),
 )
+
+
+# Finds what a corpus keeps of retracted documents outside its plan: shards and joins that nothing reads any more.
+#
+# A shard of token bins says by its index whether it holds one. What is made of shards (combined bins, npy shards,
+# views) says by the shards of its receipt, as far as these are still there with the same content. What cannot say
+# it, because it is not whole, is of shards that are gone, or has another kind of index, may hold one: it is derived
+# and in no plan, so it is counted with them.
+#
+# Entry point: `retracted_left`.
+
+
+def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
+    """The unplanned artifacts that hold a retracted document or may hold one.
+
+    What is made of others comes before these: they say what is in it. Errors are those of `read_retractions`.
+    """
+    if corpus.retractions is None or not corpus.retractions.exists():
+        return []
+    # a snapshot has names and digests of files, and no document
+    every = [one for one in unplanned if one.name != SNAPSHOT]
+    if not every:  # then the key of the ids is not asked for
+        return []
+    ids = corpus.document.ids(sensitive=corpus.sensitive)
+    listed = retracted_ids(corpus.retractions, ids)
+    if ids is None or not len(listed):
+        return []
+    kind = (ids.id_field, ids.key_digest)
+
+    # many artifacts are made of the same shard, whose ids are then compared once
+    @cache
+    def holds(artifact: Artifact) -> bool:
+        try:
+            receipt = store.receipt(artifact)
+            if receipt is None:
+                return True
+            return shard_holds(artifact, receipt) if artifact.name == TOKEN_BINS else made_of_one(receipt)
+        except (DataprepError, OSError):  # a damaged one does not say
+            return True
+
+    def shard_holds(artifact: Artifact, receipt: Receipt) -> bool:
+        facts = TokenBinsFacts.of(receipt)
+        if facts.document_ids is None or (facts.id_field, facts.id_key) != kind:
+            return True
+        held = open_ids(store.local(artifact, [IDS]) / IDS, ledger_of(receipt).documents)
+        return bool(are_listed(held, listed).any())
+
+    def made_of_one(receipt: Receipt) -> bool:
+        return any(not is_there(name, content) or holds(source(name)) for name, content in receipt.inputs.items())
+
+    def is_there(name: str, content: str) -> bool:
+        found = store.receipt(source(name))
+        return found is not None and found.content == content
+
+    def source(name: str) -> Artifact:
+        # a view names what it is made of by split, combined bins and others by shard
+        return corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name)
+
+    return sorted(filter(holds, every), key=lambda artifact: artifact.name == TOKEN_BINS)

@@ -39,7 +39,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.planning.manifest import ShardSizing
-from dataprep_assets.sources.digests import SourceDigests
+from dataprep_assets.stores.files import SourceDigests
 from dataprep_assets.stream.declaration import (
     RETRACTIONS,
     AssetSource,
@@ -410,7 +410,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         return True
 
     def holding_retracted(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        from dataprep_assets.pipelines.corpus.retracted_leftovers import retracted_left
+        from dataprep_assets.pipelines.corpus.combined_bins import retracted_left
 
         return retracted_left(self, store, unplanned)
 

@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.notes.note_tokens import Encode
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate
 from dataprep_assets.sources.cohorts import CohortFormat, expected_months
-from dataprep_assets.sources.digests import SourceDigests
+from dataprep_assets.stores.files import SourceDigests
 from dataprep_assets.stream.declaration import (
     RETRACTIONS,
     AssetSource,

@@ -12,10 +12,18 @@ from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.artifact.spec import (
+    ArtifactSpec,
+    BuildRequest,
+    Partitions,
+    SourceIdentity,
+    SourceWatch,
+    identity_of,
+    in_words,
+    time_of,
+)
 from dataprep_assets.engine.card.card import data_card_spec
 from dataprep_assets.engine.card.contents import CardSource, CardSubject, Receipts, SplitCounts, attributed
-from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome

@@ -14,8 +14,7 @@ from typing import Literal
 
 from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.pipelines.tasks.declaration import Mode
-from dataprep_assets.sources.digests import PLAIN, SourceDigests
-from dataprep_assets.stores.files import fsync_directory, sha256_file
+from dataprep_assets.stores.files import PLAIN, SourceDigests, fsync_directory, sha256_file
 
 MODE = 0o644
 """Permissions of a copy: everyone may read it, whoever runs the trainer."""

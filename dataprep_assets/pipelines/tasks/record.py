@@ -29,7 +29,7 @@ class _Recorded(BaseModel):
 class MigratedFile(_Recorded):
     """One file in the new project. `source` is relative to the old project's root; `rows` are readable objects.
 
-    `sha256` is the source's digest (`sources.digests`), which is keyed for sensitive data.
+    `sha256` is the source's digest (`stores.files`), which is keyed for sensitive data.
     """
 
     split: Split

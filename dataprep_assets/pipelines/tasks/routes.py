@@ -18,7 +18,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.pipelines.tasks.contract import TaskContract
 from dataprep_assets.pipelines.tasks.declaration import TaskDeclaration, TaskMigrationDeclaration
 from dataprep_assets.planning.task_versions import BASE, Choice, Unordered, choose
-from dataprep_assets.sources.digests import SourceDigests
+from dataprep_assets.stores.files import SourceDigests
 
 Reference = Literal["original", "base"]
 """What rows are compared with: the declared original, else the old project's base."""

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from dataprep_assets.engine.staleness.source_watch import EDITED, look
+from dataprep_assets.engine.artifact.spec import EDITED, look
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.plan.blend_plan import blend_watch, build_blend_plan
 from dataprep_assets_tests.fakes.hub_server import HubServer

@@ -14,8 +14,7 @@ from dataprep_assets.engine.source_key import KeyedSources
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.sources.digests import SourceDigests
-from dataprep_assets.stores.files import private_files, sha256_file
+from dataprep_assets.stores.files import SourceDigests, private_files, sha256_file
 from dataprep_assets_tests.plain_digests import PlainDigests, contents_of
 from dataprep_assets_tests.tools.drill.datasets import Bench, bench, corpus_attributes
 from dataprep_assets_tests.tools.drill.judge import failed_proofs

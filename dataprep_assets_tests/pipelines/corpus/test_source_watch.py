@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.staleness.source_watch import EDITED, PollResult, look
+from dataprep_assets.engine.artifact.spec import EDITED, PollResult, look
 from dataprep_assets.errors import TransferError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration

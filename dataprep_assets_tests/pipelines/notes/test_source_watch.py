@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.staleness.source_watch import EDITED, SourceWatch, look
+from dataprep_assets.engine.artifact.spec import EDITED, SourceWatch, look
 from dataprep_assets.errors import MissingArtifactError, SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import notes_watch

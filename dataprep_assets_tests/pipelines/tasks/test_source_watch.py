@@ -3,7 +3,7 @@
 import os
 import shutil
 
-from dataprep_assets.engine.staleness.source_watch import EDITED, SourceWatch, look
+from dataprep_assets.engine.artifact.spec import EDITED, SourceWatch, look
 from dataprep_assets.pipelines.tasks.dataset import task_folder_spec
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project

@@ -13,10 +13,17 @@ from typing import Any
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
+from dataprep_assets.engine.artifact.spec import (
+    ArtifactSpec,
+    Partitions,
+    SourceIdentity,
+    SourceWatch,
+    identity_of,
+    in_words,
+    time_of,
+)
 from dataprep_assets.engine.checks.check import Check, Finding, verdict
 from dataprep_assets.engine.checks.verdicts import WholeChecks
-from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt

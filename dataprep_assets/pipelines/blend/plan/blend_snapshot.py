@@ -26,8 +26,7 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.planning.cost import density_of
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import source_digest
-from dataprep_assets.sources.digests import PLAIN
-from dataprep_assets.stores.files import digest_value
+from dataprep_assets.stores.files import PLAIN, digest_value
 from dataprep_assets.stream.source import FILES, digests_match, files_bytes, read_files
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
 

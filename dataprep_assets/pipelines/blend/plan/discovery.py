@@ -25,11 +25,11 @@ from dataprep_assets.planning.manifest import (
     taken_by,
 )
 from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
-from dataprep_assets.sources.digests import PLAIN, SourceDigests
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.sources.upstream import open_asset
 from dataprep_assets.stores.connect import bucket_urls, is_bucket
+from dataprep_assets.stores.files import PLAIN, SourceDigests
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stream.token_stream import SourcePart
 

@@ -21,8 +21,8 @@ from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import Discovered, discover, open_place
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
-from dataprep_assets.sources.digests import PLAIN, SourceDigests, require_digest
 from dataprep_assets.sources.readers.rows import read_rows
+from dataprep_assets.stores.files import PLAIN, SourceDigests, require_digest
 
 _COMMIT = re.compile(r"hf://.*@[0-9a-f]{40}/?")
 

@@ -33,11 +33,10 @@ from dataprep_assets.pipelines.blend.rl.apply_transforms import (
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep, compose
-from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.sources.readers.unreadable import place_of
-from dataprep_assets.stores.files import canonical_json, digest_value, sha256_file
+from dataprep_assets.stores.files import canonical_json, digest_value, require_digest, sha256_file
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, unreadable_part
 
 # Since 2 the receipt counts by file why rows were dropped. The records are those of 1.

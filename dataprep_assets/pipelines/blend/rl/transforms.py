@@ -35,8 +35,7 @@ from dataprep_assets.pipelines.blend.rl.placeholders import (
     parse_sources,
     resolve,
 )
-from dataprep_assets.sources.digests import PLAIN, SourceDigests
-from dataprep_assets.stores.files import sha256_file
+from dataprep_assets.stores.files import PLAIN, SourceDigests, sha256_file
 
 Record = dict[str, Any]
 Transform = Callable[[Record], Record | None]

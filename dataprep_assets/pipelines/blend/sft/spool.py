@@ -31,11 +31,10 @@ from dataprep_assets.formats.packed_rows import token_ids
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import VERSION, ChatPlan, ChatSource, conversation_renderer
-from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock, RowReader
 from dataprep_assets.sources.readers.unreadable import place_of
-from dataprep_assets.stores.files import canonical_json, digest_value, sha256_file
+from dataprep_assets.stores.files import canonical_json, digest_value, require_digest, sha256_file
 from dataprep_assets.stream.token_stream import SourcePart, unreadable_part
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder

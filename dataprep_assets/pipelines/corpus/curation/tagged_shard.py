@@ -27,9 +27,8 @@ from dataprep_assets.execution.run_task import report
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.integrity.scratch import scratch
-from dataprep_assets.sources.digests import require_digest
 from dataprep_assets.sources.readers.input_format import CSV
-from dataprep_assets.stores.files import digest_value
+from dataprep_assets.stores.files import digest_value, require_digest
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
 TAGS = "tags"

@@ -14,10 +14,9 @@ import numpy as np
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, SourceWatch
 from dataprep_assets.engine.checks.check import Check, Finding, first_of, verdict
 from dataprep_assets.engine.checks.verdicts import WholeChecks
-from dataprep_assets.engine.staleness.source_watch import SourceWatch
 from dataprep_assets.errors import DataprepError, IntegrityError, TransferError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore

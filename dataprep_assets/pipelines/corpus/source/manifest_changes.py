@@ -7,8 +7,8 @@ from typing import Any
 from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown, Table
+from dataprep_assets.engine.artifact.spec import in_words
 from dataprep_assets.engine.checks.check import SHOWN
-from dataprep_assets.engine.staleness.source_watch import in_words
 from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger, Receipt

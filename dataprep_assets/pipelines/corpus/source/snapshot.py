@@ -25,8 +25,7 @@ from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_mani
 from dataprep_assets.planning.cost import density_of
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess, source_digest
-from dataprep_assets.sources.digests import check_headroom
-from dataprep_assets.stores.files import digest_value
+from dataprep_assets.stores.files import check_headroom, digest_value
 from dataprep_assets.stream.source import FILES, digests_match, disk_headroom, files_bytes, open_source, read_files
 
 VERSION = 2

@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from dataprep_assets.curation.dropped_rows import RuledOut
-from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
+from dataprep_assets.engine.artifact.spec import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, Manifest, load_manifest, plan_manifest

@@ -19,10 +19,18 @@ from numpy.typing import NDArray
 from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Loss, dropped_rows
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
+from dataprep_assets.engine.artifact.spec import (
+    ArtifactSpec,
+    BuildRequest,
+    Partitions,
+    SourceIdentity,
+    SourceWatch,
+    identity_of,
+    in_words,
+    time_of,
+)
 from dataprep_assets.engine.checks.check import documents_in, first_of
 from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
-from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words, time_of
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine

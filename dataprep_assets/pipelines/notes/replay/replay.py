@@ -22,11 +22,17 @@ from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
+from dataprep_assets.engine.artifact.spec import (
+    ArtifactSpec,
+    DatasetInput,
+    SourceIdentity,
+    SourceWatch,
+    identity_of,
+    in_words,
+)
 from dataprep_assets.engine.checks.check import Check, Finding, Row, verdict
 from dataprep_assets.engine.checks.scratch_rebuild import rebuilt_otherwise
 from dataprep_assets.engine.checks.verdicts import WholeChecks
-from dataprep_assets.engine.staleness.source_watch import SourceIdentity, SourceWatch, identity_of, in_words
 from dataprep_assets.engine.yaml.declaration import ATTRIBUTION
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
