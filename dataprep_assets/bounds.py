@@ -1,4 +1,4 @@
-"""What a process may take for data that others wrote, where it is at in them, and the words for both.
+"""What a process may take for data that others wrote, where it is at in them, the words for both, and their JSON.
 
 A file can be made so that reading it takes all memory, or for ever; so each process that reads has a bound, whatever
 the cause (`execution.watch` holds it to that). A process says where it is at (`report_position`: a file and a row) and

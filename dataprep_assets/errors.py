@@ -1,4 +1,4 @@
-"""Every error that this project raises on purpose, in one tree.
+"""Every error that this project raises on purpose, in one tree, and the words of its messages.
 
 Each message says what broke, the value, where (file, row, byte), and what to do next::
 

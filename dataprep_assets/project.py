@@ -1,4 +1,4 @@
-"""The project that a command works on: where the project is, and where its datasets are declared.
+"""The project that a command works on: where it is, where its datasets are declared, and which of them are shipped.
 
 A project is a folder of Dagster's `dg`: its `pyproject.toml` has a table `[tool.dg.project]` (or its `dg.toml` a table
 `[project]`) that names the package whose `defs` declares the datasets. `dataprep init` makes one. Nothing here imports

@@ -1,4 +1,4 @@
-"""What a `defs.yaml` says about documents: what is looked at, which are kept, and how much may go.
+"""What a `defs.yaml` says about documents: its taggers, what is looked at, which are kept, how much may go.
 
 The field descriptions are the YAML reference. Columns and types are known from the declaration alone, so a rule is
 checked before anything runs.

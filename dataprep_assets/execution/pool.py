@@ -1,4 +1,4 @@
-"""Chooses the pool that does the work: processes of this machine or a Ray cluster; and its number of workers.
+"""The pool that does the work: processes of this machine or a Ray cluster, which is here; and its number of workers.
 
 The assets do not know which one. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it: `processes` (the default) or
 `ray`. Both have the interface `tasks.Pool`.

@@ -1,4 +1,4 @@
-"""Does a task in this process, and answers as a worker does."""
+"""Tasks for workers; does one in this process, and answers as a worker does."""
 
 import os
 import resource

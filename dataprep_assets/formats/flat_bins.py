@@ -1,4 +1,4 @@
-"""Flat token bins: headerless little-endian token ids, the one stream that every view shares.
+"""Flat token bins, headerless little-endian ids, the one stream that every view shares; and their `meta.pkl`.
 
 A *token stream* is nothing but ids, uint16 or uint32, each document followed by its separator. The same bytes are a
 nanoGPT ``train.bin``, a Megatron ``.bin``, a datatrove ``.ds`` and an OLMo ``.npy`` (headerless despite the name), so

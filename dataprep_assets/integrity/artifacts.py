@@ -1,4 +1,4 @@
-"""Where artifacts are stored and how they get there: the interface of storage for builds, proofs and assets.
+"""Artifacts, and the interface of their storage for builds, checks and assets; handles on finished ones.
 
 An `ArtifactStore` says what is finished (`receipt`, `current`), hands out files (`local`), and publishes what a build
 committed to its working directory (`publish`). `LocalArtifacts` keeps them in a folder, where the commit is the

@@ -1,4 +1,4 @@
-"""The receipt of an artifact: its inputs, its files, and how to verify it.
+"""The receipt of an artifact: its inputs, its ledger of rows, its files, and how to verify it.
 
 A receipt is written last into the artifact's directory as `receipt.json`; without it the artifact does not exist.
 It has no host, absolute path or number of workers, so the same work gives the same receipt anywhere,

@@ -1,4 +1,4 @@
-"""Scratch folders of a dataset: what a check or a tagger writes for a while, and nobody else reads.
+"""Scratch folders of a dataset, and a store over another one: what is written for a while, and nobody else reads.
 
 They lie beside the dataset's staging, not in the machine's temporary folder. They may hold texts, so they are private
 (0700) and do not outlive their process for long: the kernel releases the lock of a killed one, and the next scratch

@@ -1,4 +1,4 @@
-"""A dataset that is opened: what a person, a script or a notebook does with it."""
+"""A dataset that is opened, or a part of it: what a person, a script or a notebook does with it."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A project that is opened: its datasets by name, its storage, its Dagster instance."""
+"""A project that is opened: its datasets by name, its storage, its Dagster instance, which is made on first use."""
 
 import fcntl
 import logging

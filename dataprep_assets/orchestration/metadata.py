@@ -1,4 +1,4 @@
-"""The metadata of a materialization in the UI: counts that plot over time, where the artifact is stored, tables."""
+"""The metadata and data version of a materialization: counts that plot over time, the artifact's place, tables."""
 
 import inspect
 import warnings

@@ -1,4 +1,4 @@
-"""Partitions in Dagster's terms: registers the partitions of a plan, and finds those of a run."""
+"""Asset keys, names and partitions in Dagster's terms: registers the partitions of a plan, and finds those of a run."""
 
 import random
 import time

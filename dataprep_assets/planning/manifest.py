@@ -1,4 +1,4 @@
-"""The manifest: every source file once, in an order that does not depend on a file system or server.
+"""The manifest: every source file that the globs take, once, in an order that no file system decides; its shard plan.
 
 `manifest.jsonl` has one line per file, `manifest_summary.json` the totals per split (docs/formats/manifest.md#lines).
 Both depend only on what the source holds: paths are relative to the source or URLs pinned to a commit, order is the

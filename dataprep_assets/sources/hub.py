@@ -1,4 +1,4 @@
-"""Mirrors a Hugging Face Hub repository into the standard cache.
+"""Mirrors a Hugging Face Hub repository into the standard cache, and reads single files by ranges.
 
 The hub's own client leaves partial files behind after a kill and never checks a digest (huggingface_hub#3643, #1498;
 `test_twenty_interrupted_runs_leave_no_debris_once_complete`,

@@ -1,4 +1,4 @@
-"""Hard links and concatenations of files made by the kernel, without bytes passing through Python.
+"""Local files: links and concatenations made by the kernel, digests, and modes that only their owner can read.
 
 Entry points: `concatenate`, `create`, `create_durably`, `regular`, `fsync_directory`, `fsync_path`, `boot_id`,
 `version_of`, `while_unchanged`.

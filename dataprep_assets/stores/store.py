@@ -1,4 +1,4 @@
-"""The small interface to all stores of objects: a local folder, an S3-compatible bucket, a GCS bucket.
+"""The small interface to all stores of objects (a folder, an S3-compatible or GCS bucket), and the keys they take.
 
 An object appears whole or not at all: no method leaves a partial object visible under its key. Keys are relative to
 the store's prefix, `/`-separated, without `.` and `..`. Every method retries temporary failures, within the store's

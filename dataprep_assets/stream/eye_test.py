@@ -1,4 +1,4 @@
-"""The eye test: decoded windows of a token stream look like text.
+"""The eye test, decoded windows look like text, and checks that read a token stream as a trainer will.
 
 Statistics of windows near the start and deep in: entropy, printable share, runs of one id.
 """

@@ -1,4 +1,4 @@
-"""A declared source: how it is read, and how a card names it."""
+"""A declared source: how it is read, how a card names it, and the list of its files in a snapshot."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping

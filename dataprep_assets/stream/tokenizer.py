@@ -1,4 +1,4 @@
-"""The declared tokenizer of a dataset, loaded once per process."""
+"""The declared tokenizer of a dataset, loaded once per process, and texts that hold its special tokens."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""A tokenizer bundle: the files that decide the ids, their digest, and the facts a trainer needs.
+"""A tokenizer bundle: the files that decide the ids, their definition and digest, and the facts a trainer needs.
 
 The digest is part of every key downstream, so it covers exactly what can change an id: `tokenizer.json` and
 `tokenizer_config.json` (added tokens, BOS and EOS). All values of `meta.pkl` are read from here, never from a README.

@@ -1,4 +1,4 @@
-"""The engine certificate, which permits a fast engine in place of the reference.
+"""The engine certificate, which permits a fast engine in place of the reference, and texts on which engines differ.
 
 An engine earns it by giving ids identical to the reference on a stratified sample of the corpus at hand and on an
 adversarial set. It is recorded with the tokenizer's digest, the mode and both versions, and is void when any of them

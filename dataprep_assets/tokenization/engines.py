@@ -1,4 +1,4 @@
-"""Engines: many documents in, one flat array of ids out.
+"""Engines, many documents in, one flat array of ids out; each tokenizer is tried in a process of its own first.
 
 `reference` is the Hugging Face `tokenizers` library, whose ids are right by definition; `fastokens` encodes the same
 BPE tokenizers many times faster and is used only under a certificate (`tokenization/certificate.py`). An engine never

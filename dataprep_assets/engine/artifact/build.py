@@ -1,4 +1,4 @@
-"""How a small artifact is made: reused if it is current, else built once under a lock and committed with its receipt.
+"""How artifacts are made: in which order, and of a small one: reused if it is current, else built once under a lock.
 
 Shards of token bins are made differently, in parallel parts (`pipelines/corpus/token_bins.py`).
 """

@@ -1,4 +1,4 @@
-"""What the products of a dataset do not have of its sources: counted by reason and file, from receipts alone.
+"""What the products of a dataset do not have of its sources: by reason and file, from receipts; and ledgers compared.
 
 An artifact's spec returns the losses of its finished partitions (`ArtifactSpec.losses`), because only it knows what the
 reasons of its ledger mean. The end of a run, `dataprep show` and the library print all of them with these functions.

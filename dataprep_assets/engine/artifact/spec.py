@@ -1,4 +1,4 @@
-"""The specification of an artifact: everything about it that more than one place needs, said once.
+"""The specification of an artifact: what more than one place needs of it, its asset path, and its source watch.
 
 A dataset's Dagster assets, checks and job (`orchestration`), the order in which it is made (`order`), its stale
 artifacts (`status`) and what is swept all follow from its list of specs. A wing's `dataset.py` makes the list; each

@@ -1,4 +1,4 @@
-"""A check of an artifact: its name, the sentence that is true when it passes, its function, and whether it blocks.
+"""A check of an artifact and its finding: name, sentence that is true when it passes, function, whether it blocks.
 
 A check is written once, next to its artifact. Its function takes a *subject*: what the checks of an artifact look at.
 A subject is opened once and reads what is expensive when the first check needs it (cached properties), because several

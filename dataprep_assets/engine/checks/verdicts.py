@@ -1,4 +1,4 @@
-"""Examines many partitions in parallel, and remembers the verdicts.
+"""Examines artifacts by groups of checks, many partitions in parallel, and remembers the verdicts.
 
 The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<partition>.json`) with the receipt that
 was examined and the version of each check. So after a run that touched a few partitions a check can judge all of them:

@@ -1,4 +1,4 @@
-"""What a run would build, and why: for each artifact the source bytes to read, the expected tokens, and the time.
+"""What a run would build, why, and what shares its sources: for each artifact bytes to read, expected tokens, time.
 
 Nothing is written. Entry point: `rebuild_of`.
 """

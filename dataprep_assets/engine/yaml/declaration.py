@@ -1,4 +1,4 @@
-"""The keys that declarations of all pipelines share: the dataset's name, its owners, its storage."""
+"""The keys that declarations share: the dataset's name, owners and storage, how files are read, who does the work."""
 
 import re
 from collections.abc import Iterable

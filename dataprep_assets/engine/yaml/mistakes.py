@@ -1,4 +1,4 @@
-"""Describes mistakes in a `defs.yaml`, one sentence each: the line, the key, the value, and what is allowed.
+"""Mistakes in a `defs.yaml`, one sentence each, and its templates: the line, the key, the value, what is allowed.
 
 `read_documents` parses a file and refuses what YAML parsers accept or report badly (tabs, duplicate keys); `mistakes`
 turns each validation error of a component's model into one line.

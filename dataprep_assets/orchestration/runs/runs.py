@@ -1,4 +1,4 @@
-"""Executes the job of a dataset in this process, recorded in the Dagster instance."""
+"""Executes the job of a dataset in this process; the instance's records, pools, plans and lost runs."""
 
 import fcntl
 import signal

@@ -1,4 +1,4 @@
-"""The order in which the samples of one source are read, in one epoch; it may have been revised while it was under way.
+"""The order in which samples of one source are read in an epoch: a permutation, revised as the source grows.
 
 A `SampleSlots` is shards cut into samples. A `SourceOrder` is a keyed permutation of all samples of a cut, or, after a
 revision, of what was not read of the order before (`Remainder`) together with the samples of the shards that came new.

@@ -1,4 +1,4 @@
-"""The source files of a corpus's shards as they are read: with the digests of their snapshot, and on any machine."""
+"""The source of a corpus as it is read: files of a shard, a sample for certificates, and whether it changed."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial

@@ -1,4 +1,4 @@
-"""The artifact of a combination of datasets, such as `notes_replay_combined`: their shards, numbered together.
+"""The artifact of a combination of datasets, such as `notes_replay_combined`: their shards, mixed and numbered.
 
 No data are copied: shards are linked in the order of the declared mode (`shard_mixing`); mode `virtual` writes only the
 file that tells a loader how to mix (`virtual_mixture`).
