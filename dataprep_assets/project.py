@@ -55,7 +55,7 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
     names = [] if setting == "none" else [name.strip() for name in setting.split(",")]
     if unknown := [name for name in names if name not in SHIPPED_FOLDERS]:
         raise ConfigError(
-            f"{VARIABLE}: {unknown[0]!r} is not allowed; give none, samples, examples, or the last two with a comma"
+            f"{SHOW}: {unknown[0]!r} is not allowed; give none, samples, examples, or the last two with a comma"
         )
     return kind is None or kind in [SHIPPED_FOLDERS[name] for name in names]
 
