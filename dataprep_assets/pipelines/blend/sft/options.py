@@ -103,6 +103,21 @@ class SftOptions(Declared):
             content="join_parts" if self.join_text_parts else preset.content,
         )
 
+    def plan_settings(self) -> dict[str, Any]:
+        """The settings that `chat_plan` takes, by the names of its arguments."""
+        names = (
+            "pack_size",
+            "template_date",
+            "template_kwargs",
+            "choices",
+            "stop",
+            "turns",
+            "max_doc_tokens",
+            "too_long",
+            "sample_rate",
+        )
+        return {name: getattr(self, name) for name in names}
+
     def identity(self) -> dict[str, Any]:
         """The settings that decide bytes, except the template, `choices` and `template_kwargs`."""
         settings = self.model_dump(mode="json", exclude=_NOT_IN_KEYS)

@@ -25,17 +25,7 @@ def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, bundl
     # no engine is certified yet, and the reference is fast enough for a few invented conversations
     refused = refused_outright(bundle, "text", "tokenizers", "a trial of the template")
     try:
-        plan = chat_plan(
-            bundle,
-            refused,
-            declared_template(options, tokenizer),
-            pack_size=options.pack_size,
-            template_date=options.template_date,
-            template_kwargs=options.template_kwargs,
-            choices=options.choices,
-            stop=options.stop,
-            turns=options.turns,
-        )
+        plan = chat_plan(bundle, refused, declared_template(options, tokenizer), **options.plan_settings())
     except (ConfigError, TokenizerError) as error:
         yield Remark(keys=("sft", "chat_template"), sentence=str(error))
         return
