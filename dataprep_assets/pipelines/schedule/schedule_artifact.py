@@ -12,8 +12,10 @@ Entry points: `schedule_spec`, `present_schedule`, `revise_schedule`.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,11 +48,13 @@ from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.seen import SHARD
 from dataprep_assets.serving.sampler.simulation import simulated
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
-from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory
+from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory, SourceShard
 from dataprep_assets.stores.files import digest_value
 
 VERSION = 3
 _COPIED = (ENDS, IDS, ROWS)
+_IDENTIFIED_BY = ("document_ids", "id_field", "id_key")
+"""Facts of a shard by which its documents are identified."""
 _PACKS = 8
 """Of so many tables of packs a sample makes one again."""
 
@@ -274,15 +278,18 @@ def _documents(
 
 def _shard_bytes(dataset: str, receipt: Receipt) -> bytes:
     """The file `shard.json` of a shard."""
-    description = {
+    return json.dumps(_description(dataset, receipt), sort_keys=True, ensure_ascii=False).encode() + b"\n"
+
+
+def _description(dataset: str, receipt: Receipt) -> dict[str, Any]:
+    return {
         "dataset": dataset,
         "shard": receipt.partition,
-        **{name: receipt.facts.get(name) for name in ("document_ids", "id_field", "id_key")},
+        **{name: receipt.facts.get(name) for name in _IDENTIFIED_BY},
         "sources": list(receipt.sources),
         # of which the shard's content is the digest
         "files": [[record.path, record.bytes, record.sha256] for record in receipt.files],
     }
-    return json.dumps(description, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
 def _rebuild_matches(opened: OpenedSchedule) -> Finding:
@@ -312,10 +319,16 @@ def _rebuild_matches(opened: OpenedSchedule) -> Finding:
     )
 
 
-def _contents(data: TrainingData) -> dict[str, str]:
-    """Content of each shard that a schedule names → its dataset."""
+@dataclass(frozen=True)
+class _NamedShard:
+    dataset: str
+    shard: SourceShard
+
+
+def _contents(data: TrainingData) -> dict[str, _NamedShard]:
+    """Content of each shard that a schedule names → the shard, and its dataset."""
     sources = [source for revision in data.schedule.revisions for source in revision.sources]
-    return {shard.content: source.dataset for source in sources for shard in source.shards}
+    return {shard.content: _NamedShard(source.dataset, shard) for source in sources for shard in source.shards}
 
 
 def _other_schedule(declaration: ScheduleDeclaration, data: TrainingData) -> Iterator[str]:
@@ -338,15 +351,15 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
         present = found_sources(declaration, store)[1].found
     except DataprepError:  # a source that is gone: its copies are those of their content still
         present = {}
-    for content, dataset in _contents(data).items():
+    for content, shard in _contents(data).items():
         folder = documents_folder(content)
-        stored = data.handle.read(f"{folder}/{SHARD}")
-        if content in present and stored != _shard_bytes(dataset, present[content][1]):
+        description = _parsed(data.handle.read(f"{folder}/{SHARD}"))
+        # the same content may have been made again since, of source files with other names and bytes
+        if content in present and _contradicts(description, _description(shard.dataset, present[content][1])):
             yield f"{folder}/{SHARD} is different"
-        try:
-            files = json_of(stored)["files"]
-        except (ValueError, TypeError, KeyError):
-            files = None
+        if not _counts_documents(description, len(data.ends(shard.shard))):
+            yield f"{folder}/{SHARD} counts other documents than those of the shard"
+        files = description.get("files", ())
         if digest_value(files) != content:
             yield f"{folder}/{SHARD} names other files than those of the shard"
             continue
@@ -354,6 +367,39 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
             held = records.get(f"{folder}/{name}")
             if name in _COPIED and (held is None or (held.bytes, held.sha256) != (size, sha256)):
                 yield f"{folder}/{name} is not that of the shard"
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    """The description in a `shard.json`; an empty one if it is none."""
+    try:
+        value = json_of(content)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) and isinstance(value.get("sources"), list) else {}
+
+
+def _contradicts(stored: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
+    """Whether a stored description and that of the present shard cannot both describe shards of one content."""
+    if any(stored.get(name) != made[name] for name in ("dataset", *_IDENTIFIED_BY)):
+        return True
+    counts = [
+        [(line.get("sha256"), line.get("documents"), line.get("tokens")) for line in description["sources"]]
+        for description in (stored, made)
+    ]
+    of_the_same_files = [one[0] for one in counts[0]] == [one[0] for one in counts[1]]
+    return of_the_same_files and counts[0] != counts[1]
+
+
+def _counts_documents(description: Mapping[str, Any], documents: int) -> bool:
+    """Whether the source files of a description have so many documents, and each line accounts for all of its rows."""
+    lines = description.get("sources", ())
+    try:
+        balanced = all(
+            line["rows_in"] == line["documents"] + sum(line["dropped"].values()) for line in lines if "dropped" in line
+        )
+        return balanced and sum(line["documents"] for line in lines) == documents
+    except (TypeError, KeyError, AttributeError):
+        return False
 
 
 def _losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[Loss]:

@@ -113,6 +113,48 @@ def findings(project: TrainingProject) -> dict[str, tuple[bool, str]]:
     return {name: (one.passed, one.summary) for name, one in found.items()}
 
 
+def test_shards_made_again_of_other_files_with_the_same_documents_are_the_schedule_s(
+    finished: TrainingProject, tmp_path: Path
+) -> None:
+    project = copy(finished, tmp_path / "copy")
+    texts = project.defs / CORPUS / "texts"
+    for path in sorted(texts.iterdir()):
+        rows = [json.loads(line) | {"unused": True} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    project("run", CORPUS)
+    assert findings(project)["rebuild_matches"][0]
+    project("run", RUN)
+    assert findings(project)["rebuild_matches"][0]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda value: value.update(dataset="another"),
+        lambda value: value.update(id_field="another"),
+        lambda value: value.update(sources=None),
+        lambda value: value.pop("files"),
+        lambda value: value["files"][0].__setitem__(1, 7),
+        lambda value: value["sources"][0].update(documents=value["sources"][0]["documents"] + 1),
+        lambda value: value["sources"][0].update(tokens=value["sources"][0]["tokens"] + 1),
+    ],
+    ids=["dataset", "id field", "no sources", "no files", "size of a file", "a document more", "a token more"],
+)
+def test_a_description_that_its_shard_contradicts_is_told(
+    finished: TrainingProject, tmp_path: Path, edit: Callable[[dict[str, Any]], None]
+) -> None:
+    project = copy(finished, tmp_path / "copy")
+    folder = project.artifacts / RUN / "schedule"
+    paths = {path: json.loads(path.read_bytes()) for path in sorted(folder.rglob("shard.json"))}
+    path = min(paths)
+    edit(paths[path])
+    path.write_text(json.dumps(paths[path], sort_keys=True) + "\n")
+    reseal(folder)
+    passed, summary = findings(project)["rebuild_matches"]
+    assert not passed
+    assert path.relative_to(folder).as_posix() in summary
+
+
 def test_a_shard_of_other_documents_under_its_old_name_is_told(
     finished: TrainingProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
