@@ -27,6 +27,7 @@ _PR_SET_PDEATHSIG = 1
 # Seconds between two looks: for so long a process may have more than its bound.
 _SAMPLE_SECONDS = 0.1
 _BOARD_BYTES = 4096
+_PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP}
 if CAN_WATCH:
     _PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
@@ -152,17 +153,17 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
         return work()
     for closely in (False, True) if again else (False,):
         board = _Heartbeat()
-        blocked = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
         # Before the fork: from then on signals are for `_until_it_ends`, which passes them on to the work.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
         parent = os.getpid()
         if not (pid := os.fork()):
             die_with_parent(parent)
+            _leave_group()
             without_core()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             with told_to(board.write, closely=closely):
                 return work()
-        code, why = _until_it_ends(pid, board, bounds, blocked)
+        code, why = _until_it_ends(pid, board, bounds)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if why is None:
             if code == -signal.SIGKILL:
@@ -178,25 +179,48 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
     return 1
 
 
-def _until_it_ends(pid: int, board: _Heartbeat, bounds: Bounds, blocked: set[signal.Signals]) -> tuple[int, str | None]:
+def _leave_group() -> None:
+    """Give this process a group of its own, so that what it starts does not get the signals of the terminal's keys.
+
+    Of Ctrl-C, processes of Dagster and of libraries would print stacks. Only this process is to hear of it, and ends
+    those that it started.
+    """
+    os.setpgid(0, 0)
+    # a terminal with `tostop` would stop a group in the background that writes to it
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+
+
+def _until_it_ends(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str | None]:
     """Wait for the end of a process; return its exit code (negative for a signal) and, if this ended it, why.
 
-    Signals are passed on to it.
+    Signals are passed on to it; a second Ctrl-C ends it and its group at once.
     """
-    process, count, why = _AtWork(), b"", None
+    process, count, why, interrupted, killed = _AtWork(), b"", None, False, False
     while True:
-        told = signal.sigtimedwait(blocked, _SAMPLE_SECONDS)
+        told = signal.sigtimedwait(_PASSED_ON | {signal.SIGCHLD}, _SAMPLE_SECONDS)
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            code = os.waitstatus_to_exitcode(status)
-            return code, why
-        # a signal of the terminal reaches the whole group by itself
-        if told is not None and told.si_signo != signal.SIGCHLD and told.si_code <= 0:
-            # `si_code` is above 0 if the kernel has sent it
-            os.kill(pid, told.si_signo)
+            return (128 + signal.SIGINT if killed else os.waitstatus_to_exitcode(status)), why
+        if told is not None and told.si_signo != signal.SIGCHLD:
+            killed = interrupted and told.si_signo == signal.SIGINT
+            interrupted = interrupted or told.si_signo == signal.SIGINT
+            _pass_on(signal.SIGKILL if killed else signal.Signals(told.si_signo), pid)
         now, process.where = board.read()
         if now != count:
             count, process.since = now, None
         if why is None and (why := _why(bounds, pid, process)) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def _pass_on(sent: signal.Signals, pid: int) -> None:
+    """Pass a signal on to the work: to its process, or to its group where all have to stop."""
+    with contextlib.suppress(ProcessLookupError):
+        if sent == signal.SIGTSTP:  # Ctrl-Z: this process stops with them, as the shell waits for it
+            os.killpg(pid, signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.killpg(pid, signal.SIGCONT)
+        elif sent == signal.SIGKILL:
+            os.killpg(pid, sent)
+        else:
+            os.kill(pid, sent)

@@ -17,6 +17,7 @@ from dataprep_assets.errors import BoundError, ConfigError
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.execution.watch import CAN_WATCH, measure_process
+from dataprep_assets_tests.cli.terminal import CTRL_C, CTRL_Z, Terminal
 from dataprep_assets_tests.execution.hungry_tasks import spin, take
 
 pytestmark = pytest.mark.skipif(not CAN_WATCH, reason="processes are watched on Linux alone")
@@ -150,6 +151,45 @@ def test_a_signal_for_a_command_reaches_its_work(number: signal.Signals) -> None
     assert process.stdout.readline() == "at work False\n"
     process.send_signal(number)
     assert process.wait(20) == -number
+
+
+def in_terminal(work: str) -> Terminal:
+    return Terminal([sys.executable, "-c", COMMAND.format(work=work, seconds=60, again=False)], os.environ)
+
+
+_WITH_ANOTHER = """import subprocess
+    other = subprocess.Popen([sys.executable, "-c", "import time; print('started', flush=True); time.sleep(60)"])
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        other.kill()
+        return 130"""
+
+
+def test_only_the_work_hears_of_ctrl_c() -> None:
+    with in_terminal(_WITH_ANOTHER) as it:
+        it.see("started")
+        it.press(CTRL_C)
+        assert it.end() == 130
+        assert "Traceback" not in it.seen
+
+
+def test_a_second_ctrl_c_ends_work_that_does_not_listen() -> None:
+    with in_terminal("signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)") as it:
+        it.see("deaf")
+        it.press(CTRL_C)
+        it.see("^C")
+        it.press(CTRL_C)
+        assert it.end() == 130
+
+
+def test_ctrl_z_stops_a_command_with_its_work() -> None:
+    with in_terminal("print('ready', flush=True); time.sleep(1); print('done', flush=True)") as it:
+        it.see("ready")
+        it.press(CTRL_Z)
+        it.stops()
+        assert it.end() == 3
+        assert "done" in it.seen
 
 
 def test_work_that_the_kernel_kills_is_told_in_a_sentence() -> None:
