@@ -86,7 +86,8 @@ def test_no_variable_of_the_environment_is_a_message_to_the_same_process() -> No
     assert writers <= {
         "dataprep_assets/cli/__init__.py",  # threads of NumPy and of the fast engine
         "dataprep_assets/project.py",  # the `.env` of a project, as Dagster's commands do
-        "dataprep_assets/library/project.py",  # DAGSTER_HOME and the batch of events, which Dagster reads
+        "dataprep_assets/library/project.py",  # DAGSTER_HOME, which Dagster and its settings read
+        "dataprep_assets/library/instance.py",  # the batch of events, which Dagster reads
         "dataprep_assets/execution/processes.py",  # a worker's own, and what the fork server has to load
         "dataprep_assets/execution/pool.py",  # what a Ray worker's libraries, and Ray itself, read
         "dataprep_assets/pipelines/notes/tfds/directory_checks.py",  # TensorFlow's own, in a process of its own

@@ -14,7 +14,7 @@ from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, LockFile, Names, Options, tell_wrong
 from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, count_of
-from dataprep_assets.library.dataset import PartitionSelection
+from dataprep_assets.library.part import PartitionSelection
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.spec import ArtifactSpec

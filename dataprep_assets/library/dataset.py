@@ -1,10 +1,9 @@
-"""A dataset that is opened, or a part of it: what a person, a script or a notebook does with it."""
+"""A dataset that is opened: what a person, a script or a notebook does with it."""
 
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,105 +19,14 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, Artifa
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.verify import Verified, verify_place
 from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment
+from dataprep_assets.library.part import PartitionSelection
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stores.files import private_files
 
 if TYPE_CHECKING:
-    from dataprep_assets.engine.artifact.spec import ArtifactSpec
-    from dataprep_assets.integrity.artifacts import ArtifactStore
     from dataprep_assets.library.project import OpenProject
     from dataprep_assets.orchestration.build import BuildListener
     from dataprep_assets.orchestration.runs.runs import RunResult
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartitionSelection:
-    """A part of a dataset's partitions.
-
-    Attributes:
-        split: Only partitions of this split.
-        bounds: `FIRST...LAST`, or one name.
-        option: The option that gave the bounds.
-        count: Number of even parts into which the remaining partitions are cut.
-        index: Which of these parts, from 0.
-    """
-
-    split: str | None = None
-    bounds: str | None = None
-    option: str = "--shards"
-    count: int | None = None
-    index: int | None = None
-
-    def __post_init__(self) -> None:
-        if (self.count is None) != (self.index is None):
-            raise ConfigError("--process-count and --process-index: give both: how many processes, and which is this")
-        if self.index is not None and self.count is not None and not 0 <= self.index < self.count:
-            raise ConfigError(f"--process-index {self.index}: must be at least 0 and below --process-count")
-
-    @property
-    def is_some(self) -> bool:
-        """Whether anything is limited at all."""
-        return any(value is not None for value in (self.split, self.bounds, self.count))
-
-    def __str__(self) -> str:
-        said = {"--split": self.split, self.option: self.bounds, "--process-count": self.count}
-        return ", ".join(name for name, value in said.items() if value is not None)
-
-    def select_partitions(
-        self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore"
-    ) -> "dict[ArtifactSpec, Sequence[str]]":
-        """The partitioned artifacts with the chosen ones of their partitions; an artifact without any is left out.
-
-        Raises ConfigError if there are none of that name.
-        """
-        partitioned = self.partitioned(specs)
-        selected: dict[ArtifactSpec, Sequence[str]] = {}
-        known: list[str] = []
-        some = False
-        for spec in partitioned:
-            if self.split not in (None, spec.split) or spec.partitions is None:
-                continue
-            every = spec.partitions.keys(store)
-            known += [f"{every[0]}...{every[-1]}"] if every else []
-            within = self._select_within_bounds(every)
-            # a range is of one split: that the others have nothing in it is no mistake
-            some |= bool(within)
-            if keys := self._of_process(within):
-                selected[spec] = keys
-        if self.bounds is not None and not some:
-            raise ConfigError(
-                f"{self.option} {self.bounds}: give FIRST...LAST among {', '.join(dict.fromkeys(known)) or 'none'}"
-            )
-        return selected
-
-    def partitioned(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
-        """The partitioned artifacts; raises ConfigError if there are none, or none of the split."""
-        partitioned = [spec for spec in specs if spec.partitions is not None]
-        dataset = specs[0].declaration.dataset
-        if not partitioned:
-            raise ConfigError(f"{self}: {dataset} has no partitions to choose from")
-        splits = list(dict.fromkeys(spec.split for spec in partitioned if spec.split is not None))
-        if self.split is not None and self.split not in splits:
-            raise ConfigError(f"--split {self.split}: {dataset} has {splits or 'no splits, its partitions are chosen'}")
-        return partitioned
-
-    def _select_within_bounds(self, every: Sequence[str]) -> Sequence[str]:
-        """The partitions within the bounds; none if the bounds are not among them."""
-        if self.bounds is None:
-            return every
-        first, dots, last = self.bounds.partition("...")
-        last = last if dots else first
-        if first not in every or last not in every or every.index(first) > every.index(last):
-            return []
-        return every[every.index(first) : every.index(last) + 1]
-
-    def _of_process(self, partitions: Sequence[str]) -> Sequence[str]:
-        if self.count is None or self.index is None:
-            return partitions
-        size = len(partitions)
-        # each partition is in exactly one part, and parts differ by one partition at most
-        return partitions[size * self.index // self.count : size * (self.index + 1) // self.count]
-
 
 _SHOWN = 12
 """Most names that a message lists."""

@@ -1,25 +1,15 @@
-"""A project that is opened: its datasets by name, its storage, its Dagster instance, which is made on first use."""
+"""A project that is opened: its datasets by name, its storage, its Dagster instance."""
 
-import fcntl
-import logging
 import os
 import re
-import shutil
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dagster as dg
-import yaml  # type: ignore[import-untyped]
-
 from dataprep_assets.engine.yaml.declared_keys import nearest
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.orchestration.runs.runs import limit_pools
 from dataprep_assets.project import Project, find
-from dataprep_assets.project_template import TEMPLATE
-from dataprep_assets.stores.locks import own_file
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -31,64 +21,6 @@ if TYPE_CHECKING:
     from dataprep_assets.library.mistakes import Mistake
     from dataprep_assets.sources.upstream import Materialization
     from dataprep_assets.stores.connect import StoreAddress
-
-
-_GONE = re.compile(r"dataprep_assets\.orchestration\.(sqlite_storage|compute_logs)\b")
-
-
-def open_instance(home: Path) -> dg.DagsterInstance:
-    """The instance of the folder `home`, which is DAGSTER_HOME.
-
-    Raises ConfigError if the folder cannot be created, if its settings are invalid, or if what they name cannot be
-    opened.
-    """
-    # the planned materializations of a run with many partitions are then written in one batch
-    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
-    logging.getLogger("dagster").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore", dg.BetaWarning)
-    try:
-        home.parent.mkdir(parents=True, exist_ok=True)
-        home.mkdir(mode=0o700, exist_ok=True)  # runs, logs and events of every dataset are in it
-    except OSError as error:
-        raise ConfigError(f"DAGSTER_HOME: {home}: cannot be made a folder: {error.strerror}") from error
-    with _locked(home):
-        if not (home / "dagster.yaml").exists():
-            shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
-        return _open_configured(home / "dagster.yaml")
-
-
-def _open_configured(settings: Path) -> dg.DagsterInstance:
-    try:
-        _require_own_storage_of_dagster(settings)
-        instance = dg.DagsterInstance.get()
-        instance.all_asset_keys()  # the event log creates its tables at the first query
-        limit_pools(instance)
-        return instance
-    except ConfigError:
-        raise
-    except Exception as error:  # a database that is damaged, or does not answer, raises what its driver has
-        # without all that Dagster would have taken instead, and without the statement that SQLAlchemy sent
-        why = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
-        raise ConfigError(f"{settings}: Dagster cannot open its instance: {why:.300}") from error
-
-
-def _require_own_storage_of_dagster(settings: Path) -> None:
-    """Raise ConfigError if the settings of an instance name classes that an earlier release wrote into them."""
-    found = yaml.safe_load(settings.read_bytes()) if settings.exists() else None
-    gone = [key for key, value in found.items() if _GONE.search(str(value))] if isinstance(found, dict) else []
-    if gone:
-        raise ConfigError(
-            f"{settings}: delete {' and '.join(f'`{key}:`' for key in gone)} with what is below: the classes named "
-            "there are gone. Dagster's own, the default, keep the same files: all runs, records and logs stay"
-        )
-
-
-@contextmanager
-def _locked(home: Path) -> Iterator[None]:
-    """Two commands that create the databases of a new home at the same time would collide."""
-    with open(home / ".dataprep.lock", "a", opener=own_file) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 _HOME = "DAGSTER_HOME"
@@ -150,7 +82,7 @@ class OpenProject:
 
         Raises ConfigError if it cannot be loaded, or the name or folder is taken; then nothing was written.
         """
-        import yaml
+        import yaml  # type: ignore[import-untyped]
 
         from dataprep_assets.integrity.commit import write_atomically
 
@@ -294,7 +226,7 @@ class OpenProject:
 
         Raises ConfigError if its folder cannot be created, or if its settings are invalid.
         """
-        from dataprep_assets.library.project import open_instance
+        from dataprep_assets.library.instance import open_instance
 
         home, before = self.home, os.environ.get(_HOME)
         os.environ[_HOME] = str(home)

@@ -10,7 +10,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.library.dataset import PartitionSelection
+from dataprep_assets.library.part import PartitionSelection
 
 TRAIN = [f"train-{i:05d}" for i in range(10)]
 VAL = ["val-00000", "val-00001"]
