@@ -15,8 +15,8 @@ from typing import Protocol
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.project import expanded
 from dataprep_assets.stores.connect import KINDS, LocalPlace, StoreAddress, place_of
+from dataprep_assets.stores.files import expanded
 
 DEFAULT_ROOT = Path(".dataprep/artifacts")
 DEFAULT_CACHE = Path(".dataprep/cache")

@@ -18,11 +18,12 @@ from typing import Any, Literal
 
 import orjson
 
-from dataprep_assets.bounds import is_close, parse, report_position
+from dataprep_assets.bounds import is_close, report_position
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
 from dataprep_assets.sources.readers.blocks import TextReader
 from dataprep_assets.sources.readers.json_elements import Elements, without_mark
+from dataprep_assets.sources.readers.json_values import parse
 from dataprep_assets.sources.readers.row_files import (
     MAX_RECORD_BYTES,
     TOO_LARGE,

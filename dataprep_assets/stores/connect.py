@@ -28,8 +28,8 @@ from typing import Any, ClassVar, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.project import expanded
 from dataprep_assets.stores.endpoints import allows_http, check_endpoint
+from dataprep_assets.stores.files import expanded
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import NEEDS_BOTO3, Store
 

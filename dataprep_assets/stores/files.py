@@ -469,3 +469,22 @@ def _by_sendfile(source: int, target: int, position: int, count: int) -> int:
 def _by_read_write(source: int, target: int, position: int, count: int) -> int:
     # A bounded block, and os.write may take less than it was given.
     return os.write(target, os.pread(source, min(count, 1 << 20), position))
+
+
+def expanded(path: str | Path, name: str = "") -> Path:
+    """The path with a home folder for `~`; ConfigError, beginning with `name`, for one that no file can have."""
+    where = f"{name}: " if name else ""
+    if "\0" in str(path):
+        raise ConfigError(f"{where}{str(path)!r}: no path has a NUL")
+    try:
+        expanded_path = Path(path).expanduser()
+        # only tried: the system would be asked for it in these bytes
+        os.fsencode(expanded_path)
+    except RuntimeError:
+        raise ConfigError(
+            f"{where}{str(path)!r}: no home folder is known of `{Path(path).parts[0]}`: write the path out, or "
+            f"`./{path}` for a folder that is called so"
+        ) from None
+    except UnicodeEncodeError as error:  # half a surrogate pair
+        raise ConfigError(f"{where}{str(path)!r}: {error}") from None
+    return expanded_path

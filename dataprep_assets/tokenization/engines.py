@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.integrity.commit import write_atomically
-from dataprep_assets.project import expanded, read_state
-from dataprep_assets.stores.files import digest_value
+from dataprep_assets.project import read_state
+from dataprep_assets.stores.files import digest_value, expanded
 from dataprep_assets.tokenization import reference
 from dataprep_assets.tokenization.bundle import (
     EncodingError,

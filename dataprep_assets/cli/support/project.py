@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.library.project import OpenProject, open_project
-from dataprep_assets.project import VARIABLE, expanded
-from dataprep_assets.stores.files import private_files
+from dataprep_assets.project import VARIABLE
+from dataprep_assets.stores.files import expanded, private_files
 
 if TYPE_CHECKING:
     from dataprep_assets.declarations import Declarations

@@ -9,7 +9,7 @@ import typer
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import Profile
 from dataprep_assets.errors import count_of
-from dataprep_assets.project import expanded
+from dataprep_assets.stores.files import expanded
 
 
 def command(

@@ -15,8 +15,8 @@ from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.storage import Storage
-from dataprep_assets.project import expanded
 from dataprep_assets.sources.readers.input_format import ReadOptions
+from dataprep_assets.stores.files import expanded
 
 # The keys that say of files how they are read, where files do not say it themselves.
 #

@@ -20,8 +20,8 @@ from dataprep_assets.engine.yaml.mistakes import mistakes, of_json
 from dataprep_assets.engine.yaml.remark import mistakes_error
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.blend import SPLITS
-from dataprep_assets.project import expanded
 from dataprep_assets.sources.readers.contents import BOM, no_text
+from dataprep_assets.stores.files import expanded
 
 _MARK = "_"
 """First character of keys that are notes, not settings."""

@@ -19,10 +19,9 @@ from dataprep_assets.bounds import parsed
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES
-from dataprep_assets.project import expanded
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets.stores.endpoints import allows_http
-from dataprep_assets.stores.files import digest_value
+from dataprep_assets.stores.files import digest_value, expanded
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store, why_not_a_name
 

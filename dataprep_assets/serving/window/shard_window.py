@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError, DataprepError, SourceError, WorkerDiedError
-from dataprep_assets.project import expanded
 from dataprep_assets.serving.window.cache import Cache
 from dataprep_assets.serving.window.events import OnEvent, WindowEvent, WindowStatus, tell
 from dataprep_assets.serving.window.keep_policy import Keep, check_keep
@@ -30,6 +29,7 @@ from dataprep_assets.serving.window.readers import Shard
 from dataprep_assets.serving.window.release import ReleaseLocation, files_of, locate
 from dataprep_assets.serving.window.schedule import Schedule
 from dataprep_assets.serving.window.window_state import WindowState
+from dataprep_assets.stores.files import expanded
 from dataprep_assets.stores.retry import RetryPolicy, StoppedError
 from dataprep_assets.stores.store import Store
 

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 
 import orjson
 
-from dataprep_assets.bounds import is_close, parse, report_position
+from dataprep_assets.bounds import is_close, report_position
 from dataprep_assets.errors import SourceError
 from dataprep_assets.sources.readers.contents import BOM, is_array
 from dataprep_assets.sources.readers.input_format import ALL_ROWS, AS_NAMED, InputFile, ReadOptions, RowBlock, RowReader
+from dataprep_assets.sources.readers.json_values import parse
 from dataprep_assets.sources.readers.row_files import (
     MAX_RECORD_BYTES,
     TOO_LARGE,

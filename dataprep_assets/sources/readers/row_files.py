@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import orjson
 
-from dataprep_assets.bounds import MOST_VALUES, fault, has_too_many_values, is_close, report_position
+from dataprep_assets.bounds import MOST_VALUES, has_too_many_values, is_close, report_position
 from dataprep_assets.errors import CorruptSourceError, FormatError, RowPosition, out_of_memory
 from dataprep_assets.sources.readers.contents import BOM, no_table
+from dataprep_assets.sources.readers.json_values import fault
 from dataprep_assets.sources.readers.parquet_pages import rows_at_once
 from dataprep_assets.stores.files import sha256_file
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from dataprep_assets.bounds import MOST_PARSED, has_long_integers, is_close, parse, report_position
+from dataprep_assets.bounds import MOST_PARSED, is_close, report_position
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.readers.blocks import TextReader
 from dataprep_assets.sources.readers.contents import BOM, is_array
@@ -31,6 +31,7 @@ from dataprep_assets.sources.readers.input_format import (
     input_format,
 )
 from dataprep_assets.sources.readers.json_elements import Elements
+from dataprep_assets.sources.readers.json_values import has_long_integers, parse
 from dataprep_assets.sources.readers.row_files import (
     MAX_RECORD_BYTES,
     TOO_LARGE,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.bounds import at_work_on, json_of
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.project import expanded
+from dataprep_assets.stores.files import expanded
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 if TYPE_CHECKING:
