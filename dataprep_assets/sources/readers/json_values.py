@@ -1,0 +1,71 @@
+"""Parses JSON as in RFC 8259, including numbers of any size.
+
+orjson is strict and fast, refuses a number whose double would be infinite (`1e400`, an integer of 400 digits), which
+the grammar allows, and makes a double of an integer beyond 64 bits. Text that may hold either, and no other, is parsed
+again with the standard library. What that accepts beyond the grammar is still refused: NaN, Infinity, lone surrogates
+and nesting beyond 1,024 levels.
+"""
+
+import json
+import math
+import re
+from typing import Any
+
+import orjson
+
+from dataprep_assets.bounds import STRING
+
+_STRING_OR_NUMBER = re.compile(STRING + rb"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?", re.DOTALL)
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_LONGER = (b"-" + b"0" * 19, b"0" * 20)
+"""How an integer that is none of 64 bits begins when its digits are noughts: -2^63 has 19, 2^64 has 20."""
+
+
+def parse(data: bytes) -> Any:
+    """The value of a JSON text in UTF-8; a number beyond a double's range is an infinity.
+
+    Raises orjson.JSONDecodeError if the text is not JSON.
+    """
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as refused:
+        # orjson's word for a number whose double would be infinite
+        if "infinity" not in refused.msg:
+            raise
+        # Each number that is too large is replaced by another one; orjson then says whether the rest is JSON.
+        orjson.loads(_STRING_OR_NUMBER.sub(_within_range, data))
+    else:
+        if not has_long_integers(data):
+            return value
+    try:
+        return json.loads(data.decode(), parse_int=_integer)
+    except RecursionError:  # Python 3.11 nests some levels less than orjson
+        raise orjson.JSONDecodeError("beyond the depth that is read", "", 0) from None
+
+
+def has_long_integers(data: bytes) -> bool:
+    """Whether a JSON text may hold an integer beyond 64 bits, of which orjson makes a double."""
+    # Passes at the speed of memory instead of a parse. Digits of a text or a fraction may match, too: then the
+    # value is parsed once more for nothing.
+    noughts = data.translate(_DIGITS)
+    return any(long in noughts for long in _LONGER)
+
+
+def fault(error: orjson.JSONDecodeError) -> str:
+    """What is wrong with a text that `parse` refused, without any of the text."""
+    if error.doc[error.pos : error.pos + 1] == "\0":
+        return "a NUL byte, of which crashed writers leave holes"
+    if error.doc[error.pos : error.pos + 9].lstrip("-").startswith(("NaN", "Infinity")):
+        return "NaN or Infinity"
+    known = {"surrogate": "a lone surrogate", "depth": "nested more than 1,024 levels deep", "end of data": "cut off"}
+    return next((words for part, words in known.items() if part in error.msg), error.msg)
+
+
+def _within_range(token: re.Match[bytes]) -> bytes:
+    text = token[0]
+    return text if text.startswith(b'"') or math.isfinite(float(text)) else b"-0e0" if text.startswith(b"-") else b"0e0"
+
+
+def _integer(text: str) -> int | float:
+    # a float is made first: Python refuses to make an int of thousands of digits
+    return int(text) if math.isfinite(number := float(text)) else number
