@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.storage import artifacts_at
 from dataprep_assets.stores.connect import StoreAddress, place_of
@@ -18,7 +19,8 @@ from dataprep_assets.stores.connect import StoreAddress, place_of
 class StorageResource(dg.ConfigurableResource[Any]):
     """Artifact storage at `root`, a folder or the URL of a bucket; subclasses keep a bucket's credentials.
 
-    `cache` is the folder of copies and builds of buckets (default: `cache` beside `root`), `cache_bytes` its limit.
+    `cache` is the folder of copies and builds of buckets (default: `cache` beside a `root` that is a folder),
+    `cache_bytes` its limit.
     """
 
     root: str = ""
@@ -35,5 +37,7 @@ class StorageResource(dg.ConfigurableResource[Any]):
         `private`: only their owner can read local copies of a bucket's files.
         """
         place = self.place() if declared is None else place_of(declared, os.environ)
+        if self.cache is None and "://" in self.root:
+            raise ConfigError(f"cache: not set, and {self.root.partition('://')[0]}:// has no folder. Name one")
         cache = Path(self.cache).expanduser() if self.cache else Path(self.root or ".").expanduser().parent / "cache"
         return artifacts_at(place, cache, self.cache_bytes, private=private)

@@ -10,7 +10,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
-from dataprep_assets.planning.cost import Cost, Machine, shown_time
+from dataprep_assets.planning.cost import Cost, Machine, shown_time, table
 
 # What the engines cost beside the work itself, so that `dataprep plan` can compare them for one dataset.
 #
@@ -77,9 +77,7 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Say what building a dataset from nothing will cost: shards, runs, hours, disk, requests."""
-    from dataprep_assets.cli.plan import OVERHEADS, engine_seconds, engine_table
     from dataprep_assets.engine.privacy import privacy_of
-    from dataprep_assets.planning.cost import Machine, table
 
     opened = project.open_dataset(dataset)
     machine = Machine(cores=cores or len(os.sched_getaffinity(0)), bandwidth=bandwidth, runs_at_a_time=runs_at_a_time)

@@ -31,6 +31,7 @@ from dataprep_assets.errors import ConfigError
 DAY = "1d"
 NAME = r"^[a-z][a-z0-9_]*$"
 ColumnName = Annotated[str, Field(pattern=NAME)]
+"""The name of a column of the table, or of a rule."""
 
 
 class DeclaredTagger(Declared):
@@ -166,9 +167,6 @@ def _built_in(name: str) -> Tagger:
         raise ConfigError(f"tag: {error}") from error
 
 
-RuleName = Annotated[str, Field(pattern=NAME)]
-
-
 class PriorityColumn(Declared):
     """A column that decides which of two documents that are alike is kept."""
 
@@ -298,7 +296,7 @@ class BudgetDeclaration(Declared):
     per_source: float | None = Field(
         None, ge=0, le=1, description="Largest share that rules drop of a source; those of under 20 documents are one."
     )
-    per_rule: dict[RuleName, Annotated[float, Field(ge=0, le=1)]] = Field(
+    per_rule: dict[ColumnName, Annotated[float, Field(ge=0, le=1)]] = Field(
         default_factory=dict,
         description="Rule → the largest share of all documents, and of all bytes, that it drops; `duplicate` counts as "
         "one.",

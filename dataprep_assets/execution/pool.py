@@ -1,7 +1,7 @@
 """The pool that does the work: processes of this machine or a Ray cluster, which is here; and its number of workers.
 
 The assets do not know which one. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it: `processes` (the default) or
-`ray`. Both have the interface `tasks.Pool`.
+`ray`. Both have the interface `run_task.Pool`.
 """
 
 import os
@@ -298,9 +298,6 @@ def open_pool(
     """
     if chosen_engine(environment, declared) == PROCESSES:
         return WorkerPool(count, settings, prepare)
-    # imported only where it is chosen, because the extra need not be installed elsewhere
-    from dataprep_assets.execution.pool import RayPool
-
     return RayPool(count, settings, environment)
 
 

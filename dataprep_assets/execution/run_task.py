@@ -17,7 +17,7 @@ from dataprep_assets.stores.files import private_files
 
 # What workers do and answer: tasks with typed ids, counts while they run, results at their end.
 #
-# `Pool` is the interface of all kinds of workers: `processes.WorkerPool`, `ray_pool.RayPool`,
+# `Pool` is the interface of all kinds of workers: `processes.WorkerPool`, `pool.RayPool`,
 # `jobs.SerialExecutor`. A task's function calls `report` to say what it has done so far.
 
 DEATHS = 2

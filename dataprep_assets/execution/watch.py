@@ -163,7 +163,9 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             with told_to(board.write, closely=closely):
                 return work()
-        code, why = _until_it_ends(pid, board, bounds)
+        with contextlib.suppress(OSError):  # as the child does: whoever is first
+            os.setpgid(pid, pid)
+        code, why, interrupted = _until_it_ends(pid, board, bounds)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if why is None:
             if code == -signal.SIGKILL:
@@ -173,8 +175,9 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
                 signal.signal(-code, signal.SIG_DFL)
                 os.kill(parent, -code)
             return code
-        if again and not closely:
-            complain(f"{why}. It is tried once more, closely")
+        if not again or closely or interrupted:
+            break
+        complain(f"{why}. It is tried once more, closely")
     complain(f"{why}. What was finished is kept")
     return 1
 
@@ -186,31 +189,34 @@ def _leave_group() -> None:
     those that it started.
     """
     os.setpgid(0, 0)
-    # a terminal with `tostop` would stop a group in the background that writes to it
-    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    # the kernel would stop a group in the background that reads from the terminal, or of one with `tostop` that writes
+    for number in (signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
 
 
-def _until_it_ends(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str | None]:
-    """Wait for the end of a process; return its exit code (negative for a signal) and, if this ended it, why.
+def _until_it_ends(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str | None, bool]:
+    """Wait for the end of a process; return its exit code (negative for a signal), if this ended it, why, and whether
+    it was interrupted.
 
     Signals are passed on to it; a second Ctrl-C ends it and its group at once.
     """
     process, count, why, interrupted, killed = _AtWork(), b"", None, False, False
+    listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # not where a shell without jobs began it by `&`
     while True:
         told = signal.sigtimedwait(_PASSED_ON | {signal.SIGCHLD}, _SAMPLE_SECONDS)
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            return (128 + signal.SIGINT if killed else os.waitstatus_to_exitcode(status)), why
+            return (128 + signal.SIGINT if killed else os.waitstatus_to_exitcode(status)), why, interrupted
         if told is not None and told.si_signo != signal.SIGCHLD:
-            killed = interrupted and told.si_signo == signal.SIGINT
-            interrupted = interrupted or told.si_signo == signal.SIGINT
+            by_ctrl_c = listens and told.si_signo == signal.SIGINT
+            killed = killed or (interrupted and by_ctrl_c)
+            interrupted = interrupted or by_ctrl_c
             _pass_on(signal.SIGKILL if killed else signal.Signals(told.si_signo), pid)
         now, process.where = board.read()
         if now != count:
             count, process.since = now, None
         if why is None and (why := _why(bounds, pid, process)) is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            _pass_on(signal.SIGKILL, pid)
 
 
 def _pass_on(sent: signal.Signals, pid: int) -> None:
@@ -218,8 +224,13 @@ def _pass_on(sent: signal.Signals, pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         if sent == signal.SIGTSTP:  # Ctrl-Z: this process stops with them, as the shell waits for it
             os.killpg(pid, signal.SIGSTOP)
-            os.kill(os.getpid(), signal.SIGSTOP)
-            os.killpg(pid, signal.SIGCONT)
+            try:
+                # not SIGSTOP: the kernel leaves out a process that no shell could continue
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {sent})
+                os.kill(os.getpid(), sent)
+                signal.pthread_sigmask(signal.SIG_BLOCK, {sent})
+            finally:
+                os.killpg(pid, signal.SIGCONT)
         elif sent == signal.SIGKILL:
             os.killpg(pid, sent)
         else:

@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats import flat_bins
 from dataprep_assets.stores.files import concatenate, create
 
 __all__ = [
@@ -31,9 +30,12 @@ __all__ = [
     "create",
     "dtype_for_vocab",
     "open_tokens",
+    "read_meta",
     "read_ranges",
     "token_dtype",
     "validate",
+    "validate_meta",
+    "write_meta",
 ]
 
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
@@ -132,12 +134,12 @@ def _tokens_in(path: Path, dtype: str) -> int:
 #
 # The pickle is for trainers that expect it: a plain dict with at least ``dtype``, and by convention ``tokenizer``,
 # ``vocab_size`` and ``eos_token_id``. Loading a pickle can run any code, so nothing here ever loads one: readers
-# use the JSON, and `validate` compares the pickle's bytes with those made from the JSON.
+# use the JSON, and `validate_meta` compares the pickle's bytes with those made from the JSON.
 #
 # Invariants: plain builtins only; both files hold equal values; equal values give equal bytes on every Python;
 # ``dtype`` is a numpy attribute (``uint32``, not ``<u4``) that can hold the vocabulary.
 #
-# Entry points: `write_meta`, `read_meta`, `validate`.
+# Entry points: `write_meta`, `read_meta`, `validate_meta`.
 
 # Protocol 4 is read by every Python since 3.4.
 _PROTOCOL = 4
@@ -155,9 +157,9 @@ def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
     _check_builtin(plain, "")
     _check_fields(plain, "meta")
     text = _json_text(plain)
-    with flat_bins.create(directory / "meta.pkl") as handle:
+    with create(directory / "meta.pkl") as handle:
         handle.write(_pickle_bytes(text))
-    with flat_bins.create(directory / "meta.json") as handle:
+    with create(directory / "meta.json") as handle:
         handle.write(text.encode("utf-8"))
 
 
@@ -224,7 +226,7 @@ def _check_fields(meta: Mapping[str, Any], where: str) -> None:
     dtype, vocab_size, eos = meta["dtype"], meta.get("vocab_size"), meta.get("eos_token_id")
     if not isinstance(dtype, str):
         raise FormatError(f"{where}: dtype {dtype!r} is not a string")
-    itemsize = flat_bins.token_dtype(dtype).itemsize
+    itemsize = token_dtype(dtype).itemsize
     if isinstance(vocab_size, int) and vocab_size > 1 << (8 * itemsize):
         raise FormatError(f"{where}: {dtype} cannot hold the {vocab_size} ids of vocab_size; ids would wrap")
     if isinstance(vocab_size, int) and isinstance(eos, int) and not 0 <= eos < vocab_size:

@@ -454,7 +454,7 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True)
 class ArtifactHandle:
-    """See the module. Can be pickled into other processes. While it lives, the copies that it fetched stay."""
+    """See above. Can be pickled into other processes. While it lives, the copies that it fetched stay."""
 
     store: ArtifactStore
     artifact: Artifact

@@ -30,7 +30,7 @@ from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
 
 @dataclass(frozen=True)
 class OverlayArtifacts(ArtifactStore):
-    """See the module. `root` is the scratch folder, `below` the store that stays as it is.
+    """See above. `root` is the scratch folder, `below` the store that stays as it is.
 
     `damaged` are artifacts in the store below whose receipts may be read, but not their files.
     """

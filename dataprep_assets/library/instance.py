@@ -14,7 +14,6 @@ import dagster as dg
 import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration.runs.runs import limit_pools
 from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets.stores.locks import own_file
 
@@ -47,6 +46,8 @@ def _open_configured(settings: Path) -> dg.DagsterInstance:
         _require_own_storage_of_dagster(settings)
         instance = dg.DagsterInstance.get()
         instance.all_asset_keys()  # the event log creates its tables at the first query
+        from dataprep_assets.orchestration.runs.runs import limit_pools
+
         limit_pools(instance)
         return instance
     except ConfigError:

@@ -83,6 +83,8 @@ class ObjectStorePrefix:
 
     def __post_init__(self) -> None:
         found = re.fullmatch(BUCKET_URL, self.url)
+        if "@" in self.url:  # not repeated: what stands before it may be a secret
+            raise ConfigError("source.url: it holds credentials; leave them out and set them in the environment")
         key = (found[2] or "")[1:] if found else ""
         if found is None or not _is_key(key.removesuffix("/") if key else "x"):
             raise ConfigError(f"source.url: {self.url!r} names no prefix of a bucket. Use one of {bucket_urls()}")

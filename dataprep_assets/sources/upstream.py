@@ -123,7 +123,7 @@ def _open_place(name: str, place: str, cache_dir: Path | None, follow_links: boo
         return ObjectStorePrefix(url=place.rstrip("/"), cache_dir=cache_dir)
     path = Path(unquote(urlsplit(place).path) if place.startswith("file://") else place)
     if "://" in str(place) and not place.startswith("file://"):
-        raise SourceError(f"{name}: {place}: files are read of folders and {bucket_urls('')}")
+        raise SourceError(f"{name}: {place}: files are read of folders, {bucket_urls('')}")
     if not path.is_absolute():
         raise SourceError(f"{name}: {place}: not an absolute path: nobody knows where it begins. Log an absolute one")
     if path.is_file():

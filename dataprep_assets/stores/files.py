@@ -1,7 +1,8 @@
 """Local files: links and concatenations made by the kernel, digests, and modes that only their owner can read.
 
 Entry points: `concatenate`, `create`, `create_durably`, `regular`, `fsync_directory`, `fsync_path`, `boot_id`,
-`version_of`, `while_unchanged`.
+`version_of`, `while_unchanged`; `sha256_file`, `digest_value`, `SourceDigests`; `private_files`, `closed_folder`;
+`check_headroom`, `expanded`.
 """
 
 import errno
@@ -24,14 +25,7 @@ from dataprep_assets.bounds import alive
 from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, SourceError
 from dataprep_assets.stores.locks import own_file
 
-# The SHA-256 of source files, computed while they are read, and the keyed digests that replace it for sensitive
-# data.
-#
-# Entry points: `SourceDigests`, `PLAIN`, `require_digest`.
-
-# Checks that a disk has room for the bytes to fetch, with some to spare.
-#
-# Entry point: :func:`check_headroom`.
+T = TypeVar("T")
 
 
 def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None:
@@ -50,6 +44,9 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
             f"({headroom:.0%} headroom), {free} are. Free {wanted - free} bytes, choose a larger disk "
             "(cache_dir or HF_HUB_CACHE), or fetch fewer files. Nothing was fetched"
         )
+
+
+# The SHA-256 of source files, computed while they are read, and the keyed digests that replace it for sensitive data:
 
 
 @dataclass(frozen=True)
@@ -95,11 +92,7 @@ def require_digest(label: str, actual: str, expected: str, listing: str) -> None
 # Everything that this project, a library or Dagster writes inside of `private_files` is private: folders 0700,
 # files 0600. This uses the process's umask, because a mode that is set after a file was created comes too late, and
 # libraries create files by themselves. Modes that are set explicitly are never wider than what the umask left
-# (`placing`, `integrity.verified_copies`).
-#
-# Entry points: `private_files`, `privately`, `are_private`, `closed_folder`, `open_to_others`.
-
-Result = TypeVar("Result")
+# (`file_placement`, `integrity.verified_copies`).
 
 OTHERS = 0o077
 """The permissions of the group and of everybody else."""
@@ -134,7 +127,7 @@ def private_files(wanted: bool = True) -> Iterator[None]:
                 os.umask(before)
 
 
-def privately(items: Iterable[Result], wanted: bool = True) -> Iterator[Result]:
+def privately(items: Iterable[T], wanted: bool = True) -> Iterator[T]:
     """Yield the same items, each produced inside of `private_files`; the consumer is outside of it."""
     iterator = iter(items)
     while True:
@@ -269,7 +262,6 @@ _UNLINKABLE = _UNSUPPORTED | {errno.EPERM, errno.EMLINK, errno.EACCES}
 
 # Most results that are kept, and the age in nanoseconds (0.1 s) from which on a file's time can be relied on.
 _KEPT, _SETTLED_NS = 20_000, 100_000_000
-T = TypeVar("T")
 
 
 @lru_cache(maxsize=1)

@@ -118,19 +118,9 @@ def installed(name: str) -> str | None:
         return None
 
 
-# Tries a tokenizer in a process of its own, which has limits, before this one loads it.
-#
-# A `tokenizer.json` is a program: its expressions may take for ever, its normalizers gigabytes, and what a library
-# does not expect may end the process. Whoever loads one finds out here, once: a tokenizer that has passed is
-# remembered for the same libraries (`memory.folder_of`).
-#
-# Entry point: `try_out`.
-
 # Remembers, for all datasets of a user, what was found out about a tokenizer.
 #
 # Below `$XDG_CACHE_HOME/dataprep-assets` (`~/.cache/dataprep-assets`), which may be deleted at any time.
-#
-# Entry points: `recall`, `remember`.
 
 T = TypeVar("T")
 
@@ -156,6 +146,12 @@ def remember(kind: str, key: str, value: Any) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(value).encode())
 
+
+# Tries a tokenizer in a process of its own, which has limits, before this one loads it.
+#
+# A `tokenizer.json` is a program: its expressions may take for ever, its normalizers gigabytes, and what a library
+# does not expect may end the process. Whoever loads one finds out here, once: a tokenizer that has passed is
+# remembered for the same libraries (`remember`).
 
 VERSION = 1
 """Increase it when a change makes the trial stricter: what has passed is then tried again."""

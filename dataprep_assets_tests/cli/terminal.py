@@ -51,16 +51,6 @@ class Terminal:
                 return
         raise AssertionError(f"{text!r} was not shown: {self.seen!r}")
 
-    def stops(self) -> None:
-        """Wait until the command is stopped, as by Ctrl-Z, and let it go on."""
-        for _ in self._reads():
-            pid, status = os.waitpid(self._pid, os.WNOHANG | os.WUNTRACED)
-            if pid:
-                assert os.WIFSTOPPED(status), status
-                os.kill(self._pid, signal.SIGCONT)
-                return
-        raise AssertionError("it was not stopped")
-
     def end(self) -> int:
         """Wait until the command ends; its exit code."""
         for _ in self._reads():

@@ -78,7 +78,12 @@ SFT = [
     ("blend: ./blend.json", "blend: ./wrong.json", "blend:", "not the JSON of a blend"),
     ("blend: ./blend.json", f"blend: {DATASET % './absent.jsonl'}", "blend:", "absent.jsonl: No such file"),
     ("blend: ./blend.json", f"blend: {DATASET % './data/*.parquet'}", "blend:", "holds no data file"),
-    ("blend: ./blend.json", f"blend: {DATASET % 'ftp://host/a.jsonl'}", "blend:", "known are hf://, s3://, gs://, asset://"),
+    (
+        "blend: ./blend.json",
+        f"blend: {DATASET % 'ftp://host/a.jsonl'}",
+        "blend:",
+        "known are hf://, s3://, gs://, asset://",
+    ),
     ("blend: ./blend.json", f"blend: {DATASET % 'hf://one'}", "blend:", "is not hf://organization/name"),
     ("blend: ./blend.json", f"blend: {DATASET % 's3://bucket/a'}", "blend:", "name the folder to fetch it to"),
     ("held_out: {valid: 1}", "held_out: {vlaid: 1}", "held_out:", "held_out.vlaid: unknown key; did you mean `valid`?"),

@@ -174,22 +174,55 @@ def test_only_the_work_hears_of_ctrl_c() -> None:
         assert "Traceback" not in it.seen
 
 
-def test_a_second_ctrl_c_ends_work_that_does_not_listen() -> None:
-    with in_terminal("signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)") as it:
-        it.see("deaf")
+def test_a_second_ctrl_c_ends_work_that_goes_on() -> None:
+    hears = "signal.signal(signal.SIGINT, lambda *_: print('heard', flush=True))"
+    with in_terminal(f"{hears}; print('ready', flush=True); time.sleep(60)") as it:
+        it.see("ready")
         it.press(CTRL_C)
-        it.see("^C")
+        it.see("heard")
         it.press(CTRL_C)
         assert it.end() == 130
 
 
-def test_ctrl_z_stops_a_command_with_its_work() -> None:
-    with in_terminal("print('ready', flush=True); time.sleep(1); print('done', flush=True)") as it:
-        it.see("ready")
+_SHELL = """
+import contextlib, os, signal, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it is in the background when it takes the terminal back
+if not (pid := os.fork()):
+    os.setpgid(0, 0)
+    os.tcsetpgrp(0, os.getpgrp())
+    os.execv(sys.executable, [sys.executable, "-c", sys.argv[1]])
+with contextlib.suppress(OSError):
+    os.setpgid(pid, pid)
+_, status = os.waitpid(pid, os.WUNTRACED)
+print("stopped", os.WIFSTOPPED(status), flush=True)
+os.tcsetpgrp(0, pid)
+os.killpg(pid, signal.SIGCONT)
+print("ended", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+"""What a shell does with a job in the foreground."""
+
+
+def test_ctrl_z_stops_a_command_with_its_work_for_a_shell() -> None:
+    text = COMMAND.format(work="time.sleep(1); print('done', flush=True)", seconds=60, again=False)
+    with Terminal([sys.executable, "-c", _SHELL, text], os.environ) as it:
+        it.see("at work")
         it.press(CTRL_Z)
-        it.stops()
+        assert it.end() == 0
+        assert [word for word in ("stopped True", "done", "ended 3") if word not in it.seen] == []
+
+
+def test_ctrl_z_without_a_shell_to_continue_it_stops_nothing() -> None:
+    with in_terminal("time.sleep(1); print('done', flush=True)") as it:
+        it.see("at work")
+        it.press(CTRL_Z)
         assert it.end() == 3
         assert "done" in it.seen
+
+
+def test_work_that_reads_from_its_terminal_is_told_that_it_cannot() -> None:
+    with in_terminal("sys.stdin.readline()") as it:
+        it.see("OSError")
+        assert it.end() == 1
 
 
 def test_work_that_the_kernel_kills_is_told_in_a_sentence() -> None:

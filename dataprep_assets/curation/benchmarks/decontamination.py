@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkTagger
 from dataprep_assets.curation.benchmarks.files import check_address, is_elsewhere
 from dataprep_assets.curation.benchmarks.items import BenchmarkSet
-from dataprep_assets.curation.declaration import RuleName
+from dataprep_assets.curation.declaration import ColumnName
 from dataprep_assets.engine.yaml.declaration import ReadingDeclaration
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError
@@ -59,7 +59,7 @@ class DeclaredSet(ReadingDeclaration):
 class DecontaminateDeclaration(Declared):
     """Benchmarks whose items are looked for in the documents."""
 
-    sets: dict[RuleName, str | DeclaredSet] = Field(
+    sets: dict[ColumnName, str | DeclaredSet] = Field(
         min_length=1,
         description="Name of each benchmark → its file of items, also `hf://…`, or `{path: …, fields: […]}`.",
     )

@@ -37,7 +37,7 @@ from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, cur
 
 
 class Facts(BaseModel):
-    """Base class of an artifact's facts, see the module. Unknown facts, from a newer version, are ignored."""
+    """Base class of an artifact's facts, see above. Unknown facts, from a newer version, are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

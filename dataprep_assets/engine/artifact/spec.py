@@ -1,8 +1,8 @@
 """The specification of an artifact: what more than one place needs of it, its asset path, and its source watch.
 
-A dataset's Dagster assets, checks and job (`orchestration`), the order in which it is made (`order`), its stale
-artifacts (`status`) and what is swept all follow from its list of specs. A wing's `dataset.py` makes the list; each
-spec is written beside the build function that it names. Nothing here imports Dagster.
+A dataset's Dagster assets, checks and job (`orchestration`), the order in which it is made (`build.in_order`), its
+stale artifacts (`status`) and what is swept all follow from its list of specs. A wing's `dataset.py` makes the list;
+each spec is written beside the build function that it names. Nothing here imports Dagster.
 """
 
 import os

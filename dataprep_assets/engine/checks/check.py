@@ -2,7 +2,7 @@
 
 A check is written once, next to its artifact. Its function takes a *subject*: what the checks of an artifact look at.
 A subject is opened once and reads what is expensive when the first check needs it (cached properties), because several
-checks read the same files. `groups` runs them.
+checks read the same files. `verdicts` runs them.
 
 Entry points: `Check`; `OpenedArtifact` and `OpenedPartition`, the bases of most subjects, and `FILES_INTACT`.
 """

@@ -374,7 +374,6 @@ def forget_absent(dataset: str, store: ArtifactStore) -> None:
 # Entry points: `PartitionChecks`, `WholeChecks`, `CheckWorkers`; `find_all` for one partition.
 
 S = TypeVar("S")
-Artifacts = TypeVar("Artifacts", bound=Checkable)
 
 
 class CheckedSpec(Protocol):
@@ -415,7 +414,7 @@ def _in_this_process(store: ArtifactStore, partitions: Sequence[str]) -> CheckWo
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionChecks(Generic[Artifacts, S]):
+class PartitionChecks(Generic[T, S]):
     """Checks of each partition by itself. The verdicts are kept: a run examines only what it touched.
 
     Attributes:
@@ -430,8 +429,8 @@ class PartitionChecks(Generic[Artifacts, S]):
     """
 
     checks: tuple[Check[S], ...]
-    planned: Callable[[ArtifactStore, Sequence[str]], Iterable[Artifacts]]
-    open: Callable[[Artifacts], S] = itself
+    planned: Callable[[ArtifactStore, Sequence[str]], Iterable[T]]
+    open: Callable[[T], S] = itself
     workers: Callable[[ArtifactStore, Sequence[str]], CheckWorkers | None] = _in_this_process
     guard: Guard | None = None
     documents: Callable[[Receipt], int] | None = None
@@ -461,7 +460,7 @@ class PartitionChecks(Generic[Artifacts, S]):
 
 
 def find_all(
-    checks: Sequence[Check[S]], open: Callable[[Artifacts], S], guard: Guard | None, partition: Artifacts
+    checks: Sequence[Check[S]], open: Callable[[T], S], guard: Guard | None, partition: T
 ) -> dict[str, Finding]:
     """Open one partition and return the findings of all checks, by name."""
     with nullcontext() if guard is None else guard(partition.artifact.partition or partition.artifact.dataset):

@@ -292,7 +292,7 @@ def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[A
     """Yield the artifacts that are no longer planned, because files, shards, splits or a blend's weights changed, or
     are declared no more: views, tables of documents.
 
-    Nothing reads them, and only `staleness.prune` removes them.
+    Nothing reads them, and only `prune` removes them.
     """
     planned: dict[str, set[str]] = {}
     names = {spec.name for spec in specs}

@@ -432,16 +432,16 @@ def rendered(attributes: Any, scope: Mapping[str, Any], path: Path, own: Collect
     texts = [(keys, text) for keys, text in _texts(attributes, ()) if keys not in own or _RAW.search(text)]
     if not texts:
         return attributes
-    mistakes = [(keys, told) for keys, text in texts for told in _mistakes(text, scope)]
+    wrong = [(keys, told) for keys, text in texts for told in _mistakes(text, scope)]
     values: dict[Keys, Any] = {}
-    for keys, text in [] if mistakes else texts:
+    for keys, text in [] if wrong else texts:
         try:
             values[keys] = _template_value(text, scope)
         except Exception as error:  # whatever a function of the project's own raises
-            mistakes.append((keys, f"`{text.strip()}` cannot be resolved: {error}"))
-    if mistakes:
+            wrong.append((keys, f"`{text.strip()}` cannot be resolved: {error}"))
+    if wrong:
         (document, *_) = read_documents(path)
-        where = [(document.line_of(keys), ".".join(map(str, keys)), told) for keys, told in mistakes]
+        where = [(document.line_of(keys), ".".join(map(str, keys)), told) for keys, told in wrong]
         raise mistakes_error([f"{path}:{line}: {key}: {told}" for line, key, told in sorted(where)])
     return _replaced(attributes, values, ())
 

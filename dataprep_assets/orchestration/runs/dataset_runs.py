@@ -28,7 +28,7 @@ def belongs(run: dg.DagsterRun, dataset: str) -> bool:
 def in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
     """A description of the dataset's run or backfill that is queued or in progress; None if there is none.
 
-    Runs of a killed process count as in progress until `lost_runs` ends them.
+    Runs of a killed process count as in progress until `end_lost_runs` ends them.
     """
     tagged = dg.RunsFilter(statuses=_UNFINISHED, tags={DATASET: dataset})
     for run in [

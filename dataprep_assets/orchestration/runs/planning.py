@@ -4,7 +4,7 @@ The partitions of a dataset exist once the artifact that plans them (a manifest,
 then does "Materialize all" know its shards. A light sensor makes these artifacts once for each declaration that has
 never been planned, in one run for all that are new: a run costs its start, and those behind it in the queue wait. One
 that fails is left to its owner, and holds up no other. A second sensor ends runs whose process was killed
-(`lost_runs`). Entry point: `with_planning`.
+(`end_lost_runs`). Entry point: `with_planning`.
 """
 
 from collections.abc import Iterator, Mapping

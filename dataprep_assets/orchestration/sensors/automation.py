@@ -35,7 +35,7 @@ from dataprep_assets.stores.files import private_files
 # `automation.on_failure`: Dagster's run failure sensor of one dataset, which reports by webhook and mail.
 #
 # Dagster remembers which failures it has read, and shows an error of a report in the sensor's tick; it reports each
-# failure once. No message of this module holds the address of a webhook, a user or a password: they may be secrets.
+# failure once. No message of a report holds the address of a webhook, a user or a password: they may be secrets.
 #
 # For a sensitive dataset the report leaves out the words of errors and checks.
 
@@ -307,7 +307,7 @@ def _server(email: Email) -> Iterator[smtplib.SMTP]:
 # changes.
 #
 # A change launches the dataset's job once. If the source is out of reach, the tick says so in one sentence and the
-# next one asks again. A tick fetches and writes no data: `staleness.source_watch` says how a source is asked.
+# next one asks again. A tick fetches and writes no data: `artifact.spec.look` says how a source is asked.
 
 SOURCE = "dataprep/source"
 """Run tag: the identity of the source that a run was launched for."""

@@ -41,7 +41,7 @@ from dataprep_assets.pipelines.blend.stage_shards import SHARDS, stage_shards
 
 # Logs the tables of a finished blend to Weights & Biases, if that is declared.
 #
-# The only module that imports wandb, and only when it is called. Keys are those of Nemotron's `wandb_hook.py`
+# `log_tables` alone imports wandb, when it is called. Keys are those of Nemotron's `wandb_hook.py`
 # (docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The W&B run is named
 # after the run hash and its id follows from it, so that logging the same run again adds to the same W&B run. What
 # wandb would gather by itself (console, machine, code, installed packages) is switched off.

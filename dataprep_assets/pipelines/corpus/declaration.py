@@ -19,9 +19,9 @@ from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK, BenchmarkT
 from dataprep_assets.curation.benchmarks.decontamination import DecontaminateDeclaration
 from dataprep_assets.curation.declaration import (
     BudgetDeclaration,
+    ColumnName,
     DuplicatesDeclaration,
     FloorDeclaration,
-    RuleName,
     Tag,
     rules_of,
     taggers_of,
@@ -186,12 +186,12 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         description="What looks at the texts and gives columns of the table of documents: names of built-in taggers, "
         "functions, commands.",
     )
-    keep: dict[RuleName, str] = Field(
+    keep: dict[ColumnName, str] = Field(
         default_factory=dict,
         description="Rules by name: expressions over columns, and only documents for which all are true are kept. The "
         "name is the reason for which others are dropped.",
     )
-    drop: dict[RuleName, str] = Field(
+    drop: dict[ColumnName, str] = Field(
         default_factory=dict, description="The same: documents for which one is true are dropped."
     )
     duplicates: DuplicatesDeclaration | None = Field(
@@ -201,7 +201,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         None, description="Benchmarks whose items are not to be in the documents."
     )
     budget: BudgetDeclaration = Field(BudgetDeclaration(), description="How much rules may drop.")
-    floors: dict[RuleName, FloorDeclaration] = Field(
+    floors: dict[ColumnName, FloorDeclaration] = Field(
         default_factory=dict,
         description="Tagger → the least that it has to find of cases that are planted into documents of the dataset; "
         "default: 0.9 of both. Of `language`, `personal` and `repetition`, and of packages' taggers that have cases.",

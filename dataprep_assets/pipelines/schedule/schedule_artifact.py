@@ -357,7 +357,8 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
         # the same content may have been made again since, of source files with other names and bytes
         if content in present and _contradicts(description, _description(shard.dataset, present[content][1])):
             yield f"{folder}/{SHARD} is different"
-        if not _counts_documents(description, len(data.ends(shard.shard))):
+        ends = records.get(f"{folder}/{ENDS}")
+        if ends is None or not _counts_documents(description, ends.bytes / 8):
             yield f"{folder}/{SHARD} counts other documents than those of the shard"
         files = description.get("files", ())
         if digest_value(files) != content:
@@ -375,7 +376,9 @@ def _parsed(content: bytes) -> dict[str, Any]:
         value = json_of(content)
     except ValueError:
         return {}
-    return value if isinstance(value, dict) and isinstance(value.get("sources"), list) else {}
+    if not isinstance(value, dict) or not isinstance(sources := value.get("sources"), list):
+        return {}
+    return value if all(isinstance(line, dict) for line in sources) else {}
 
 
 def _contradicts(stored: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
@@ -383,14 +386,17 @@ def _contradicts(stored: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
     if any(stored.get(name) != made[name] for name in ("dataset", *_IDENTIFIED_BY)):
         return True
     counts = [
-        [(line.get("sha256"), line.get("documents"), line.get("tokens")) for line in description["sources"]]
+        [
+            (line.get("sha256"), line.get("documents"), line.get("tokens"), line.get("rows_in"))
+            for line in description.get("sources", ())
+        ]
         for description in (stored, made)
     ]
     of_the_same_files = [one[0] for one in counts[0]] == [one[0] for one in counts[1]]
     return of_the_same_files and counts[0] != counts[1]
 
 
-def _counts_documents(description: Mapping[str, Any], documents: int) -> bool:
+def _counts_documents(description: Mapping[str, Any], documents: float) -> bool:
     """Whether the source files of a description have so many documents, and each line accounts for all of its rows."""
     lines = description.get("sources", ())
     try:

@@ -1,7 +1,7 @@
 """Migrates task folders: takes a version's files from an old project and puts them where the trainer looks for them.
 
-The files go into the new project's own tree (`placing`). The artifact in the storage describes them: a `migration.json`
-with what came from where (`record`).
+The files go into the new project's own tree (`file_placement`). The artifact in the storage describes them: a
+`migration.json` with what came from where (`record`).
 
 Everything is read and every conflict refused first; then the files are renamed into place; the receipt is written last.
 A rerun finds finished steps. Only what a migration made, and nobody has changed, is replaced. Files missing in the old

@@ -1,6 +1,6 @@
 """The artifact `<dataset>/blend_preview`: what the blend will be, before anything is fetched or tokenized.
 
-Its proof stops the run if a dataset would round to zero. `blend_preview.py` makes the estimates.
+Its proof stops the run if a dataset would round to zero.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """The artifact of a combination of datasets, such as `notes_replay_combined`: their shards, mixed and numbered.
 
-No data are copied: shards are linked in the order of the declared mode (`shard_mixing`); mode `virtual` writes only the
+No data are copied: shards are linked in the order of the declared mode (`ordered`); mode `virtual` writes only the
 file that tells a loader how to mix (`virtual_mixture`).
 
 Every source must have the same columns, row length, tokenizer, pad id and layout. `provenance.json` says for every
@@ -111,7 +111,7 @@ def _weighed_out(
     provenance = read_provenance(store.local(replay.artifact(receipt.artifact), [PROVENANCE]) / PROVENANCE)
     for split, shards in provenance.items():
         # a source may be a combination itself, whose shards name the datasets that it combined
-        own = {source.dataset: _shards_of_ledger(replay, store, source.dataset, split) for source in replay.sources}
+        own = {source.dataset: _rows_by_digest(replay, store, source.dataset, split) for source in replay.sources}
         there = {origin.sha256 for _, origin in shards}
         for dataset, rows in own.items():
             lost = sum(count for digest, count in rows.items() if digest not in there)
@@ -119,7 +119,7 @@ def _weighed_out(
             yield Loss(action="left out", reason="weight", count=lost, of=of, unit="row", part=dataset)
 
 
-def _shards_of_ledger(replay: ReplayDeclaration, store: ArtifactStore, dataset: str, split: str) -> dict[str, int]:
+def _rows_by_digest(replay: ReplayDeclaration, store: ArtifactStore, dataset: str, split: str) -> dict[str, int]:
     """Digest → rows of each shard in a split of a source."""
     artifact = Artifact(dataset=dataset, name=DIRECTORIES[replay.format])
     found = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
@@ -128,16 +128,13 @@ def _shards_of_ledger(replay: ReplayDeclaration, store: ArtifactStore, dataset: 
 
 # Puts the shards of several datasets into one order.
 #
-# ==============
-# ===================================================================================================== mode order
-# of the shards ==============
-# ===================================================================================================== concat
-# sources as declared, each in its own order, as the original `rename_records_combined` does interleave each
-# source's shards shuffled (seeded) and spread evenly by rows over all weighted shards repeated or left out so that
-# rows come to the declared shares, then interleaved ==============
-# =====================================================================================================
-#
-# Only whole shards are reordered: no data are written. Entry points: `ordered`; `weighted`, `interleaved`.
+# ==============  =====================================================================================================
+# mode            order of the shards
+# ==============  =====================================================================================================
+# concat          sources as declared, each in its own order, as the original `rename_records_combined` does
+# interleave      each source's shards shuffled (seeded) and spread evenly by rows over all
+# weighted        shards repeated or left out so that rows come to the declared shares, then interleaved
+# ==============  =====================================================================================================
 
 Shards = list[ShardOrigin]
 
