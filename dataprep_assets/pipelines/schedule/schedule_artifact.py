@@ -12,7 +12,6 @@ Entry points: `schedule_spec`, `present_schedule`, `revise_schedule`.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import numpy as np
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
-from dataprep_assets.engine.artifact.losses import Loss
+from dataprep_assets.engine.artifact.losses import Loss, unbalanced_lines
 from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
@@ -48,7 +47,7 @@ from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.seen import SHARD
 from dataprep_assets.serving.sampler.simulation import simulated
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
-from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory, SourceShard
+from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory
 from dataprep_assets.stores.files import digest_value
 
 VERSION = 3
@@ -319,16 +318,10 @@ def _rebuild_matches(opened: OpenedSchedule) -> Finding:
     )
 
 
-@dataclass(frozen=True)
-class _NamedShard:
-    dataset: str
-    shard: SourceShard
-
-
-def _contents(data: TrainingData) -> dict[str, _NamedShard]:
-    """Content of each shard that a schedule names → the shard, and its dataset."""
+def _contents(data: TrainingData) -> dict[str, str]:
+    """Content of each shard that a schedule names → its dataset."""
     sources = [source for revision in data.schedule.revisions for source in revision.sources]
-    return {shard.content: _NamedShard(source.dataset, shard) for source in sources for shard in source.shards}
+    return {shard.content: source.dataset for source in sources for shard in source.shards}
 
 
 def _other_schedule(declaration: ScheduleDeclaration, data: TrainingData) -> Iterator[str]:
@@ -351,14 +344,14 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
         present = found_sources(declaration, store)[1].found
     except DataprepError:  # a source that is gone: its copies are those of their content still
         present = {}
-    for content, shard in _contents(data).items():
+    for content, dataset in _contents(data).items():
         folder = documents_folder(content)
         description = _parsed(data.handle.read(f"{folder}/{SHARD}"))
         # the same content may have been made again since, of source files with other names and bytes
-        if content in present and _contradicts(description, _description(shard.dataset, present[content][1])):
+        if content in present and _contradicts(description, _description(dataset, present[content][1])):
             yield f"{folder}/{SHARD} is different"
         ends = records.get(f"{folder}/{ENDS}")
-        if ends is None or not _counts_documents(description, ends.bytes / 8):
+        if ends is None or not _counts_documents(data.handle.receipt, description, ends.bytes / 8):
             yield f"{folder}/{SHARD} counts other documents than those of the shard"
         files = description.get("files", ())
         if digest_value(files) != content:
@@ -396,14 +389,12 @@ def _contradicts(stored: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
     return of_the_same_files and counts[0] != counts[1]
 
 
-def _counts_documents(description: Mapping[str, Any], documents: float) -> bool:
+def _counts_documents(receipt: Receipt, description: Mapping[str, Any], documents: float) -> bool:
     """Whether the source files of a description have so many documents, and each line accounts for all of its rows."""
     lines = description.get("sources", ())
     try:
-        balanced = all(
-            line["rows_in"] == line["documents"] + sum(line["dropped"].values()) for line in lines if "dropped" in line
-        )
-        return balanced and sum(line["documents"] for line in lines) == documents
+        unbalanced = any(unbalanced_lines(receipt, (line for line in lines if "dropped" in line)))
+        return not unbalanced and sum(line["documents"] for line in lines) == documents
     except (TypeError, KeyError, AttributeError):
         return False
 
