@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import dagster as dg
-from sqlalchemy.exc import IntegrityError
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, DatasetInput, Partitions
 from dataprep_assets.errors import DataprepError
@@ -72,6 +71,8 @@ def _registered(instance: dg.DagsterInstance, name: str, wanted: list[str]) -> b
     there = list(instance.get_dynamic_partitions(name))
     if there == wanted:
         return True
+    from sqlalchemy.exc import IntegrityError  # a tenth of a second, which a code location does not need
+
     pairs = enumerate(zip(there, wanted, strict=False))
     same = next((i for i, (old, new) in pairs if old != new), min(len(there), len(wanted)))
     with suppress(IntegrityError):  # Dagster checks, then adds, without a transaction: another run may add in between

@@ -4,19 +4,21 @@ import re
 from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, field_validator
 
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.engine.yaml.automation import DURATIONS, Automation, seconds_of
 from dataprep_assets.engine.yaml.declared_model import Declared
-from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.storage import Storage
-from dataprep_assets.sources.readers.input_format import ReadOptions
 from dataprep_assets.stores.files import expanded
+
+if TYPE_CHECKING:
+    from dataprep_assets.execution.pool import TaskEngine
+    from dataprep_assets.sources.readers.input_format import ReadOptions
 
 # The keys that say of files how they are read, where files do not say it themselves.
 #
@@ -37,8 +39,11 @@ class ReadingDeclaration(Declared):
     )
 
     @property
-    def reading(self) -> ReadOptions:
+    def reading(self) -> "ReadOptions":
         """What it says of files that do not say it themselves."""
+        # every command loads this module, and readers load their libraries
+        from dataprep_assets.sources.readers.input_format import ReadOptions
+
         return ReadOptions(
             text_separator=self.text_separator, csv_delimiter=self.csv_delimiter, csv_quotes=self.csv_quotes
         )
@@ -221,6 +226,8 @@ class MadeByEngine(DatasetDeclaration):
     )
 
     @property
-    def engine(self) -> TaskEngine:
+    def engine(self) -> "TaskEngine":
         """Who makes it."""
+        from dataprep_assets.execution.pool import TaskEngine
+
         return TaskEngine(self.run_on)
