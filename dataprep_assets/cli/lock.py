@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dataprep_assets.engine.lock.drift import Drift
     from dataprep_assets.engine.lock.lock import Lock
     from dataprep_assets.integrity.artifacts import ArtifactStore
+    from dataprep_assets.orchestration.build import StepResult
 
 _SHOWN = 20
 """How many reasons are printed."""
@@ -84,12 +85,18 @@ class LockedBuild:
         found = drift_of_recipes(self._specs, self._store, self._lock, [spec])
         self._refuse(found, f"{spec.path[-1]} and what is made of it were not built")
 
-    def after(self, spec: "ArtifactSpec", partitions: Sequence[str]) -> None:
+    def after(self, spec: "ArtifactSpec", partitions: Sequence[str], result: "StepResult") -> None:
         """Compare the content of an artifact."""
         from dataprep_assets.engine.lock.drift import drift_of_contents
 
         found = drift_of_contents([spec], self._store, self._lock, partitions)
         self._refuse(found, f"{spec.path[-1]} was built; nothing that is made of it was")
+
+    def checking(self, spec: "ArtifactSpec") -> None:
+        """Nothing: a check decides no byte."""
+
+    def failed(self, spec: "ArtifactSpec", why: str) -> None:
+        """Nothing: an artifact that is not there is told of as such."""
 
     def report_line(self, sentence: str) -> None:
         """Nothing: what is warned of, or in no plan, is in no lock."""

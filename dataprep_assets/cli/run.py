@@ -13,11 +13,10 @@ from dataprep_assets.cli.status import tell
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, LockFile, Names, Options, tell_wrong
 from dataprep_assets.engine.privacy import privacy_of
-from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, count_of
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.library.part import PartitionSelection
 
 if TYPE_CHECKING:
-    from dataprep_assets.engine.artifact.spec import ArtifactSpec
     from dataprep_assets.engine.lock.lock import Lock
     from dataprep_assets.library.dataset import OpenDataset
     from dataprep_assets.orchestration.build import BuildListener
@@ -135,26 +134,8 @@ def _foretell(name: str, *, as_json: bool) -> int:
     return code
 
 
-class _Shown:
-    """Attends to a build (`orchestration.build.Attendant`): prints what is being made."""
-
-    def before(self, spec: "ArtifactSpec", partitions: Sequence[str], *, current: bool) -> None:
-        from dataprep_assets.orchestration.runs.terminal import say
-
-        if not current:
-            count = f": {count_of(len(partitions), spec.noun)}" if partitions else ""
-            say(f"  {spec.path[-1]}{'' if spec.declaration.sensitive else count} …")
-
-    def after(self, spec: "ArtifactSpec", partitions: Sequence[str]) -> None:
-        """Nothing: its checks are shown when they fail."""
-
-    def report_line(self, sentence: str) -> None:
-        from dataprep_assets.orchestration.runs.terminal import say
-
-        say(sentence)
-
-
 def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
+    from dataprep_assets.cli.support.steps import Steps
     from dataprep_assets.engine.artifact.summary import end_of_run, loss_table, present_counts, summary
     from dataprep_assets.engine.staleness.status import sweep
 
@@ -171,9 +152,11 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
         print(summary(component, store, losses=[loss_table(component, store).headline]))
     else:
         print(f"{dataset.name}:")
-        attendants: list[BuildListener] = [_Shown(), *([locked] if locked is not None else [])]
+        steps = Steps(specs)
+        attendants: list[BuildListener] = [steps, *([locked] if locked is not None else [])]
         with _attended():
             result = dataset.build(attendants=attendants, verbose=Options.verbose)
+            steps.end()
         if code := _report_result(dataset, result):
             if locked is not None and locked.drift is not None:
                 raise locked.drift
@@ -212,6 +195,7 @@ def _report_result(dataset: "OpenDataset", result: "RunResult") -> int:
 
 def _run_part(name: str, part: PartitionSelection) -> int:
     """Make the chosen partitions of a dataset, and before them what plans them and what they are made of."""
+    from dataprep_assets.cli.support.steps import Steps
     from dataprep_assets.engine.artifact.summary import end_of_run
 
     (dataset,) = _sound([name])
@@ -220,7 +204,7 @@ def _run_part(name: str, part: PartitionSelection) -> int:
     print(f"{name}:")
     try:
         with _attended():
-            result = dataset.build_part(part, attendants=[_Shown()], verbose=Options.verbose)
+            result = dataset.build_part(part, attendants=[Steps(dataset.specs)], verbose=Options.verbose)
     except NotFoundError as nothing:
         print(nothing)
         return 0

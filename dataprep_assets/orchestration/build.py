@@ -10,6 +10,7 @@ from its failure, goes on from there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,14 +33,30 @@ _CHECK = "no_retracted_document"
 _Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """How an artifact came to be there: how many of its partitions were built and reused (one without any counts as
+    one), and its checks that did not pass and do not block."""
+
+    built: int
+    reused: int
+    warned: Sequence[str] = ()
+
+
 class BuildListener(Protocol):
     """What goes on beside a build: it is told of each artifact and its partitions (none if it has none)."""
 
     def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
         """Called before an artifact is made, or left as it is because it is `current`; may raise DataprepError."""
 
-    def after(self, spec: ArtifactSpec, partitions: Sequence[str]) -> None:
-        """Called when the artifact is there and proven; may raise DataprepError."""
+    def checking(self, spec: ArtifactSpec) -> None:
+        """Called before the checks of an artifact that was made."""
+
+    def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
+        """Called when the artifact is there and its checks let it pass; may raise DataprepError."""
+
+    def failed(self, spec: ArtifactSpec, why: str) -> None:
+        """Called when an artifact cannot be made, or a check blocks it; `why` may be empty."""
 
     def report_line(self, sentence: str) -> None:
         """Called with what a step warns of, and with what the last one did."""
@@ -106,7 +123,14 @@ def _step(
             for spec, partitions in in_order(members, store):
                 chosen = partitions if spec not in only else [key for key in partitions if key in only[spec]]
                 if chosen or spec.partitions is None:
-                    yield from _JobBuild(context, spec, store, chosen, attendants).done(specs)
+                    try:
+                        yield from _JobBuild(context, spec, store, chosen, attendants).done(specs)
+                    except (DataprepError, dg.Failure) as error:
+                        # what an error of ours says may not leave; `refusals` makes a failure of it
+                        why = error.description or "" if isinstance(error, dg.Failure) else ""
+                        for attendant in attendants:
+                            attendant.failed(spec, why)
+                        raise
         yield dg.Output(None)
 
     return step
@@ -174,14 +198,22 @@ class _JobBuild:
         else:
             # another machine may have made the plan, whose partitions the instance of this one does not know
             making.register_plans()
-        self._evaluations = [] if is_current else making.prove(slots)
+        if not is_current:
+            for attendant in attendants:
+                attendant.checking(spec)
+            self._evaluations = making.prove(slots)
+        result = StepResult(
+            built=making.built,
+            reused=len(slots) - making.built,
+            warned=[one.check_name for one in self._evaluations if not one.passed],
+        )
         refuse_failed(self._evaluations)
         yield from self._evaluations
         self._evaluations = []
         if is_current:
             self._context.log.info(f"{'/'.join(spec.path)}: current")
         for attendant in attendants:
-            attendant.after(spec, self._partitions)
+            attendant.after(spec, self._partitions, result)
 
     def _made_again(self, source: ArtifactSpec, damaged: Sequence[str | None]) -> Iterator[_Event]:
         if damaged:

@@ -15,7 +15,7 @@ from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.orchestration.build import job_of
+from dataprep_assets.orchestration.build import StepResult, job_of
 from dataprep_assets.orchestration.component import definitions_of
 from dataprep_assets.orchestration.partitions import DATASET, asset_key, job_name
 from dataprep_assets.resources import resources_of
@@ -203,6 +203,9 @@ class Watch:
     def __init__(self, refused: str = "") -> None:
         self.seen: list[tuple[str, str, list[str], bool | None]] = []
         self.sentences: list[str] = []
+        self.checked: list[str] = []
+        self.results: list[tuple[str, int, int, list[str]]] = []
+        self.failures: list[tuple[str, str]] = []
         self._refused = refused
 
     def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
@@ -210,8 +213,15 @@ class Watch:
         if spec.name == self._refused:
             raise DataprepError(f"{spec.name} is not to be made")
 
-    def after(self, spec: ArtifactSpec, partitions: Sequence[str]) -> None:
+    def checking(self, spec: ArtifactSpec) -> None:
+        self.checked.append(spec.name)
+
+    def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
         self.seen.append(("after", spec.name, list(partitions), None))
+        self.results.append((spec.name, result.built, result.reused, list(result.warned)))
+
+    def failed(self, spec: ArtifactSpec, why: str) -> None:
+        self.failures.append((spec.name, why))
 
     def report_line(self, sentence: str) -> None:
         self.sentences.append(sentence)
@@ -232,6 +242,9 @@ def test_attendants_are_told_of_each_artifact_and_may_refuse_it(board: NoticeBoa
         ("after", "notices", keys, None),
         ("before", "board", [], False),
     ]
+    assert watch.checked == ["notices"]
+    assert watch.results == [("notices", 3, 0, [])]
+    assert watch.failures == [("board", "")]
     assert board.store.receipt(board.declaration.artifact("board")) is None
     watch = Watch()
     assert attended(board, watch)

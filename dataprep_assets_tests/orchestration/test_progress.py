@@ -15,7 +15,7 @@ from rich.console import Console
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.orchestration.runs import step_build
 from dataprep_assets.orchestration.runs.step_build import LogSink, ObservationSink
-from dataprep_assets.orchestration.runs.terminal import TerminalSink, heard, say, watched, watching
+from dataprep_assets.orchestration.runs.terminal import StepLine, TerminalSink, heard, say, watched, watching
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.engine.specs import spec
 from dataprep_assets_tests.orchestration.notice_board import notice_board
@@ -61,7 +61,7 @@ def test_the_live_line_fits_the_terminal_and_has_a_bar_where_there_is_room(colum
     console = Console(file=shown, force_terminal=True, width=columns, color_system=None)
     half = Progress(source_bytes=200, clock=iter([0.0, *[10.0] * 9]).__next__)
     half.add({"source_bytes": 100, "tokens": 1_234_567_890})
-    console.print(TerminalSink(console, "corpus/token_bins")._row(half))
+    console.print(TerminalSink(StepLine(console), "corpus/token_bins")._row(half))
     (line,) = shown.getvalue().splitlines()
     assert len(line) <= columns
     assert "corpus/token_bins" in line

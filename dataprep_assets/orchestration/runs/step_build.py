@@ -177,6 +177,7 @@ class StepBuild:
         self, context: Context, spec: ArtifactSpec, store: ArtifactStore, tell: Callable[[str], None] | None = None
     ) -> None:
         """`tell` is called with each warning, too."""
+        self.built = 0  # partitions that `build` did not reuse
         self._context, self._spec, self._store, self._tell = context, spec, store, tell
 
     def build(
@@ -228,6 +229,7 @@ class StepBuild:
                     context.log.error(f"{outcome.partition}: {why}")
                     continue
                 reused.append(outcome.reused)
+                self.built += not outcome.reused
                 slot = None if spec.partitions is None else outcome.partition
                 if not (outcome.reused and slot in told):
                     yield self._report(outcome, tags)

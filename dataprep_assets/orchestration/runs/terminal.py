@@ -1,11 +1,11 @@
-"""What whoever started the command hears of a step: progress (a live line on a terminal, occasional plain lines in a
-pipe), and lines of its own.
+"""What whoever started the command hears of a step: what it is at (a live line on a terminal, occasional plain lines
+in a pipe), and lines of its own.
 
 During a step Dagster redirects descriptors 1 and 2 to its compute log, and another process shows what is written there:
 later, and on a busy machine not its end. So both are written on descriptors of their own.
 
-Entry points: `watched` around the runs of a command, and `watching`, which gives the sinks of a step inside it;
-`heard`, and `say` inside it.
+Entry points: `watched` around the runs of a command, and inside it `at_work` and `at_rest`, and `watching`, which gives
+the sinks of a step; `heard`, and `say` inside it.
 """
 
 import contextlib
@@ -13,12 +13,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import TextIO
+from dataclasses import dataclass
+from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from dataprep_assets.execution.progress import Progress, Sink
 
@@ -27,95 +29,158 @@ _DRAW_SECONDS = 0.2
 _BAR_COLUMNS = 24
 _WORD_COLUMNS = 80
 """Room for the words beside the bar: `99.0%  ETA 12.3 min  1,234,567,890 of ~2,345,678,901 tokens  0.50 M tokens/s`."""
-_watched: ContextVar[TextIO | None] = ContextVar("watched", default=None)
-_heard: ContextVar[TextIO | None] = ContextVar("heard", default=None)
+_STYLES = {"red": "31", "yellow": "33", "green": "32", "dim": "2"}
 
 
-def watched(stream: TextIO) -> contextlib.AbstractContextManager[None]:
-    """Inside, steps that run in this process also show their progress on `stream`, a terminal, pipe or file."""
-    return _given_to(_watched, stream)
+class StepLine:
+    """The last line of a terminal, which shows what the step at work is at; erased when the step has ended."""
 
-
-def heard(stream: TextIO) -> contextlib.AbstractContextManager[None]:
-    """Inside, what is said goes to `stream` at once, also what a step says that runs in this process."""
-    return _given_to(_heard, stream)
-
-
-@contextlib.contextmanager
-def _given_to(variable: ContextVar[TextIO | None], stream: TextIO) -> Iterator[None]:
-    try:
-        stream.flush()
-        descriptor = os.dup(stream.fileno())
-    except (OSError, ValueError):  # closed, or in memory, which nobody redirects
-        yield
-        return
-    own = os.fdopen(descriptor, "w", encoding="utf-8", errors="replace")
-    token = variable.set(own)
-    try:
-        yield
-    finally:
-        variable.reset(token)
-        with contextlib.suppress(OSError):  # a closed pipe did not take the rest
-            own.close()
-
-
-def say(line: str) -> None:
-    """Print a line; inside of `heard` to its stream."""
-    stream = _heard.get()
-    if stream is None:
-        print(line, flush=True)
-        return
-    with contextlib.suppress(OSError):  # the reader closed the pipe: the step goes on
-        print(line, file=stream, flush=True)
-
-
-def watching(what: str) -> list[Sink]:
-    """The sinks that show the step `what` to whoever started the command; none outside of `watched`."""
-    if (stream := _watched.get()) is None:
-        return []
-    # decided by the stream only: FORCE_COLOR would put escape codes into a pipe
-    console = Console(file=stream, force_terminal=stream.isatty(), highlight=False, markup=False, emoji=False)
-    if console.is_terminal and not console.is_dumb_terminal:
-        return [TerminalSink(console, what)]
-    return [LineSink(stream, what)]
-
-
-class TerminalSink:
-    """Shows one live line on a terminal, and erases it at the end."""
-
-    def __init__(self, console: Console, what: str) -> None:
-        self._console, self._what, self._drawn = console, what, 0.0
+    def __init__(self, console: Console) -> None:
+        self.console, self.label = console, ""
         self._live: Live | None = None
 
-    def show(self, progress: Progress) -> None:
-        if time.monotonic() - self._drawn < _DRAW_SECONDS:
-            return
-        self._drawn = time.monotonic()
+    def draw(self, row: RenderableType) -> None:
+        """Show this in the place of what was shown before."""
         with contextlib.suppress(OSError):  # the terminal was closed: the step goes on
             # as wide as this terminal is now: rich asks the standard descriptors, which lead elsewhere inside of a step
-            self._console.width = os.get_terminal_size(self._console.file.fileno()).columns or 80
+            self.console.width = os.get_terminal_size(self.console.file.fileno()).columns or 80
             if self._live is None:
                 # drawn here, in the step's own thread, so that a line is never older than the counts
                 self._live = Live(
-                    console=self._console,
+                    console=self.console,
                     auto_refresh=False,
                     transient=True,
                     redirect_stdout=False,
                     redirect_stderr=False,
                 )
                 self._live.start()
-            self._live.update(self._row(progress), refresh=True)
+            self._live.update(row, refresh=True)
 
-    def close(self, progress: Progress) -> None:
+    def erase(self) -> None:
+        """Leave the line as it was before the first drawing."""
         if self._live is not None:
             with contextlib.suppress(OSError):
                 self._live.stop()
             self._live = None
 
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Who watches the steps of a command: a stream, and its last line if it is a terminal that can move its cursor."""
+
+    stream: TextIO
+    line: StepLine | None
+
+
+_watched: ContextVar[_Watcher | None] = ContextVar("watched", default=None)
+_heard: ContextVar[TextIO | None] = ContextVar("heard", default=None)
+
+
+@contextlib.contextmanager
+def watched(stream: TextIO) -> Iterator[None]:
+    """Inside, steps that run in this process also show their progress on `stream`, a terminal, pipe or file."""
+    with _own(stream) as own:
+        if own is None:
+            yield
+            return
+        # decided by the stream only: FORCE_COLOR would put escape codes into a pipe
+        console = Console(file=own, force_terminal=own.isatty(), highlight=False, markup=False, emoji=False)
+        has_line = console.is_terminal and not console.is_dumb_terminal
+        with _set(_watched, _Watcher(own, StepLine(console) if has_line else None)):
+            try:
+                yield
+            finally:
+                at_rest()
+
+
+@contextlib.contextmanager
+def heard(stream: TextIO) -> Iterator[None]:
+    """Inside, what is said goes to `stream` at once, also what a step says that runs in this process."""
+    with _own(stream) as own:
+        if own is None:
+            yield
+            return
+        with _set(_heard, own):
+            yield
+
+
+@contextlib.contextmanager
+def _own(stream: TextIO) -> Iterator[TextIO | None]:
+    """The stream on a descriptor of its own; None if it has none: closed, or in memory, which nobody redirects."""
+    try:
+        stream.flush()
+        descriptor = os.dup(stream.fileno())
+    except (OSError, ValueError):
+        yield None
+        return
+    own = os.fdopen(descriptor, "w", encoding="utf-8", errors="replace")
+    try:
+        yield own
+    finally:
+        with contextlib.suppress(OSError):  # a closed pipe did not take the rest
+            own.close()
+
+
+@contextlib.contextmanager
+def _set(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def at_work(label: str, words: str = "") -> None:
+    """Show on a terminal which step is at work, and at what; its progress then stands behind `label`."""
+    if (watcher := _watched.get()) is not None and watcher.line is not None:
+        watcher.line.label = label
+        watcher.line.draw(Text(f"  {label}  {words}".rstrip(), no_wrap=True, overflow="ellipsis"))
+
+
+def at_rest() -> None:
+    """Erase what `at_work` and the progress of the step have shown."""
+    if (watcher := _watched.get()) is not None and watcher.line is not None:
+        watcher.line.label = ""
+        watcher.line.erase()
+
+
+def say(line: str, style: str = "") -> None:
+    """Print a line; inside of `heard` to its stream. On a terminal it has the `style`, unless NO_COLOR is set."""
+    stream = _heard.get()
+    if stream is None:
+        print(line, flush=True)
+        return
+    with contextlib.suppress(OSError):  # the reader closed the pipe: the step goes on
+        if style and stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+            line = f"\x1b[{_STYLES[style]}m{line}\x1b[0m"
+        print(line, file=stream, flush=True)
+
+
+def watching(what: str) -> list[Sink]:
+    """The sinks that show the step `what` to whoever started the command; none outside of `watched`."""
+    if (watcher := _watched.get()) is None:
+        return []
+    return [LineSink(watcher.stream, what) if watcher.line is None else TerminalSink(watcher.line, what)]
+
+
+class TerminalSink:
+    """Shows the progress of a step on a terminal, in its line."""
+
+    def __init__(self, line: StepLine, what: str) -> None:
+        self._line, self._what, self._drawn = line, what, 0.0
+
+    def show(self, progress: Progress) -> None:
+        if time.monotonic() - self._drawn >= _DRAW_SECONDS:
+            self._drawn = time.monotonic()
+            self._line.draw(self._row(progress))
+
+    def close(self, progress: Progress) -> None:
+        self._line.erase()
+
     def _row(self, progress: Progress) -> Table:
-        name = f"    {self._what}"
+        name = f"  {self._line.label or self._what}"
         words = [f"{progress.fraction:.1%}", f"ETA {progress.time_left}", progress.amount, progress.rate]
-        room = self._console.width - len(name) - 1
+        room = self._line.console.width - len(name) - 1
         bar = min(_BAR_COLUMNS, room - _WORD_COLUMNS - 1)
         row = Table.grid(padding=(0, 1, 0, 0))
         row.add_column(width=len(name), no_wrap=True)

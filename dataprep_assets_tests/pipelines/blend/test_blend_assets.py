@@ -13,7 +13,7 @@ import pytest
 
 from dataprep_assets.engine.artifact.build import in_order
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.orchestration.build import job_of
+from dataprep_assets.orchestration.build import StepResult, job_of
 from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets.resources import resources_of
@@ -229,12 +229,18 @@ class Sources:
     def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
         pass
 
-    def after(self, spec: ArtifactSpec, partitions: Sequence[str]) -> None:
+    def checking(self, spec: ArtifactSpec) -> None:
+        pass
+
+    def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
         if spec.name == "rl_jsonl":
             sources = len(list(self._sources.glob("datasets--*/snapshots/*/*.jsonl")))
             self.here.append((sources, len(list(self._shards.glob("*/receipt.json")))))
 
-    def told(self, sentence: str) -> None:
+    def failed(self, spec: ArtifactSpec, why: str) -> None:
+        raise AssertionError(why)
+
+    def report_line(self, sentence: str) -> None:
         raise AssertionError(sentence)
 
 

@@ -1,0 +1,75 @@
+"""The steps of a run as they end, a line each: what was built, what was reused, what failed.
+
+On a terminal the step at work has the last line, with its number among all: `7 of 21  token_bins_train`.
+"""
+
+import time
+from collections.abc import Sequence
+
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.errors import count_of
+from dataprep_assets.orchestration.build import BuildListener, StepResult
+from dataprep_assets.orchestration.runs.terminal import at_rest, at_work, say
+
+_WIDEST = 32
+"""Most columns of the names of artifacts."""
+
+
+class Steps(BuildListener):
+    """Listens to a build, and tells of each step."""
+
+    def __init__(self, specs: Sequence[ArtifactSpec]) -> None:
+        self._paths = {spec.path for spec in specs}
+        self._ended: set[Sequence[str]] = set()
+        self._width = min(max((len(spec.path[-1]) for spec in specs), default=0), _WIDEST)
+        self._current: set[Sequence[str]] = set()
+        self._started = 0.0
+
+    def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
+        if current:
+            self._current.add(spec.path)
+            self._ended.add(spec.path)
+            return
+        self._current.discard(spec.path)
+        self._started = time.monotonic()
+        at_work(self._label(spec))
+
+    def checking(self, spec: ArtifactSpec) -> None:
+        at_work(self._label(spec), "checks")
+
+    def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
+        if spec.path in self._current:
+            return
+        at_rest()
+        self._ended.add(spec.path)
+        warned = f"  {', '.join(result.warned)} did not pass" if result.warned else ""
+        seconds = f"  {time.monotonic() - self._started:,.1f} s"
+        line = f"{spec.path[-1]:<{self._width}}  {_counted(spec, partitions, result):<30}{seconds:>10}{warned}"
+        say(f"{'!' if warned else '✓'} {line}", "yellow" if warned else "green")
+
+    def failed(self, spec: ArtifactSpec, why: str) -> None:
+        at_rest()
+        say(f"✗ {spec.path[-1]:<{self._width}}  failed{f': {why}' if why else ''}", "red")
+
+    def report_line(self, sentence: str) -> None:
+        at_rest()
+        say(f"  {sentence}")
+
+    def end(self) -> None:
+        """Tell how many steps had nothing to do."""
+        if self._current:
+            say(f"  {count_of(len(self._current), 'step')} of {len(self._paths)} were up to date", "dim")
+
+    def _label(self, spec: ArtifactSpec) -> str:
+        return f"{len(self._ended - {spec.path}) + 1} of {len(self._paths)}  {spec.path[-1]}"
+
+
+def _counted(spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> str:
+    """How much of an artifact was built; of a sensitive dataset without a count."""
+    how = "built" if result.built else "reused, checked"
+    if spec.partitions is None or spec.declaration.sensitive:
+        return how
+    if result.built and result.reused:
+        how = f"{result.built:,} built, {result.reused:,} reused"
+        return f"{count_of(len(partitions), spec.noun)} ({how})"
+    return f"{count_of(len(partitions), spec.noun)} {how}"
