@@ -136,7 +136,7 @@ def _foretell(name: str, *, as_json: bool) -> int:
 
 def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
     from dataprep_assets.cli.support.steps import Steps
-    from dataprep_assets.engine.artifact.summary import end_of_run, loss_table, present_counts, summary
+    from dataprep_assets.engine.artifact.summary import end_of_run, present_counts, summary, up_to_date
     from dataprep_assets.engine.staleness.status import sweep
 
     component = project.take(dataset.component)
@@ -148,8 +148,7 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
     if dataset.up_to_date():
         # a kill between the rename that publishes and the end of a build leaves its staging beside what is current
         sweep(specs, store)
-        print(f"{dataset.name}: all is up to date, nothing to do")
-        print(summary(component, store, losses=[loss_table(component, store).headline]))
+        print("\n".join(up_to_date(component, store)))
     else:
         print(f"{dataset.name}:")
         steps = Steps(specs)

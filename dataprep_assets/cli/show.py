@@ -110,7 +110,8 @@ def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
     component = opened.component
     try:
         # its lines have counts
-        summary = None if project.privacy().closed else [line for line in component.summary(opened.store) if line]
+        told = [*component.summary(opened.store), *component.trainer_lines(opened.store)]
+        summary = None if project.privacy().closed else [line for line in told if line]
     except DataprepError:  # not finished
         summary = None
     return {

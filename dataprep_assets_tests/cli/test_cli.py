@@ -33,7 +33,7 @@ def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, s
     assert "engine: fastokens" in out
     for name in ("train.bin", "val.bin", "test.bin", "meta.pkl"):
         assert name in out
-    assert f"for the trainer: nanoGPT: data_dir = '{ran[0]}/artifacts/sample_corpus/nanogpt_bins'" in out
+    assert f"  nanoGPT: data_dir = '{ran[0]}/artifacts/sample_corpus/nanogpt_bins'" in out
     assert out.splitlines()[-1] == "see it: make ui, then open http://127.0.0.1:3000"
 
 

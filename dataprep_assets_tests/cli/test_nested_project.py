@@ -139,7 +139,7 @@ def test_what_commands_tell_is_there_as_json(project: Path, tmp_path: Path) -> N
     assert made["nanogpt_bins"]["product"]
     assert Path(made["nanogpt_bins"]["location"]).is_dir()
     assert (made["token_bins_train"]["there"], made["token_bins_train"]["planned"]) == (1, 1)
-    assert any("for the trainer: nanoGPT" in line for line in shown["summary"])
+    assert any("nanoGPT: data_dir" in line for line in shown["summary"])
     (planned,) = told(project, "plan", "d00", "--cores", "4")
     assert planned["machine"]["cores"] == 4
     assert planned["tokens"] > 0

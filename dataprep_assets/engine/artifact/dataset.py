@@ -128,6 +128,10 @@ class Dataset(ABC):
     def summary(self, store: ArtifactStore) -> list[str]:
         """Lines that say what was made, printed at the end of a run."""
 
+    def trainer_lines(self, store: ArtifactStore) -> Sequence[str]:
+        """A line of settings for each trainer that can read what was made: `nanoGPT: data_dir = '…'`."""
+        return ()
+
     def last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
         """The counts of its splits at the end of the last complete run; None if there are none.
 

@@ -1,13 +1,15 @@
 """The summary of a finished dataset: printed at the end of a run, and by `dataprep show`.
 
-The lines for the trainer among them are the dataset's own (`Dataset.summary`).
+What was built and the lines for trainers are the dataset's own (`Dataset.summary`, `Dataset.trainer_lines`).
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from textwrap import wrap
+from typing import Any
 
 from dataprep_assets.engine.artifact.dataset import Dataset, DatasetCounts
-from dataprep_assets.engine.artifact.losses import LINES, LossTable, losses_of
+from dataprep_assets.engine.artifact.losses import LINES, WIDTH, LossTable, losses_of
 from dataprep_assets.engine.card.contents import SplitCounts
 from dataprep_assets.engine.checks.results import NotPassed, results
 from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
@@ -22,10 +24,19 @@ OUTCOMES = {
     "not_run": "not examined yet",
 }
 """Outcomes of a check, in words."""
+_URGENCY = ("failed", "not_run", "warned")
+_CHECKS_SHOWN = 8
+"""Most checks that a summary lists."""
+_INDENTED: dict[str, Any] = {
+    "initial_indent": "  ",
+    "subsequent_indent": "  ",
+    "break_long_words": False,
+    "break_on_hyphens": False,
+}
 
 
 def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], seconds: float | None = None) -> str:
-    """Return the text that describes what was built, its losses, its checks and where the artifacts are.
+    """Return the text that describes what was built, its losses, its checks, and how trainers read it.
 
     Raises MissingArtifactError if an artifact that the summary describes is missing.
 
@@ -35,24 +46,28 @@ def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], se
         losses: The lines on its losses, and on what a run changed.
         seconds: How long the run took; None outside of a run.
     """
-    product = dataset.product(store)
+    product, name = dataset.product(store), dataset.declaration.dataset
     receipt = store.receipt(product)
     privacy = privacy_of(dataset.declaration)
-    # its counts, and the lines for its trainer
-    own = [f"summary: `dataprep show --private {privacy.dataset}`"]
+    built, trainers = [f"summary: `dataprep show --private {privacy.dataset}`"], list[str]()
     if not privacy.closed:
-        own = [*dataset.summary(store), ""]
-    lines = ["", *own, *losses, "", _checks(dataset, store)]
-    lines += [
-        f"files:  {store.location(product)}",
-        *(
-            f"          {name}"
-            for name in _shorten_names([record.path for record in (receipt.files if receipt else ())])
-        ),
-    ]
-    if seconds is not None and not privacy.closed:
-        lines.append(f"time:   {seconds:.1f} s")
+        built, trainers = dataset.summary(store), list(dataset.trainer_lines(store))
+    names = _shorten_names([record.path for record in (receipt.files if receipt else ())])
+    took = "" if seconds is None or privacy.closed else f"built in {seconds:,.1f} s: "
+    lines = ["", *built, f"{took}{store.location(product)}", *wrap(", ".join(names), WIDTH, **_INDENTED)]
+    lines += ["", *losses, "", *_checks(dataset, store, f"dataprep show {name}")]
+    if trainers:
+        lines += ["", "for the trainer:", *(f"  {line}" for line in trainers)]
     return "\n".join(lines)
+
+
+def up_to_date(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
+    """The lines of a run that had nothing to do: one, and one for each check that did not pass."""
+    name = dataset.declaration.dataset
+    passed, *others = _checks(dataset, store, f"dataprep show {name}")
+    yield f"{name}: all is up to date, nothing to do; {passed}; {loss_table(dataset, store).headline}"
+    yield from others
+    yield from dataset.standing(store)
 
 
 def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
@@ -130,23 +145,28 @@ def _outcome(why: NotPassed | None) -> str:
     return "failed" if why.blocks else "warned"
 
 
-def _checks(dataset: Dataset, store: ArtifactStore) -> str:
+def _checks(dataset: Dataset, store: ArtifactStore, more: str) -> Iterator[str]:
+    """How many checks passed, and a line for each that did not, those that block first; `more` lists the others."""
     every = checks(dataset, store)
     others = [one for one in every if one["outcome"] != "passed"]
-    lines = sorted(
-        f"\n  {OUTCOMES[one['outcome']]}: {dataset.declaration.dataset}/{one['artifact']}: {one['check']}"
-        + (f": {one['sentence']}" if one["sentence"] else "")
-        for one in others
-    )
+    others.sort(key=lambda one: (_URGENCY.index(one["outcome"]), one["artifact"], one["check"]))
     if dataset.declaration.sensitive:
-        return ("checks: some have not passed" if others else "checks: all passed") + "".join(lines)
-    return f"checks: {len(every) - len(others)} of {len(every)} passed" + "".join(lines)
+        yield "checks: some have not passed" if others else "checks: all passed"
+    else:
+        yield f"checks: {len(every) - len(others)} of {len(every)} passed"
+    for one in others[:_CHECKS_SHOWN]:
+        where = f"{dataset.declaration.dataset}/{one['artifact']}: {one['check']}"
+        sentence = f": {one['sentence']}" if one["sentence"] else ""
+        yield f"  {OUTCOMES[one['outcome']]}: {where}{sentence}"
+    if len(others) > _CHECKS_SHOWN:
+        yield f"  and {len(others) - _CHECKS_SHOWN} more: {more}"
 
 
 def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
     """What `summary` leaves out for a sensitive dataset: its own lines, its losses, and what its checks found."""
     with suppress(DataprepError):  # not finished
         yield from dataset.summary(store)
+        yield from dataset.trainer_lines(store)
     yield from LossTable(losses_of(dataset.specs, store), OPEN).lines()
     for spec in dataset.specs:
         for name, why in results(spec, store).items():

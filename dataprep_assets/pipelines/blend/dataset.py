@@ -249,7 +249,10 @@ class Blend(Dataset):
             lines += literal_lines(
                 total, blend.pretrain_options.special_tokens if blend.stage == "pretrain" else "text"
             )
-        return [*lines, *(f"for the trainer: {line}" for line in run_lines(receipt))]
+        return lines
+
+    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+        return run_lines(store.require(blend_run(self.declaration, store)))
 
 
 def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:

@@ -208,8 +208,10 @@ class Corpus(Dataset):
                 f"{total.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
             )
         lines += [engine_line(corpus, store), *coverage_lines(corpus, store)]
-        lines += literal_lines(Ledger.total(every_split), corpus.document.special_tokens)
-        return [*lines, *(f"for the trainer: {line}" for line in trainer_lines(corpus, store))]
+        return [*lines, *literal_lines(Ledger.total(every_split), corpus.document.special_tokens)]
+
+    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+        return list(trainer_lines(self.declaration, store))
 
 
 def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:

@@ -286,11 +286,14 @@ class Notes(Dataset):
             _filled(notes, rows, tokens),
             engine_line(notes, store),
             *literal_lines(Ledger.total(r.ledger for r in packed if r.ledger), notes.document.special_tokens),
-            # hf reads no shards, so its line is the same for every format and is told once
-            *dict.fromkeys(maxtext_line(notes, store, format) for format in notes.formats),
             *undeclared_line(notes, store),
             *evaluation_line(tuple(notes.splits)),
         ]
+
+    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+        notes = self.declaration
+        # hf reads no shards, so its line is the same for every format
+        return list(dict.fromkeys(maxtext_line(notes, store, format) for format in notes.formats))
 
 
 def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
@@ -357,6 +360,10 @@ class Replay(Dataset):
         lines = [f"{sources}, by {self.declaration.mode}"]
         if (receipt := store.receipt(self.product(store))) is not None:
             facts = DirectoryFacts.of(receipt)
-            lines.append(combined_line(self.declaration, store, facts, self.tokenizer()))
             lines += evaluation_line(self.declaration.splits) if evaluates(self.declaration, facts) else []
         return lines
+
+    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+        if (receipt := store.receipt(self.product(store))) is None:
+            return []
+        return [combined_line(self.declaration, store, DirectoryFacts.of(receipt), self.tokenizer())]

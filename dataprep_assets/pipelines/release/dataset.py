@@ -154,6 +154,11 @@ class ReleaseDataset(Corpus):
             samples = tokens // release.release.sequence_length
             lines.append(f"{name}: {count_of(len(split.cuts), 'npy shard')}, {tokens:,} tokens, {samples:,} samples")
         if target := release.release.publish:
-            place = locate(target)
-            lines += [f"published: {place}", f"train on it: {consumer_code(place)}"]
+            lines.append(f"published: {locate(target)}")
+        return lines
+
+    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+        lines = super().trainer_lines(store)
+        if target := self.declaration.release.publish:
+            lines.append(consumer_code(locate(target)))
         return lines

@@ -69,12 +69,16 @@ class ScheduleDataset(Dataset):
         if store.receipt(self.product(store)) is None:
             return [f"{name}: no schedule yet"]
         data = TrainingData(store, name)
-        lines = [*told_revisions(data.schedule), *told_lines(data.sampler), *self.standing(store)]
-        lines += [f"for the trainer: data = TrainingData({store.place!r}, {name!r})"]
+        return [*told_revisions(data.schedule), *told_lines(data.sampler), *self.standing(store)]
+
+    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+        if store.receipt(self.product(store)) is None:
+            return []
+        lines = [f"data = TrainingData({store.place!r}, {self.declaration.dataset!r})"]
         indices = self.declaration.artifact(MEGATRON_INDICES)
         if self.declaration.megatron is not None and (made := store.receipt(indices)) is not None:
             lines.append(
-                f"for the trainer: cp -r {quote(store.location(indices))}/. CACHE; Megatron-LM: "
+                f"Megatron-LM: cp -r {quote(store.location(indices))}/. CACHE; "
                 f"{MegatronFacts.of(made).arguments} --data-cache-path CACHE"
             )
         return lines

@@ -79,7 +79,7 @@ def machine(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
     made = Machine(tmp_path_factory.mktemp("project") / "my_data", site)
     out = made.run("run", SAMPLE)
     assert re.search(r"checks: (\d+) of \1 passed", out), out
-    assert f"for the trainer: linear: --data {made.artifacts}/{SAMPLE}/id_lines_bins --vocab-size 4096" in out
+    assert f"  linear: --data {made.artifacts}/{SAMPLE}/id_lines_bins --vocab-size 4096" in out
     return made
 
 
