@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from dataprep_assets.cli.lock import LockedBuild, lock_of
 from dataprep_assets.cli.status import tell
 from dataprep_assets.cli.support import project
-from dataprep_assets.cli.support.arguments import AsJson, LockFile, Names, Options, tell_wrong
+from dataprep_assets.cli.support.arguments import AsJson, LockFile, NamesOrAll, Options, tell_wrong
 from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
 from dataprep_assets.library.part import PartitionSelection
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    datasets: Names,
+    datasets: NamesOrAll = None,
+    all_: Annotated[bool, typer.Option("--all", help="All datasets of the project, but the ones that ship.")] = False,
     split: Annotated[
         str | None, typer.Option(help="Only the shards of this split; a plain `run` combines them later.")
     ] = None,
@@ -51,6 +53,7 @@ def command(
     lock: LockFile = None,
 ) -> int:
     """Make datasets, from their sources to their last views, with all checks."""
+    datasets = _chosen(datasets or [], all_=all_)
     part = PartitionSelection(
         split=split,
         bounds=months or shards,
@@ -89,6 +92,25 @@ def command(
     if 0 in codes.values():
         print(project.in_the_browser())
     return max(codes.values())
+
+
+def _chosen(names: list[str], *, all_: bool) -> list[str]:
+    """The names of the datasets to make, those that others are made of first; raises ConfigError for no name."""
+    if names and all_:
+        raise ConfigError("--all: makes every dataset; leave out the names, or leave out --all")
+    if names:
+        return names
+    kinds = project.kinds()
+    own = [name for name, kind in kinds.items() if kind is None]
+    if not all_:
+        known = ", ".join(own or kinds) or "none yet: `dataprep init --help`"
+        raise ConfigError(f"name a dataset, or give --all. Datasets here: {known}")
+    if not own:
+        raise ConfigError("--all: this project declares no dataset of its own")
+    made_of = {name: _made_of(project.current().dataset(name)) for name in own}
+    return list(
+        TopologicalSorter({name: [one for one in of if one in made_of] for name, of in made_of.items()}).static_order()
+    )
 
 
 def _made_of(dataset: "OpenDataset") -> list[str]:

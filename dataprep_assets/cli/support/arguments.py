@@ -34,6 +34,10 @@ Names = Annotated[
     list[str],
     typer.Argument(metavar="NAME...", help="Datasets, by their `dataset:`.", autocompletion=dataset_names),
 ]
+NamesOrAll = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME...]", help="Datasets, by their `dataset:`.", autocompletion=dataset_names),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Select = Annotated[
     list[str] | None, typer.Option("--select", metavar="GLOB", help="Only what matches this; may be repeated.")
