@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from errno import EACCES
 from glob import escape
 from pathlib import Path
 from posixpath import split
@@ -75,11 +76,21 @@ _OF_THE_DISK = "lost+found"
 """The folder of ext4 at the top of a disk, which root alone can read and which holds no data of anybody's."""
 
 
+LEFT_OUT = "caches that `datasets` keeps beside its data, or hidden names that lead to no readable file of the source"
+"""What the paths in `Listing.left_out` are."""
+
+
+def _begins_with_dot(path: str) -> bool:
+    """Whether a part of a path inside a source begins with `.`."""
+    return path.startswith(".") or "/." in path
+
+
 @dataclass(frozen=True, kw_only=True)
 class Listing:
     """What a source holds: its files, the commit they are pinned to, and a prefix that makes URLs of their paths.
 
-    `left_out` are the paths of files that it holds and that are no data: caches of `datasets` beside a dataset.
+    `left_out` are the paths of what it holds and is no data: `LEFT_OUT`. The lock of an editor is a hidden name that
+    leads nowhere.
     """
 
     files: tuple[SourceFile, ...]
@@ -95,13 +106,13 @@ class Listing:
         *,
         commit: str | None = None,
         url_prefix: str = "",
+        left_out: Iterable[str] = (),
     ) -> Self:
         """The listing of these files; `read` reads one of them, if they are on this machine."""
-        every = tuple(files)
-        if not (left := without_dataset(every, read)):
-            return cls(files=every, commit=commit, url_prefix=url_prefix)
-        kept = tuple(file for file in every if file.relpath not in left)
-        return cls(files=kept, commit=commit, url_prefix=url_prefix, left_out=left)
+        every, others = tuple(files), frozenset(left_out)
+        if left := without_dataset(every, read):
+            every = tuple(file for file in every if file.relpath not in left)
+        return cls(files=every, commit=commit, url_prefix=url_prefix, left_out=left | others)
 
 
 class SourceAccess(Protocol):
@@ -187,32 +198,53 @@ class LocalTree:
             return Listing(files=(SourceFile(self.only, size_of(self.root / self.only)),))
         if not self.root.is_dir():
             raise SourceError(f"{self.root} is not a folder. Give the folder that holds the data files")
-        files = []
+        files: list[SourceFile] = []
+        unusable: list[str] = []
         root = self.root.resolve()
-        # followlinks, or files behind a link to a folder would be left out without a word; each link is checked below.
+        # followlinks, or files behind a link to a folder would be left out without a word; each link is checked below
         for folder, folders, names in os.walk(self.root, onerror=unlisted, followlinks=True):
-            folders[:] = [f for f in folders if not f.startswith(".") and f != _OF_THE_DISK]
-            for name in folders:
-                if (link := Path(folder, name)).is_symlink():
-                    self._check_link(link, root)
             # a Path for each file would take longer than everything else done with a listing
             below = "" if Path(folder) == self.root else f"{Path(folder).relative_to(self.root).as_posix()}/"
-            for name in names:
-                path = f"{folder}/{name}"
-                # the lock of an editor is a link to nothing: what is hidden is nobody's mistake
-                if name.startswith(".") and (os.path.islink(path) or not os.path.isfile(path)):
+            inside = []
+            for name in folders:
+                if name == _OF_THE_DISK:
                     continue
-                if os.path.islink(path):
-                    self._check_link(Path(path), root)
                 try:
-                    size = size_of(path)
-                except OSError as error:
-                    raise SourceError(
-                        f"{path}: {error.strerror}: a dangling link or an unreadable file. Restore or remove it",
-                        relpath=below + name,
-                    ) from error
-                files.append(SourceFile(relpath=below + name, size_bytes=size))
-        return Listing.from_files(files, lambda file: self.path(file).read_bytes())
+                    self._require_folder(f"{folder}/{name}", root)
+                    inside.append(name)
+                except SourceError:
+                    if not _begins_with_dot(below + name):
+                        raise
+                    unusable.append(below + name)
+            folders[:] = inside
+            for name in names:
+                try:
+                    files.append(SourceFile(relpath=below + name, size_bytes=self._size(f"{folder}/{name}", root)))
+                except SourceError:
+                    # the lock of an editor is a link to nothing: what is hidden is nobody's mistake
+                    if not _begins_with_dot(below + name):
+                        raise
+                    unusable.append(below + name)
+        return Listing.from_files(files, lambda file: self.path(file).read_bytes(), left_out=unusable)
+
+    def _require_folder(self, path: str, root: Path) -> None:
+        """Raise SourceError for a folder that cannot be listed, and for a link that must not be followed."""
+        if os.path.islink(path):
+            self._check_link(Path(path), root)
+        if not os.access(path, os.R_OK | os.X_OK):
+            unlisted(PermissionError(EACCES, os.strerror(EACCES), path))
+
+    def _size(self, path: str, root: Path) -> int:
+        """Bytes of a file; raises SourceError for what is none, cannot be read, or is a link that leads out."""
+        if os.path.islink(path):
+            self._check_link(Path(path), root)
+        try:
+            return size_of(path)
+        except OSError as error:
+            raise SourceError(
+                f"{path}: {error.strerror}: a dangling link or an unreadable file. Restore or remove it",
+                relpath=Path(path).relative_to(self.root).as_posix(),
+            ) from error
 
     def _check_link(self, link: Path, root: Path) -> None:
         target = Path(os.path.realpath(link))

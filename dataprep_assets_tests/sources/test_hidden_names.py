@@ -23,16 +23,22 @@ HIDDEN = (
     ".part-0.jsonl",
     "__MACOSX/._part-0.jsonl",
     "lang=de/_attempt.jsonl",
+    ".ipynb_checkpoints/part-0.jsonl",
+    "lang=de/.cache/a/part-2.jsonl",
 )
-OTHERS = ("_SUCCESS", ".part-0.jsonl.crc", ".ipynb_checkpoints/part-0.jsonl", ".git/config")
+OTHERS = ("_SUCCESS", ".part-0.jsonl.crc", ".git/config")
+LINKS = (".#part-0.jsonl", ".venv/out.jsonl", ".trash")
+"""Hidden names that lead nowhere, out of the source, or round in a circle."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for at, name in enumerate((*DATA, *HIDDEN, *OTHERS)):
         write_rows(tmp_path / "s" / name, texts(f"d{at}", 9))
-    # the lock of an editor is a link to nothing
-    (tmp_path / "s" / ".#part-0.jsonl").symlink_to("nobody@nowhere")
+    write_rows(tmp_path / "out.jsonl", texts("out", 9))
+    (tmp_path / "s" / ".venv").mkdir()
+    for name, target in zip(LINKS, ("nobody@nowhere", tmp_path / "out.jsonl", tmp_path), strict=True):
+        (tmp_path / "s" / name).symlink_to(target)
     return tmp_path / "s"
 
 
@@ -54,8 +60,9 @@ def files_of(declared: CorpusDeclaration, root: Path) -> tuple[set[str], int]:
 
 
 def test_a_corpus_leaves_them_out_and_counts_them(folder: Path, tmp_path: Path) -> None:
-    assert files_of(corpus(folder), tmp_path / "a") == ({*DATA}, len(HIDDEN))
-    (hint,) = [one for one in corpus_remarks(corpus(folder)) if "begin with" in one.sentence]
+    assert files_of(corpus(folder), tmp_path / "a") == ({*DATA}, len(HIDDEN) + 2)
+    (links, hint) = [one for one in corpus_remarks(corpus(folder)) if "left out" in one.sentence]
+    assert f"2 files left out, for example {LINKS[0]}, {LINKS[1]}" in links.sentence
     assert (hint.keys, hint.hint) == (("include",), True)
     assert f"{len(HIDDEN)} files left out" in hint.sentence
     # everything that is left is no data: `_SUCCESS` has no format, and is no mistake
@@ -72,7 +79,13 @@ def test_a_corpus_leaves_them_out_and_counts_them(folder: Path, tmp_path: Path) 
 def test_a_glob_that_names_them_takes_them(folder: Path, tmp_path: Path, globs: dict[str, Any]) -> None:
     found, left = files_of(corpus(folder, **globs), tmp_path / "a")
     assert found == {*DATA, HIDDEN[0]}
-    assert left == len(HIDDEN) - 1
+    assert left == len(HIDDEN) + 2 - 1
+
+
+def test_a_glob_that_names_a_folder_with_a_dot_takes_its_files(folder: Path, tmp_path: Path) -> None:
+    found, left = files_of(corpus(folder, include=["*.jsonl", "lang=*/.cache/**/*.jsonl"]), tmp_path / "a")
+    assert found == {"part-0.jsonl", HIDDEN[-1]}
+    assert left == 2  # `.part-0.jsonl` and the link to nothing
 
 
 def test_an_include_that_takes_only_such_names_says_so(folder: Path, tmp_path: Path) -> None:
@@ -90,6 +103,7 @@ def test_a_blend_does_the_same(folder: Path) -> None:
     assert found(f"{folder}/**/*.jsonl") == {*DATA}
     assert found(f"{folder}/_temporary") == {"0/part-0.jsonl"}
     assert found(f"{folder}/.part-0.jsonl") == {".part-0.jsonl"}
+    assert found(f"{folder}/.ipynb_checkpoints") == {"part-0.jsonl"}
     assert found(f"{folder}/*/_attempt.jsonl") == {"lang=de/_attempt.jsonl"}
     blend = pretraining(folder, blend={"datasets": [{"name": "d", "path": str(folder)}]})
     (hint,) = [one for one in blend_remarks(blend) if "begin with" in one.sentence]

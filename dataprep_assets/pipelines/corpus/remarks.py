@@ -34,7 +34,7 @@ from dataprep_assets.planning.manifest import (
     included,
     natural_key,
 )
-from dataprep_assets.sources.access import SourceAccess
+from dataprep_assets.sources.access import LEFT_OUT, SourceAccess
 from dataprep_assets.sources.readers.contents import no_table
 from dataprep_assets.sources.readers.csv_rows import merged_rows
 from dataprep_assets.sources.readers.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
@@ -122,9 +122,9 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     except ConfigError as error:  # its sentence begins with the key
         yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))
         return
-    if caches := included(listing.left_out, corpus.include):
-        shown = "" if corpus.sensitive else f", for example {', '.join(caches[:_SHOWN])}"
-        told = f"include: {count_of(len(caches), 'Arrow file')} left out{shown}: caches of `datasets` beside data"
+    if others := included(listing.left_out, corpus.include):
+        shown = "" if corpus.sensitive else f", for example {', '.join(others[:_SHOWN])}"
+        told = f"include: {count_of(len(others), 'file')} left out{shown}: {LEFT_OUT}"
         yield Remark(keys=("include",), sentence=told, hint=True)
     if hidden := hidden_files(files, include=corpus.include, splits=corpus.splits):
         shown = "" if corpus.sensitive else f", for example {', '.join(hidden[:_SHOWN])}"

@@ -24,7 +24,7 @@ from dataprep_assets.planning.manifest import (
     natural_key,
     taken_by,
 )
-from dataprep_assets.sources.access import HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
+from dataprep_assets.sources.access import LEFT_OUT, HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.sources.upstream import open_asset
@@ -224,7 +224,7 @@ def left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[s
     others = [file.relpath for file in listing.files if not place.is_taken(file.relpath)]
     found = {
         "names begin with `_` or `.`. Name them in `path` if they are data": others,
-        "caches of `datasets` beside data": listing.left_out,
+        LEFT_OUT: listing.left_out,
     }
     return {
         why: kept
