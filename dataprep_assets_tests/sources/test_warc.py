@@ -130,6 +130,16 @@ def test_what_is_no_text_is_a_bad_record_with_its_place(tmp_path: Path) -> None:
         (INFO + _record("conversion", b"hello", 11) + GOOD, "cannot be read after record 2"),
         (INFO + _record("conversion", b"hello", 10**12) + GOOD, "row 2, byte 160: the file ends inside of it"),
         (INFO + _record("conversion", b"hello", -5) + GOOD, "row 2, byte 160: has no valid Content-Length"),
+        (
+            INFO + _record("conversion", b"hello\n", 5) + GOOD,
+            "row 2, byte 160: its Content-Length is too small: 5 bytes",
+        ),
+        (INFO + _record("conversion", b"hello\r\n", 5), "row 2, byte 160: its Content-Length is too small: 6 bytes"),
+        (INFO + _record("conversion", b" ", 0) + GOOD, "row 2, byte 160: its Content-Length is too small: 5 bytes"),
+        (
+            _record("request", b"x\n" * 200_000, 399_999) + GOOD,
+            "row 1, byte 0: its Content-Length is too small: 5 bytes",
+        ),
         (b"no crawl\n" * 9, "cannot be read after record 0"),
     ],
 )
@@ -168,3 +178,16 @@ def test_a_compressed_crawl_that_was_cut_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(CorruptSourceError, match=r"x\.wet\.gz: truncated"):
         _read(path)
+
+
+@pytest.mark.parametrize("between", [b"\r\n", b"\n\n", b"\n", b""])
+def test_a_shorter_end_of_a_record_loses_nothing(tmp_path: Path, between: bytes) -> None:
+    path = tmp_path / "x.wet"
+    path.write_bytes((INFO.removesuffix(b"\r\n\r\n") + between) + (GOOD.removesuffix(b"\r\n\r\n") + between) * 2)
+    assert [text for block in _read(path) for text in block.texts] == ["hello", "hello"]
+
+
+def test_headers_and_texts_of_every_length_end_where_they_end(tmp_path: Path) -> None:
+    path, texts = tmp_path / "x.wet", ["x" * size for size in (0, 1, 65_400, 65_536, 300_000, 1_000_000, 65_530, 7)]
+    path.write_bytes(b"".join(_record("conversion", text.encode()) for text in texts))
+    assert [text for block in _read(path) for text in block.texts] == texts

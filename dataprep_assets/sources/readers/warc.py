@@ -9,6 +9,7 @@ The file is decompressed here (in crawls each record is compressed by itself), s
 decompressed file, and one that is cut off is found like any other.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,11 @@ _FIELDS = {
     "date": "WARC-Date",
     "language": "WARC-Identified-Content-Language",
 }
+_RECENT = 1 << 18
+"""Bytes of a file that are kept for a second look; fastwarc reads ahead by less, and refuses longer headers."""
+_END_OF_HEADERS = re.compile(rb"\n\r?\n")
+_ENDS = (b"\r\n\r\n", b"\n\n", b"\r\n", b"\n", b"")
+"""What may stand behind the content of a record: two line ends, by the standard; fewer lose nothing."""
 _TEXTS, _PAGES = ("conversion", "resource"), ("response",)
 
 
@@ -33,6 +39,7 @@ class _WarcStream:
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._held, self._at = blocks, b"", 0
+        self._recent = bytearray()
 
     def read(self, size: int = -1) -> bytes:
         """At least a byte, at most so many, or none at the end."""
@@ -40,10 +47,25 @@ class _WarcStream:
             self._held = next(self._blocks, b"")
         data, self._held = (self._held, b"") if size < 0 else (self._held[:size], self._held[size:])
         self._at += len(data)
+        if len(self._recent) > 4 * _RECENT:
+            del self._recent[:-_RECENT]
+        self._recent += data
         return data
 
     def tell(self) -> int:
         return self._at
+
+    def content_of(self, byte: int) -> int:
+        """Where a record's content begins, which begins itself at `byte`, just after its headers have been read."""
+        before = self._at - len(self._recent)
+        found = _END_OF_HEADERS.search(self._recent, byte - before)
+        # headers without an end are those of a file that was cut
+        return self._at if found is None else before + found.end()
+
+    def between(self, start: int, end: int) -> bytes:
+        """The bytes from `start` to `end`, of which the last have just been read."""
+        before = self._at - len(self._recent)
+        return bytes(self._recent[max(start - before, 0) : end - before])
 
 
 class WarcRows(RowByRow):
@@ -56,16 +78,31 @@ class WarcRows(RowByRow):
         from fastwarc.warc import ArchiveIterator
 
         stream: Any = _WarcStream(iter(self._under))
-        number = 0
+        number, found, end = 0, None, 0
         try:
             # The file is decompressed already, and pages are not read: so neither a compression nor HTTP is looked for.
             records = ArchiveIterator(
                 stream, parse_http=False, verify_digests=False, stream_detect=False, fsspec_args=False
             )
             for number, record in enumerate(records, 1):
-                yield self._row(number, record)
+                self._require_end(found, stream.between(end, record.stream_pos))
+                content = stream.content_of(record.stream_pos)
+                yield (found := self._row(number, record))
+                end = content + record.content_length
         except (OSError, ValueError) as error:
             raise self._corrupt(f"cannot be read after record {number}: {error}") from error
+        self._require_end(found, stream.between(end, stream.tell()))
+
+    def _require_end(self, found: Found | None, rest: bytes) -> None:
+        """Raise CorruptSourceError for `rest`, what follows a record's content, if it is more than the record's end.
+
+        fastwarc skips any white space there, which may be the end of a text whose length is declared too small.
+        """
+        if found is not None and rest not in _ENDS:
+            raise self._corrupt(
+                f"row {found.number}, byte {found.byte}: its Content-Length is too small: {len(rest):,} bytes follow "
+                "it, where two line ends are allowed"
+            )
 
     def _row(self, number: int, record: Any) -> Found:
         byte, headers, most = record.stream_pos, record.headers, self._file.max_record_bytes
