@@ -88,8 +88,8 @@ _UNKNOWN = {"WordPiece": "[UNK]", "WordLevel": "<unk>"}
 _KEEPING = frozenset({"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "ByteLevel", "Strip", "Sequence"})
 """Normalizers that leave out no character but white space."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-_UNCHANGING = frozenset({"NFC", "NFD", "Prepend", "ByteLevel", "Strip", "Sequence"})
-"""Normalizers that change no character but white space, or its Unicode form."""
+_UNCHANGING = frozenset({"NFC", "NFD", "Prepend", "ByteLevel", "Sequence"})
+"""Normalizers that change of a character its Unicode form at most."""
 _SECRET = secrets.token_hex(16)
 """Begins the names of entries that no text may reach. Every process has its own, so nobody can write a text with it; it
 is in no key and no file."""
@@ -110,6 +110,8 @@ class Definition:
         unknown_id: The id that the model gives to what it does not know; None if it never does.
         may_drop: Whether characters may be left out of the ids without a trace.
         normalizer: The normalizer, as JSON, if it may make other characters of those of a text; else None.
+        takes_blanks: Content, whether it is special, `lstrip` and `rstrip` of each added token that has one of these:
+            it takes the white space on that side with it.
         is_completed: Whether `tokenizer_config.json` has added tokens, or flags of them, that the file does not have.
     """
 
@@ -123,6 +125,7 @@ class Definition:
     unknown_id: int | None
     may_drop: bool
     normalizer: str | None = None
+    takes_blanks: tuple[tuple[str, bool, bool, bool], ...] = ()
     is_completed: bool = False
 
     def reaches(self, content: str) -> bool:
@@ -253,6 +256,11 @@ def definition_of(path: Path, _digest: str, ends: tuple[str, ...], decoder: str 
         unknown_id=unknown_id,
         may_drop=not knows or any(map(_may_remove, parts)),
         normalizer=_rewriting(value.get("normalizer")),
+        takes_blanks=tuple(
+            (token["content"], token["content"] in contents, left, right)
+            for token in added
+            if (left := bool(token.get("lstrip"))) | (right := bool(token.get("rstrip")))
+        ),
         is_completed=added != before,
     )
 
@@ -363,15 +371,16 @@ def _with_literals_as_text(value: dict[str, Any], model: _Model, contents: Colle
 
 
 def _rewriting(normalizer: Any) -> str | None:
-    """A normalizer, as JSON, that may change more of a text than its white space and Unicode form."""
+    """A normalizer, as JSON, that may change more of a text than its Unicode form."""
     parts = parts_of(normalizer)
     return orjson.dumps(normalizer).decode() if any(map(_may_change, parts)) else None
 
 
 def _may_change(part: Mapping[str, Any]) -> bool:
     if part.get("type") == "Replace":
-        # the sign of a blank, which the decoder turns back
-        return not str((part.get("pattern") or {}).get("String") or "x").isspace()
+        # a sign in the place of a space, which the decoder turns back
+        pattern, sign = (part.get("pattern") or {}).get("String"), str(part.get("content") or "")
+        return pattern != " " or not sign or sign.isspace()
     return part.get("type") not in _UNCHANGING
 
 

@@ -4,12 +4,16 @@ normalizer changes, such as capital letters.
 Most tokenizers of today know every byte and change none, so there is nothing to count, and it costs nothing. Of the
 others, what becomes of a character is found out once for each character: it is dropped if the ids are the same without
 it, and changed if it is not in its normalized text. Texts that a normalizer replaces as they are count besides. White
-space is not counted, because many tokenizers leave it out on purpose; nor is another Unicode form of a character.
+space counts as changed if the normalizer makes other white space of it, or takes it away: at the ends of a text, or of
+a run; and as dropped if an added token takes it (`lstrip`, `rstrip`). It does not count where words are split, because
+many tokenizers leave it out there on purpose; nor does another Unicode form of a character.
 
 Entry points: `Losses`.
 """
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
@@ -70,6 +74,7 @@ def encode_or_name(
         raise
 
 
+_SPACES = [chr(code) for code in range(0x3001) if chr(code).isspace()]
 _NEW, _KEPT, _DROPPED, _CHANGED = range(4)
 """What becomes of a character; at first that is not known."""
 
@@ -83,24 +88,43 @@ class Losses:
         self._bundle, self._mode = bundle, special_tokens
         self._normalizer = None if definition.normalizer is None else json.loads(definition.normalizer)
         replaced = (str((part.get("pattern") or {}).get("String") or "") for part in parts_of(self._normalizer))
-        self._replaced = [text for text in replaced if len(text) > 1 and not text.isspace()]
+        self._replaced = [text for text in replaced if len(text) > 1 and not (text.isspace() and len({*text}) == 1)]
+        self._blanks = [
+            (content, re.compile(rf"({blanks[left]}){re.escape(content)}({blanks[right]})"))
+            for blanks in [(r"", r"\s*")]
+            for content, is_special, left, right in definition.takes_blanks
+            if special_tokens == "match" or not is_special
+        ]
         self.counts = dict.fromkeys(LOSSES, 0)
 
     def count(self, texts: Sequence[str], ids: NDArray[Any]) -> None:
         """Count the losses of texts that have these ids."""
         if self._unknown_id is not None:
             self.counts["unknown_tokens"] += int(np.count_nonzero(ids == self._unknown_id))
+        for token, pattern in self._blanks:
+            self.counts["dropped_characters"] += sum(
+                len(found[1]) + len(found[2]) for text in texts if token in text for found in pattern.finditer(text)
+            )
         if not self._may_drop and self._normalizer is None:
             return
-        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+        kept = [self._spaces.strip(text) for text in texts]
+        codes = np.frombuffer("".join(kept).encode("utf-32-le", "surrogatepass"), np.uint32)
         found = self._kinds[codes]
         if not found.all():
             self._learn([*map(chr, np.unique(codes[found == _NEW]).tolist())])
             found = self._kinds[codes]
         self.counts["dropped_characters"] += int(np.count_nonzero(found == _DROPPED))
-        self.counts["changed_characters"] += int(np.count_nonzero(found == _CHANGED)) + sum(
-            len(one) * text.count(one) for one in self._replaced for text in texts
+        self.counts["changed_characters"] += (
+            sum(map(len, texts))
+            - sum(map(len, kept))
+            + int(np.count_nonzero(found == _CHANGED))
+            + self._spaces.count_repeated(codes, found, [*map(len, kept)])
+            + sum(len(one) * text.count(one) for one in self._replaced for text in texts)
         )
+
+    @cached_property
+    def _spaces(self) -> "_Spaces":
+        return _Spaces(self._normalizer)
 
     @cached_property
     def _kinds(self) -> NDArray[np.uint8]:
@@ -117,6 +141,7 @@ class Losses:
             for character, text in zip(asked, normalized, strict=True):
                 if normalize("NFC", character) not in normalize("NFC", text):
                     self._kinds[ord(character)] = _CHANGED
+            self._kinds[[*map(ord, self._spaces.changed)]] = _CHANGED
         if self._may_drop:
             self._learn_dropped(asked)
 
@@ -144,3 +169,65 @@ class Losses:
             return ids
         except EncodingError:  # without an unknown token: it is named where it is encoded
             return None
+
+
+class _Spaces:
+    """What a normalizer makes of white space.
+
+    `changed` are the characters of which it makes others, or nothing; of a run it may keep one, and none at the ends.
+    """
+
+    def __init__(self, normalizer: Any) -> None:
+        self.changed: frozenset[str] = frozenset()
+        self._at_ends = ("", "")
+        self._runs: NDArray[np.uint8] | None = None
+        if normalizer is None:
+            return
+        (bare,), single, double, left, right = (
+            normalizing(normalizer, texts)
+            for texts in (
+                ["qq"],
+                [f"q{one}q" for one in _SPACES],
+                [f"q{one}{one}q" for one in _SPACES],
+                [f"{one}qq" for one in _SPACES],
+                [f"qq{one}" for one in _SPACES],
+            )
+        )
+        inside = [(at, one) for at, one in enumerate(_SPACES) if single[at] != bare]
+        self._at_ends = (
+            "".join(one for at, one in inside if left[at] == bare),
+            "".join(one for at, one in inside if right[at] == bare),
+        )
+        # what stands for a space, such as `▁`, is no loss: so what is the same for two characters is
+        alike = Counter(single)
+        self.changed = frozenset(
+            one
+            for one, text in zip(_SPACES, single, strict=True)
+            if text == bare or (one != " " and alike[text] > 1 and normalize("NFC", one) not in normalize("NFC", text))
+        )
+        merged = [
+            (one, text) for one, text, twice in zip(_SPACES, single, double, strict=True) if text == twice != bare
+        ]
+        if merged:
+            classes = {text: at for at, text in enumerate({text for _, text in merged}, 1)}
+            self._runs = np.zeros(0x110000, np.uint8)
+            for one, text in merged:
+                self._runs[ord(one)] = classes[text]
+
+    def strip(self, text: str) -> str:
+        """The text without what the normalizer takes from its ends."""
+        left, right = self._at_ends
+        return text.lstrip(left).rstrip(right)
+
+    def count_repeated(self, codes: NDArray[np.uint32], found: NDArray[np.uint8], sizes: Sequence[int]) -> int:
+        """How many characters follow another of their run, and are changed by nothing else.
+
+        `codes` are the characters of texts of these `sizes`, `found` what becomes of each.
+        """
+        if self._runs is None or len(codes) == 0:
+            return 0
+        classes = self._runs[codes]
+        repeated = (classes[1:] == classes[:-1]) & (classes[1:] > 0) & (found[1:] != _CHANGED)
+        starts = np.cumsum(sizes)[:-1]
+        repeated[starts[(starts > 0) & (starts < len(codes))] - 1] = False
+        return int(np.count_nonzero(repeated))

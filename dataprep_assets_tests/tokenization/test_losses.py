@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import Regex, Tokenizer, normalizers
+from tokenizers import AddedToken, Regex, Tokenizer, normalizers
 
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.stream.stream_losses import losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens
 from dataprep_assets.tokenization.losses import Losses
 from dataprep_assets_tests.tokenization.families import FAMILIES, save
 
@@ -57,7 +57,16 @@ def test_characters_that_a_model_leaves_out_are_counted(tmp_path: Path) -> None:
         (None, "The Ｆox é", (0, 0)),
         (normalizers.NFC(), "e\u0301 \uf900 é", (0, 0)),
         (normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), "the fox", (0, 0)),
-        (normalizers.Strip(), "  the fox ", (0, 0)),
+        (normalizers.Strip(), "  the \n fox ", (0, 3)),
+        (normalizers.Strip(left=False), "  the fox ", (0, 1)),
+        (normalizers.Replace(Regex(" {2,}"), " "), "the   fox\n  and\n\nthe fox ", (0, 3)),
+        (normalizers.Replace(Regex(r"\s+"), " "), "the   fox\n  and\n\nthe\tfox ", (0, 8)),
+        (normalizers.Replace("\r\n", "\n"), "the\r\nfox\r", (0, 2)),
+        (normalizers.Replace("\t", " "), "the\tfox  fox", (0, 1)),
+        (normalizers.Replace(" ", ""), "the fox\n", (0, 1)),
+        (normalizers.NFC(), "the\u2000fox \u00a0 \u3000", (0, 0)),
+        (normalizers.NFKC(), "the\u2003fox \u00a0\u3000 ", (0, 3)),
+        (normalizers.BertNormalizer(lowercase=False), "the\n\tfox  ", (0, 2)),
         (normalizers.Lowercase(), "The FOX is\u00a0Ä", (0, 5)),
         (normalizers.NFKC(), "① ﬁne Ａ e\u0301", (0, 3)),
         (normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]), "naïve e\u0301", (1, 1)),
@@ -82,6 +91,21 @@ def test_characters_that_a_normalizer_changes_are_counted(
     counted = losses.counts["dropped_characters"], losses.counts["changed_characters"]
     assert counted == (2 * expected[0], 2 * expected[1])
     assert losses.counts["unknown_tokens"] == 0
+
+
+@pytest.mark.parametrize(("special", "expected"), [("text", 3), ("match", 5)])
+def test_white_space_that_an_added_token_takes_is_counted(
+    tmp_path: Path, special: SpecialTokens, expected: int
+) -> None:
+    value = json.loads((save(tmp_path, "bytes") / "tokenizer.json").read_bytes())
+    tokenizer = Tokenizer.from_str(json.dumps(value))
+    tokenizer.add_tokens([AddedToken("[name]", rstrip=True), AddedToken("[both]", lstrip=True, rstrip=True)])
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    bundle = TokenizerBundle.load(tmp_path)
+    losses, text = Losses(bundle, special), "the [name]\nfox [both] the  <mask> fox"
+    losses.count([text, "the fox"], ReferenceEngine(bundle, special).encode([text, "the fox"])[0])
+    assert losses.counts["dropped_characters"] == expected
 
 
 def _receipt(**counts: int) -> Receipt:
