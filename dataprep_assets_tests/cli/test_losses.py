@@ -129,8 +129,7 @@ def test_of_a_corpus_by_file_rule_duplicate_and_split_and_what_a_run_changed(pro
     assert "train/b.jsonl 1" in project.command("show", "pages").stdout
     # nothing to do: what is missing of the data is told all the same
     again = project.run("pages")
-    assert "nothing to do" in again
-    assert block(again) == told[:1]
+    assert f"; {told[0]}" in next(line for line in again.splitlines() if "nothing to do" in line)
     write_rows(project.folder / "sources" / "pages" / "train" / "b.jsonl", rows[20:30])
     changed = block(project.run("pages"))
     at = next(at for at, line in enumerate(changed) if line.startswith("changed since the complete run of 20"))

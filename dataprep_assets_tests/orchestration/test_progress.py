@@ -55,7 +55,7 @@ def test_a_watched_step_draws_a_live_line_now_and_then_and_wipes_it_at_its_end()
     assert seen.count("\x1b[?25l") == seen.count("\x1b[?25h") == 1, "the cursor comes back"
 
 
-@pytest.mark.parametrize(("columns", "bar"), [(60, 0), (80, 0), (120, 16), (200, 24)])
+@pytest.mark.parametrize(("columns", "bar"), [(60, 0), (80, 0), (120, 18), (200, 24)])
 def test_the_live_line_fits_the_terminal_and_has_a_bar_where_there_is_room(columns: int, bar: int) -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=columns, color_system=None)

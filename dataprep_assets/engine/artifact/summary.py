@@ -5,6 +5,7 @@ What was built and the lines for trainers are the dataset's own (`Dataset.summar
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from textwrap import wrap
 from typing import Any
 
@@ -25,8 +26,8 @@ OUTCOMES = {
 }
 """Outcomes of a check, in words."""
 _URGENCY = ("failed", "not_run", "warned")
-_CHECKS_SHOWN = 8
-"""Most checks that a summary lists."""
+_MOST_LINES = 30
+"""Most lines at the end of a run."""
 _INDENTED: dict[str, Any] = {
     "initial_indent": "  ",
     "subsequent_indent": "  ",
@@ -44,7 +45,7 @@ def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], se
         dataset: The dataset.
         store: Where its artifacts are.
         losses: The lines on its losses, and on what a run changed.
-        seconds: How long the run took; None outside of a run.
+        seconds: How long the run took; None outside of a run, where nothing is left out.
     """
     product, name = dataset.product(store), dataset.declaration.dataset
     receipt = store.receipt(product)
@@ -54,19 +55,34 @@ def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], se
         built, trainers = dataset.summary(store), list(dataset.trainer_lines(store))
     names = _shorten_names([record.path for record in (receipt.files if receipt else ())])
     took = "" if seconds is None or privacy.closed else f"built in {seconds:,.1f} s: "
-    lines = ["", *built, f"{took}{store.location(product)}", *wrap(", ".join(names), WIDTH, **_INDENTED)]
-    lines += ["", *losses, "", *_checks(dataset, store, f"dataprep show {name}")]
-    if trainers:
-        lines += ["", "for the trainer:", *(f"  {line}" for line in trainers)]
-    return "\n".join(lines)
+    sections: list[list[str]] = [
+        [*built, f"{took}{store.location(product)}", *wrap(", ".join(names), WIDTH, **_INDENTED)],
+        [*losses],
+        [*_checks(dataset, store)],
+        ["for the trainer:", *(f"  {line}" for line in trainers)] if trainers else [],
+    ]
+    if seconds is not None:
+        sections = shorten_sections(sections, f"dataprep show {name}")
+    return "\n".join(chain.from_iterable(["", *lines] for lines in sections if lines))
+
+
+def shorten_sections(sections: Sequence[Sequence[str]], more: str) -> list[list[str]]:
+    """The sections with at most `_MOST_LINES` in all, cut where they are longest; `more` shows the rest."""
+    left = [len(lines) for lines in sections]
+    while sum(left) + len(left) > _MOST_LINES:
+        left[left.index(max(left))] -= 1
+    return [
+        [*lines] if kept == len(lines) else [*lines[: kept - 1], f"  and {len(lines) - kept + 1} more: {more}"]
+        for lines, kept in zip(sections, left, strict=True)
+    ]
 
 
 def up_to_date(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
     """The lines of a run that had nothing to do: one, and one for each check that did not pass."""
     name = dataset.declaration.dataset
-    passed, *others = _checks(dataset, store, f"dataprep show {name}")
+    passed, *others = _checks(dataset, store)
     yield f"{name}: all is up to date, nothing to do; {passed}; {loss_table(dataset, store).headline}"
-    yield from others
+    yield from shorten_sections([others], f"dataprep show {name}")[0]
     yield from dataset.standing(store)
 
 
@@ -145,8 +161,8 @@ def _outcome(why: NotPassed | None) -> str:
     return "failed" if why.blocks else "warned"
 
 
-def _checks(dataset: Dataset, store: ArtifactStore, more: str) -> Iterator[str]:
-    """How many checks passed, and a line for each that did not, those that block first; `more` lists the others."""
+def _checks(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
+    """How many checks passed, and a line for each that did not, those that block first."""
     every = checks(dataset, store)
     others = [one for one in every if one["outcome"] != "passed"]
     others.sort(key=lambda one: (_URGENCY.index(one["outcome"]), one["artifact"], one["check"]))
@@ -154,12 +170,10 @@ def _checks(dataset: Dataset, store: ArtifactStore, more: str) -> Iterator[str]:
         yield "checks: some have not passed" if others else "checks: all passed"
     else:
         yield f"checks: {len(every) - len(others)} of {len(every)} passed"
-    for one in others[:_CHECKS_SHOWN]:
+    for one in others:
         where = f"{dataset.declaration.dataset}/{one['artifact']}: {one['check']}"
         sentence = f": {one['sentence']}" if one["sentence"] else ""
         yield f"  {OUTCOMES[one['outcome']]}: {where}{sentence}"
-    if len(others) > _CHECKS_SHOWN:
-        yield f"  and {len(others) - _CHECKS_SHOWN} more: {more}"
 
 
 def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:

@@ -287,13 +287,13 @@ class Notes(Dataset):
             engine_line(notes, store),
             *literal_lines(Ledger.total(r.ledger for r in packed if r.ledger), notes.document.special_tokens),
             *undeclared_line(notes, store),
-            *evaluation_line(tuple(notes.splits)),
         ]
 
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
         notes = self.declaration
         # hf reads no shards, so its line is the same for every format
-        return list(dict.fromkeys(maxtext_line(notes, store, format) for format in notes.formats))
+        lines = dict.fromkeys(maxtext_line(notes, store, format) for format in notes.formats)
+        return [*lines, *evaluation_line(tuple(notes.splits))]
 
 
 def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
@@ -357,13 +357,11 @@ class Replay(Dataset):
 
     def summary(self, store: ArtifactStore) -> list[str]:
         sources = " + ".join(source.dataset for source in self.declaration.sources)
-        lines = [f"{sources}, by {self.declaration.mode}"]
-        if (receipt := store.receipt(self.product(store))) is not None:
-            facts = DirectoryFacts.of(receipt)
-            lines += evaluation_line(self.declaration.splits) if evaluates(self.declaration, facts) else []
-        return lines
+        return [f"{sources}, by {self.declaration.mode}"]
 
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
         if (receipt := store.receipt(self.product(store))) is None:
             return []
-        return [combined_line(self.declaration, store, DirectoryFacts.of(receipt), self.tokenizer())]
+        facts = DirectoryFacts.of(receipt)
+        evaluated = evaluation_line(self.declaration.splits) if evaluates(self.declaration, facts) else []
+        return [combined_line(self.declaration, store, facts, self.tokenizer()), *evaluated]

@@ -158,7 +158,7 @@ def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_librar
     place = tmp_path / "out" / "notes_replay_combined" / "tfds_directory"
     assert rows_of(place, "train", "tokens", tmp_path / "cache") == wanted
     assert len(wanted) == 9
-    line = CombinedCohorts(mix).summary(store)[-1]
+    line = CombinedCohorts(mix).trainer_lines(store)[-1]
     assert f"dataset_type=hf hf_path={place} train_split=train max_target_length=32 " in line
     assert " packing=False " in line
     spec = combined_directory_spec(mix)
@@ -188,7 +188,7 @@ def test_the_settings_of_a_mixture_are_complete_with_the_tokenizer_of_its_source
     mix = combined(sources=[{"dataset": "finetune"}], format=format)
     store, component = LocalArtifacts(tmp_path / "out"), CombinedCohorts(mix)
     build_replay(mix, store)
-    assert "tokenizer_path=<folder of" in component.summary(store)[-1], "nothing is declared beside"
+    assert "tokenizer_path=<folder of" in component.trainer_lines(store)[0], "nothing is declared beside"
     for name, attributes in (
         ("broken", "attributes: ["),
         ("mix", ""),
@@ -197,7 +197,7 @@ def test_the_settings_of_a_mixture_are_complete_with_the_tokenizer_of_its_source
         (tmp_path / "defs" / name).mkdir(parents=True)
         (tmp_path / "defs" / name / "defs.yaml").write_text(attributes)
     component.folder = tmp_path / "defs" / "mix"
-    said, line = component.summary(store)[-1].split(": ", 1)
+    said, line = component.trainer_lines(store)[0].split(": ", 1)
     assert said == "MaxText"
     tokenizer = {"tokenizer_type": "huggingface", "tokenizer_path": str(tmp_path / "defs" / "bpe")}
     shared = {"train_data_columns": "['tokens']", "tokenize_train_data": "False", "max_target_length": "32"}
@@ -222,7 +222,7 @@ def test_the_settings_of_a_mixture_name_its_second_split_for_evaluation(
     mix = combined(sources=[{"dataset": "finetune"}], splits=["train", "val"], mode=mode)
     store = LocalArtifacts(tmp_path / "out")
     build_replay(mix, store)
-    *_, line, evaluation = CombinedCohorts(mix).summary(store)
+    line, evaluation = CombinedCohorts(mix).trainer_lines(store)
     assert evaluation.startswith("to evaluate on val, add for example eval_interval=1000 eval_steps=10")
     settings = dict(setting.split("=", 1) for setting in line.split(" ") if "=" in setting)
     assert {"train_split": "train", split: "val"}.items() <= settings.items()

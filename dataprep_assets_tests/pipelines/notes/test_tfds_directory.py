@@ -239,7 +239,7 @@ def test_the_settings_name_the_second_split_for_evaluation(
     columns = {"eval_data_columns": "['tokens']", "tokenize_eval_data": "False"}
     assert (columns.items() <= settings.items()) is (notes.layout == "unpacked")
     # what is printed at the end of a run: a line for each declared format, and how evaluation is switched on
-    told = PackedCohorts(notes).summary(store)
+    told = PackedCohorts(notes).trainer_lines(store)
     assert [line for line in told if line.startswith("MaxText")] == list(
         dict.fromkeys(maxtext_line(notes, store, one) for one in notes.formats)
     )

@@ -346,8 +346,7 @@ def test_two_ranks_read_every_sample_of_the_published_release_once_an_epoch(
 def test_the_line_that_the_demo_prints_opens_the_release_where_it_is_pasted(
     finished: ReleaseProject, tmp_path: Path
 ) -> None:
-    lines = finished.component.summary(finished.store)
-    (line,) = [text.removeprefix("train on it: ") for text in lines if text.startswith("train on it: ")]
+    (line,) = finished.component.trainer_lines(finished.store)
     assert line == consumer_code(finished.published)
     done = subprocess.run(
         [sys.executable, "-c", f"{line}; print(shard.index, len(shard), shard[0][:3].tolist()); window.close()"],
