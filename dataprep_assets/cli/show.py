@@ -11,6 +11,7 @@ import typer
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
 from dataprep_assets.errors import ConfigError, DataprepError, count_of
+from dataprep_assets.table import align_rows
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.spec import ArtifactSpec
@@ -128,11 +129,8 @@ def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
 
 def _table(made: Sequence[_Made]) -> Iterator[str]:
     """One line for each artifact, with products marked, how many partitions are there, and where the first one is."""
-    rows = [(one.artifact, "*" if one.product else "", _describe_presence(one), _where(one)) for one in made]
-    widths = [max(len(row[at]) for row in [*rows, ("artifact", "", "there", "")]) for at in range(3)]
-    yield f"  {'artifact':<{widths[0]}}  {'there':>{widths[2]}}  where"
-    for name, mark, there, place in rows:
-        yield f"{mark or ' '} {name:<{widths[0]}}  {there:>{widths[2]}}  {place}"
+    rows = [(f"{'*' if one.product else ' '} {one.artifact}", _describe_presence(one), _where(one)) for one in made]
+    yield from align_rows([("  artifact", "there", "where"), *rows], right=[1])
     yield "* what the dataset is made for"
 
 

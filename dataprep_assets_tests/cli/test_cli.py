@@ -28,7 +28,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, str]) -> None:
     _, out = ran
-    for column in ("shards", "documents", "tokens", "tokens/s/core"):
+    for column in ("shards", "documents", "tokens", "size", "tokens/s per core"):
         assert column in out
     assert "checks: 88 of 88 passed" in out
     assert "engine: fastokens" in out

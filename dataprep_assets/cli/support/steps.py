@@ -42,10 +42,13 @@ class Steps(BuildListener):
             return
         at_rest()
         self._ended.add(spec.path)
-        warned = f"  {', '.join(result.warned)} did not pass" if result.warned else ""
-        seconds = f"  {time.monotonic() - self._started:,.1f} s"
-        line = f"{spec.path[-1]:<{self._width}}  {_counted(spec, partitions, result):<30}{seconds:>10}{warned}"
-        say(f"{'!' if warned else '✓'} {line}", "yellow" if warned else "green")
+        parts = [
+            f"{spec.path[-1]:<{self._width}}",
+            _counted(spec, partitions, result),
+            f"{time.monotonic() - self._started:,.1f} s",
+            *([f"{', '.join(result.warned)} did not pass"] if result.warned else []),
+        ]
+        say(f"{'!' if result.warned else '✓'} {'  '.join(parts)}", "yellow" if result.warned else "green")
 
     def failed(self, spec: ArtifactSpec, why: str) -> None:
         at_rest()

@@ -10,6 +10,7 @@ from typing import Any
 
 from dataprep_assets.engine.privacy import Privacy
 from dataprep_assets.errors import count_of
+from dataprep_assets.table import align_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,13 +66,7 @@ class Drops:
             )
             for one in self.rules
         ]
-        widths = [max(len(row[at]) for row in (head, *rows)) for at in range(5)]
-        for row in (head, *rows):
-            padded = [
-                cell.ljust(w) if not at else cell.rjust(w)
-                for at, (cell, w) in enumerate(zip(row, widths, strict=False))
-            ]
-            yield "  ".join([*padded, row[5]]).rstrip()
+        yield from align_rows([head, *rows], right=range(1, 5))
         for rule in self.rules:
             shares, counts = [], privacy.counts(list(rule.by_source.values()))
             for (source, number), count in list(zip(rule.by_source.items(), counts, strict=True))[:8]:

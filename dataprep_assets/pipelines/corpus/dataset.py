@@ -48,11 +48,12 @@ from dataprep_assets.pipelines.corpus.source.source_parts import corpus_engine, 
 from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
 from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
 from dataprep_assets.pipelines.corpus.view import artifact_name, trainer_lines, view_named, view_spec
-from dataprep_assets.planning.cost import Machine
+from dataprep_assets.planning.cost import Machine, shown_bytes
 from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line, told_engine
 from dataprep_assets.stream.source import card_source
 from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
 from dataprep_assets.stream.tokenizer import literal_lines
+from dataprep_assets.table import align_rows
 
 
 class _StreamFacts(Facts):
@@ -188,27 +189,26 @@ class Corpus(Dataset):
 
     def summary(self, store: ArtifactStore) -> list[str]:
         corpus, manifest = self.declaration, load_manifest(self.declaration, store)
-        names = ("files", "shards", "documents", "tokens", "tokens/s/core", "bin")
-        lines = [f"{'split':<8}" + "".join(f"{n:>{w}}" for n, w in zip(names, (8, 8, 12, 16, 16, 20), strict=True))]
+        rows = [("split", "files", "shards", "documents", "tokens", "size")]
         every_split: list[Ledger] = []
+        cpu = 0.0
         for split in corpus.splits:
             every = store.receipts([corpus.artifact(TOKEN_BINS, p) for p in manifest.partitions(split)])
             shards = [shard for shard in every if shard is not None]
             total = Ledger.total(shard.ledger for shard in shards if shard.ledger)
             every_split.append(total)
-            cpu = sum(shard.measured["cpu_seconds"] for shard in shards)
-            files = sum(e.split == split for e in manifest.entries)
+            files = f"{sum(e.split == split for e in manifest.entries):,}"
             if len(shards) < len(every):
-                there = f"{files:>8,}{len(shards):>8,} of {len(every):,}"
-                lines.append(f"{split:<8}{there} are there")
+                rows.append((split, files, f"{len(shards):,} of {len(every):,}", "", "", ""))
                 continue
-            size = sum(shard.file(TOKENS).bytes for shard in shards)
-            lines.append(
-                f"{split:<8}{files:>8,}{len(shards):>8,}{total.documents:>12,}{total.tokens:>16,}"
-                f"{total.tokens / cpu if cpu else 0:>16,.0f}{size:>16,} B"
-            )
-        lines += [engine_line(corpus, store), *coverage_lines(corpus, store)]
-        return [*lines, *literal_lines(Ledger.total(every_split), corpus.document.special_tokens)]
+            cpu += sum(shard.measured["cpu_seconds"] for shard in shards)
+            size = shown_bytes(sum(shard.file(TOKENS).bytes for shard in shards)).strip()
+            rows.append((split, files, f"{len(shards):,}", f"{total.documents:,}", f"{total.tokens:,}", size))
+        lines = [*align_rows(rows, right=range(1, len(rows[0])))]
+        total = Ledger.total(every_split)
+        rate = f", {total.tokens / cpu:,.0f} tokens/s per core" if cpu else ""
+        lines += [engine_line(corpus, store) + rate, *coverage_lines(corpus, store)]
+        return [*lines, *literal_lines(total, corpus.document.special_tokens)]
 
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
         return list(trainer_lines(self.declaration, store))
