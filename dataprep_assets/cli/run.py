@@ -202,8 +202,6 @@ def _report_result(dataset: "OpenDataset", result: "RunResult") -> int:
     """Print what failed in a run, what its checks found, and what is lost of what it finished; return its exit code."""
     from dataprep_assets.engine.artifact.summary import end_of_failed_run
 
-    if result.ended:
-        print("  failed")
     for line in dataset.complaints(result):
         print(f"    {line}", file=sys.stderr)
     for check in result.checks:

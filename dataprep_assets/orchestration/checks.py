@@ -14,7 +14,7 @@ from dataprep_assets.engine.checks.verdicts import version_of
 from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Action
 from dataprep_assets.engine.staleness.status import check_decisions
-from dataprep_assets.errors import DataprepError, raise_alone
+from dataprep_assets.errors import DataprepError, count_of, raise_alone
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.metadata import rendered, rendered_entries, table
 from dataprep_assets.orchestration.partitions import Context, asset_key, partitions_of_run
@@ -125,16 +125,18 @@ def _built_in_vain(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], found: Mapping[str, Finding]
 ) -> Iterator[tuple[str, Finding]]:
     """The findings that failed before and after the artifact was built again, with what a person can do then."""
+    folders: dict[str, list[str]] = {}
     for slot, failed in check_decisions(spec, store, slots).items():
         if failed.kind == CHECK_FAILED and failed.action is Action.CHECK:
-            folder = store.location(spec.located(store, slot))
-            todo = (
-                f"{folder} was built again from the same inputs, and fails as before: correct the source or the "
-                "declaration, or delete that folder to have it built once more"
-            )
             for name in failed.checks:
-                summary = f"{found[name].summary.rstrip('. ')}. {todo}"
-                yield name, replace(found[name], summary=summary)
+                folders.setdefault(name, []).append(store.location(spec.located(store, slot)))
+    for name, places in folders.items():
+        others = f" and {count_of(len(places) - 1, 'more folder')}" if len(places) > 1 else ""
+        todo = (
+            f"Built again from the same inputs, it fails as before: correct the source or the declaration, or delete "
+            f"{places[0]}{others} to build it once more"
+        )
+        yield name, replace(found[name], summary=f"{found[name].summary.rstrip('. ')}. {todo}")
 
 
 def check_result(spec: ArtifactSpec, store: ArtifactStore | None, name: str, finding: Finding) -> dg.AssetCheckResult:

@@ -80,7 +80,7 @@ def test_a_failure_is_told_in_the_words_of_what_failed_and_the_next_launch_repai
     assert not result.success
     (failure,) = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     assert failure.user_failure_data is not None
-    assert failure.user_failure_data.description == "notices/notices: blocking checks failed: has_words"
+    assert failure.user_failure_data.description == "notices/notices: check has_words failed"
     (evaluation,) = [e for e in result.get_asset_check_evaluations() if not e.passed]
     assert evaluation.description == "1 of 3 notices fails, first n-1: 0 words"
     assert [name for name, _ in made(result)] == ["notices"] * 3, "nothing is made of it"

@@ -1,5 +1,6 @@
 """A dataset made in this process: what is told of it, and what of its checks holds up the next command."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from dataprep_assets.engine.staleness.decide import Decision
 from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.orchestration.partitions import DATASET
-from dataprep_assets.orchestration.runs.runs import RunEnd
+from dataprep_assets.orchestration.runs.runs import RunEnd, interruptions
 from dataprep_assets_tests.engine.notices import notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
@@ -88,7 +89,7 @@ def test_what_failed_its_own_check_is_built_again_once_and_then_a_person_is_aske
     assert result.ended == RunEnd.FAILED
     assert made() == second, "but once"
     (told,) = result.checks
-    assert f"{board.store.location(notice)} was built again from the same inputs, and fails as before" in told
+    assert f"fails as before: correct the source or the declaration, or delete {board.store.location(notice)}" in told
     assert "failed, and again after it was built again: 0 words" in str(behind(board)[0])
     (board.store.directory(notice) / "receipt.json").unlink()
     assert not board.materialize()
@@ -202,3 +203,20 @@ def test_a_run_of_assets_says_of_which_dataset_it_is(board: NoticeBoard) -> None
     assert board.run(board.specs[0], partitions=["n-1"]).success
     (run,) = board.instance.get_runs()
     assert run.tags[DATASET] == "notices"
+
+
+def test_an_interruption_that_a_finalizer_swallows_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            # as the handler that Dagster has for Ctrl-C raises it, wherever Python is
+            raise dg.DagsterExecutionInterruptedError
+
+    def interrupted() -> None:
+        with interruptions():
+            Finalized()
+            time.sleep(60)
+            raise AssertionError("not interrupted")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert capfd.readouterr().err == "", "no stack"

@@ -52,7 +52,8 @@ class Steps(BuildListener):
 
     def failed(self, spec: ArtifactSpec, why: str) -> None:
         at_rest()
-        say(f"✗ {spec.path[-1]:<{self._width}}  failed{f': {why}' if why else ''}", "red")
+        why = why.removeprefix(f"{'/'.join(spec.path)}: ") or "failed"
+        say(f"✗ {spec.path[-1]:<{self._width}}  {why}", "red")
 
     def report_line(self, sentence: str) -> None:
         at_rest()
@@ -61,7 +62,8 @@ class Steps(BuildListener):
     def end(self) -> None:
         """Tell how many steps had nothing to do."""
         if self._current:
-            say(f"  {count_of(len(self._current), 'step')} of {len(self._paths)} were up to date", "dim")
+            were = "was" if len(self._current) == 1 else "were"
+            say(f"  {len(self._current):,} of {count_of(len(self._paths), 'step')} {were} up to date", "dim")
 
     def _label(self, spec: ArtifactSpec) -> str:
         return f"{len(self._ended - {spec.path}) + 1} of {len(self._paths)}  {spec.path[-1]}"

@@ -1,8 +1,10 @@
 """Executes the job of a dataset in this process; the instance's records, pools, plans and lost runs."""
 
 import fcntl
+import os
 import signal
 import socket
+import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -106,6 +108,8 @@ _TOLD = (
     "The process that made this run was killed, or its machine went down. What was finished is kept: run the command "
     "again, or launch the job of the dataset."
 )
+_MOMENT = 0.1
+"""Seconds until an interruption that was lost comes again."""
 _LAUNCHED = ".dagster/grpc_info"
 """The tag that Dagster's default launcher gives its runs: where the code location that starts them is."""
 _held: dict[str, ExitStack] = {}
@@ -276,7 +280,7 @@ def execute(
     # first of all: a lost run may hold the pool for which the steps of this one would wait
     end_lost_runs(instance)
     run_id = str(uuid.uuid4())
-    with at_work(instance, run_id), _interruptions():
+    with at_work(instance, run_id), interruptions():
         outcome = job.execute_in_process(
             instance=instance,
             run_id=run_id,
@@ -322,11 +326,11 @@ def _is_misconfigured(event: dg.DagsterEvent) -> bool:
 
 
 @contextmanager
-def _interruptions() -> Iterator[None]:
+def interruptions() -> Iterator[None]:
     """Raise KeyboardInterrupt at the end if a signal asked for one inside.
 
     During a run Dagster has signal handlers of its own: it turns a signal into a failed step, or, between two steps,
-    drops it.
+    drops it. Where what its handler raises reaches nobody, as in a finalizer, the signal is sent once more.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -337,13 +341,23 @@ def _interruptions() -> Iterator[None]:
         wakeup.setblocking(False)
         # the interpreter writes the number of each signal that Python handles to it, whatever its handler does then
         before = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+        hook, sys.unraisablehook = sys.unraisablehook, _raise_later
         try:
             yield
         finally:
+            sys.unraisablehook = hook
             signal.set_wakeup_fd(before)
         with suppress(BlockingIOError):
             if {signal.SIGINT, signal.SIGTERM} & set(heard.recv(4096)):
                 raise KeyboardInterrupt
+
+
+def _raise_later(lost: "sys.UnraisableHookArgs") -> None:
+    """Interrupt this process again in a moment, if an interruption was lost; else report what was."""
+    if isinstance(lost.exc_value, dg.DagsterExecutionInterruptedError):
+        threading.Timer(_MOMENT, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _why(event: dg.DagsterEvent) -> str | None:

@@ -288,7 +288,7 @@ def refuse_failed(evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
     if failed:
         names = ", ".join(one.check_name for one in failed)
         raise dg.Failure(
-            f"{failed[0].asset_key.to_user_string()}: blocking checks failed: {names}",
+            f"{failed[0].asset_key.to_user_string()}: {'checks' if len(failed) > 1 else 'check'} {names} failed",
             metadata={FAILED_CHECKS: len(failed)},
             allow_retries=False,
         )
