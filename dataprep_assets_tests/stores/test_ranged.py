@@ -178,7 +178,7 @@ RUN = textwrap.dedent(
     limit = int(sys.argv[4])
     def read_range(start, end):
         if log.exists() and len(log.read_text().split()) >= limit:
-            time.sleep(60)
+            time.sleep(float(sys.argv[5]))
         with log.open("a") as stream:
             stream.write(f"{start}\\n")
         body = source.read_bytes()[start:end]
@@ -200,7 +200,9 @@ def test_a_killed_process_shows_nothing_and_the_next_download_is_whole(tmp_path:
     work = tmp_path / "work"
     arguments = [sys.executable, "-c", RUN, str(tmp_path / "source"), str(work / "target"), str(log)]
     # However late the signal comes: it goes no further than that.
-    process = subprocess.Popen([*arguments, "20"], stderr=subprocess.DEVNULL)
+    # what is under way is waited for
+    wait = "60" if sent == signal.SIGKILL else "2"
+    process = subprocess.Popen([*arguments, "20", wait], stderr=subprocess.DEVNULL)
     while not log.exists() or len(log.read_text().split()) < 20:
         assert process.poll() is None
         time.sleep(0.01)
