@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -108,9 +108,10 @@ def _chosen(names: list[str], *, all_: bool) -> list[str]:
     if not own:
         raise ConfigError("--all: this project declares no dataset of its own")
     made_of = {name: _made_of(project.current().dataset(name)) for name in own}
-    return list(
-        TopologicalSorter({name: [one for one in of if one in made_of] for name, of in made_of.items()}).static_order()
-    )
+    try:
+        return [name for name in TopologicalSorter(made_of).static_order() if name in made_of]
+    except CycleError as error:
+        raise ConfigError(f"--all: {' is made of '.join(error.args[1])}. Remove one of these inputs") from None
 
 
 def _made_of(dataset: "OpenDataset") -> list[str]:
@@ -215,7 +216,7 @@ def _report_result(dataset: "OpenDataset", result: "RunResult") -> int:
 def _run_part(name: str, part: PartitionSelection) -> int:
     """Make the chosen partitions of a dataset, and before them what plans them and what they are made of."""
     from dataprep_assets.cli.support.steps import Steps
-    from dataprep_assets.engine.artifact.summary import end_of_run
+    from dataprep_assets.engine.artifact.summary import count_checks, end_of_run
 
     (dataset,) = _sound([name])
     project.take(dataset.component)
@@ -232,4 +233,6 @@ def _run_part(name: str, part: PartitionSelection) -> int:
     # of all that is there, as other parts may be; what the last whole run made is not compared with a part
     for line in end_of_run(dataset.component, dataset.store, None):
         print(line)
+    print(count_checks(dataset.component, dataset.store))
+    print(f"next: `dataprep run {name}` builds what is left")
     return 0

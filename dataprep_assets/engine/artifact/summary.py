@@ -3,6 +3,7 @@
 What was built and the lines for trainers are the dataset's own (`Dataset.summary`, `Dataset.trainer_lines`).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -174,6 +175,14 @@ def _checks(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
         where = f"{dataset.declaration.dataset}/{one['artifact']}: {one['check']}"
         sentence = f": {one['sentence']}" if one["sentence"] else ""
         yield f"  {OUTCOMES[one['outcome']]}: {where}{sentence}"
+
+
+def count_checks(dataset: Dataset, store: ArtifactStore) -> str:
+    """A line with how many checks of a dataset that is not finished have each outcome."""
+    found = Counter(one["outcome"] for one in checks(dataset, store))
+    if dataset.declaration.sensitive:
+        return "checks: " + ", ".join(f"some {name.replace('_', ' ')}" for name in OUTCOMES if found[name])
+    return "checks: " + ", ".join(f"{found[name]:,} {name.replace('_', ' ')}" for name in OUTCOMES if found[name])
 
 
 def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
