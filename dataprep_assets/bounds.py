@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 
 MEMORY, STALL = "DATAPREP_MEMORY_BYTES", "DATAPREP_STALL_SECONDS"
 _MEMORY_BYTES = 4 << 30
@@ -54,7 +54,7 @@ class Bounds:
     def exceeded(self, memory_bytes: int, stall_seconds: float) -> str | None:
         """What of the bounds these exceed, which limit that is and how to raise it; None if they do not."""
         if memory_bytes > self.memory_bytes:
-            took, most, name = f"{memory_bytes:,} bytes of memory", f"{self.memory_bytes:,}", MEMORY
+            took, most, name = f"{count_of(memory_bytes, 'byte')} of memory", f"{self.memory_bytes:,}", MEMORY
         elif stall_seconds > self.stall_seconds:
             took, name = f"{stall_seconds:,.0f} seconds of CPU time without getting on", STALL
             most = f"{self.stall_seconds:,}"
@@ -141,7 +141,7 @@ def _values(data: bytes) -> int:
 def parsed(data: bytes, most_bytes: int) -> Any:
     """The value of a JSON text of at most that many bytes, and `MOST_VALUES` values; else raises ValueError."""
     if len(data) > most_bytes:
-        raise ValueError(f"{len(data):,} bytes; {most_bytes:,} are the most")
+        raise ValueError(f"{count_of(len(data), 'byte')}; {most_bytes:,} are the most")
     if has_too_many_values(data):
         raise ValueError(f"more than {MOST_VALUES:,} values")
     return json_of(data)

@@ -26,9 +26,12 @@ from collections.abc import Sequence
 from typing import NoReturn, TypedDict, Unpack
 
 
-def count_of(count: int, noun: str) -> str:
-    """Return a count with its noun: `1 note`, `2 notes`, `1,000 notes`; `noun` is in the singular, and takes an `s`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def count_of(count: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun: `1 note`, `2 notes`, `1,000 notes`.
+
+    `one` takes an `s`, unless `many` has another plural, or a verb: `count_of(3, "row is", "rows are")`.
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 MOST_NAMED = 20
@@ -158,7 +161,7 @@ def together(errors: Sequence[DataprepError]) -> DataprepError:
     told = [str(error) for error in errors[:MOST_NAMED]]
     if len(errors) > MOST_NAMED:
         told.append(f"and {len(errors) - MOST_NAMED:,} more")
-    return type(errors[0])(f"{len(errors):,} files: " + " | ".join(told))
+    return type(errors[0])(f"{count_of(len(errors), 'file')}: " + " | ".join(told))
 
 
 def raise_alone(error: BaseException) -> NoReturn:

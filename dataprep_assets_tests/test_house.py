@@ -101,6 +101,28 @@ def test_one_module_decides_what_leaves_of_a_sensitive_dataset() -> None:
     assert [name(path) for path in PRODUCT for found in imports(path) if found.rpartition(".")[2] in marked] == []
 
 
+COUNTED = re.compile(
+    r" (?:[a-z-]+ )?(?:artifacts|bytes|characters|checks|columns|conversations|datasets|documents|entries|fields|files|"
+    r"ids|items|lines|months|notes|objects|patients|records|rows|runs|samples|segments|sequences|shards|sources|splits|steps|"
+    r"tasks|texts|times|tokens|values|words)\b"
+)
+
+
+def test_a_count_is_written_with_its_noun_in_the_right_number() -> None:
+    """`count_of` writes `1 row`; a constant, which is a limit, may stand before a plural."""
+
+    def is_count(value: ast.expr) -> bool:
+        return isinstance(value, ast.FormattedValue) and ast.unparse(value.value).startswith("len(")
+
+    strings = [(path, node) for path in PRODUCT for node in ast.walk(tree(path)) if isinstance(node, ast.JoinedStr)]
+    pairs = [(path, *pair) for path, node in strings for pair in zip(node.values, node.values[1:], strict=False)]
+    assert [
+        f"{name(path)}:{value.lineno}"
+        for path, value, text in pairs
+        if is_count(value) and isinstance(text, ast.Constant) and COUNTED.match(text.value)
+    ] == []
+
+
 def test_no_class_is_called_work() -> None:
     """What is made has a name of its own: a token shard, a cohort, a route of a task's files."""
     classes = {node.name for path in PRODUCT for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)}

@@ -48,7 +48,7 @@ def command(
                 print(f"  {gone:<20}{privacy.count(count):>12}  `--reason {gone}` lists them")
         else:
             if not privacy.closed:
-                print(f"{dataset}: {count_of(drops.documents, 'document')}, {drops.bytes:,} bytes of text")
+                print(f"{dataset}: {count_of(drops.documents, 'document')}, {count_of(drops.bytes, 'byte')} of text")
             print("\n".join(drops.lines(privacy)))
         if not json_:
             project.tell(asked.unprotected(), f"{dataset}: some taggers are not protected")

@@ -1,10 +1,12 @@
 """`dataprep init`: a new project with a sample that runs without a network, or what deploys one."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dataprep_assets.errors import count_of
 from dataprep_assets.project import read_project
 from dataprep_assets.project_template import write_project
 from dataprep_assets.project_template.deployment import PAGE, DeployTarget, wheel_wanted, write_deployment
@@ -22,12 +24,12 @@ def command(
     if deploy is None or read_project(folder) is None:
         write_project(folder)
         print(f"{folder}: a project with one dataset, sample_corpus. Next:")
-        print(f"  cd {folder}")
+        print(f"  cd {shlex.quote(str(folder))}")
         print("  dataprep run sample_corpus")
         print("  dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus")
     if deploy is not None:
         written = write_deployment(folder, deploy)
-        print(f"{folder / 'deploy'}: {len(written)} files for {deploy.value}. Next:")
+        print(f"{folder / 'deploy'}: {count_of(len(written), 'file')} for {deploy.value}. Next:")
         print(f"  {_FIRST[deploy]}")
         print("  what the image has is in deploy/requirements.txt: wheels that no index has go into deploy/wheels")
         if (command := wheel_wanted(folder)) is not None:

@@ -125,10 +125,16 @@ def _print_table(rows: "Iterable[ListedDataset]") -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    console, table = Console(), Table(*_COLUMNS, box=box.SIMPLE_HEAD)
+    console, table = Console(), Table(box=box.SIMPLE_HEAD)
     colours = {"up to date": "green", "cannot be loaded": "red", "unknown": "red", "never run": "dim"}
     with console.status("looking at the datasets …"):
-        for row in rows:
-            colour = colours.get(row.state, "yellow")
-            table.add_row(row.dataset, row.component, f"[{colour}]{row.state}[/]", escape(row.why))
+        listed = list(rows)
+    # names have their room first and are never cut: somebody types or copies them
+    room = max(len(_COLUMNS[0]), console.width // 2)
+    names = max([len(_COLUMNS[0]), *(len(row.dataset) for row in listed)])
+    for column in _COLUMNS:
+        table.add_column(column, width=min(names, room) if column == _COLUMNS[0] else None, overflow="fold")
+    for row in listed:
+        colour = colours.get(row.state, "yellow")
+        table.add_row(escape(row.dataset), row.component, f"[{colour}]{row.state}[/]", escape(row.why))
     console.print(table)

@@ -138,6 +138,8 @@ def refuse(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
     for line in lines[:_SHOWN]:
         say(f"drift: {line}")
     if len(lines) > _SHOWN:
-        say(f"drift: … and {len(lines) - _SHOWN:,} more reasons")
+        say(f"drift: … and {count_of(len(lines) - _SHOWN, 'more reason')}")
     if reasons:
-        raise DriftError(f"{lock.dataset}: {len(reasons):,} artifacts are not as the lock says; {progress}")
+        raise DriftError(
+            f"{lock.dataset}: {count_of(len(reasons), 'artifact is', 'artifacts are')} not as the lock says; {progress}"
+        )

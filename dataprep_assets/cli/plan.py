@@ -10,6 +10,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
+from dataprep_assets.errors import count_of
 from dataprep_assets.planning.cost import Cost, Machine, shown_time, table
 
 # What the engines cost beside the work itself, so that `dataprep plan` can compare them for one dataset.
@@ -88,9 +89,7 @@ def command(
         amounts = {**costs.cost.to_json(), "seconds_on": engines, "rates_measured_on": costs.measured}
         print(json.dumps({"dataset": dataset, "machine": asdict(machine), **privacy.amounts(amounts)}))
         return 0
-    rates = (
-        f"rates          {f'measured on {costs.measured:,} finished shards' if costs.measured else 'of the bench'}; "
-        "the cost is of all, from nothing"
-    )
+    measured = f"measured on {count_of(costs.measured, 'finished shard')}" if costs.measured else "of the bench"
+    rates = f"rates          {measured}; the cost is of all, from nothing"
     project.tell([table(dataset, costs.cost, machine), engine_table(costs.cost, machine), rates], f"{dataset}: planned")
     return 0

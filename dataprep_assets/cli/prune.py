@@ -23,7 +23,7 @@ def command(
     for unplanned_artifact in obsolete:
         where, size = (
             store.location(unplanned_artifact.artifact),
-            "not whole" if unplanned_artifact.bytes is None else f"{unplanned_artifact.bytes:,} bytes",
+            "not whole" if unplanned_artifact.bytes is None else count_of(unplanned_artifact.bytes, "byte"),
         )
         if json_:
             print(

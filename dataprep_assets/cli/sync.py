@@ -12,7 +12,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Profile, Select
-from dataprep_assets.errors import ConfigError, TransferError
+from dataprep_assets.errors import ConfigError, TransferError, count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.stores.connect import StoreAddress
@@ -128,8 +128,8 @@ def _sync(
     for item in plan.items if dry_run else ():
         say(f"{item.action:<8}{item.bytes:>18,} B  {item.key} ({item.why})")
     how = "on the server" if plan.on_server else "through this machine"
-    size = f"{plan.bytes:,} bytes, about {plan.requests:,} requests, {how}"
-    say(f"{len(plan.items)} objects, {len(plan.todo)} to copy: {size}")
+    size = f"{count_of(plan.bytes, 'byte')}, about {count_of(plan.requests, 'request')}, {how}"
+    say(f"{count_of(len(plan.items), 'object')}, {len(plan.todo)} to copy: {size}")
     if dry_run:
         return
     if not plan.items:

@@ -72,7 +72,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
     if count and not as_json:
         outcome = f"{bad} damaged" if bad else "all match their receipts"
         older = f"; inputs of {outdated} changed since: see `dataprep status`" if outdated else ""
-        print(f"{count_of(count, 'artifact')}, {total:,} bytes: {outcome}{older}")
+        print(f"{count_of(count, 'artifact')}, {count_of(total, 'byte')}: {outcome}{older}")
     releases = 0
     for name, place, files, size, defects in _releases(path, verification):
         releases += 1
@@ -83,7 +83,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
         for defect in defects:
             tell_wrong(f"DAMAGED {defect}")
         outcome = f"{len(defects)} damaged" if defects else "all match its release.json"
-        print(f"{place}: {name}: {count_of(files, 'file')}, {size:,} bytes: {outcome}")
+        print(f"{place}: {name}: {count_of(files, 'file')}, {count_of(size, 'byte')}: {outcome}")
     if not count and not releases:
         raise MissingArtifactError(
             f"{path or project.place(None).url}: nothing there to verify: no artifact (receipt.json), no release "

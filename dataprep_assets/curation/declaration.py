@@ -240,7 +240,8 @@ class DuplicatesDeclaration(Declared):
                 raise ValueError(f"`{given[0]}` has no effect on `kind: exact`; leave it out, or give `kind: near`")
         elif float(self.banding.chance(self.similarity)) < PROMISED:
             raise ValueError(
-                f"{self.permutations} permutations find {float(self.banding.chance(self.similarity)):.0%} of the pairs "
+                f"{self.permutations} permutations find "
+                f"{float(self.banding.chance(self.similarity)):.0%} of the pairs "
                 f"at the threshold {self.similarity}; give more of them, or a higher threshold"
             )
         return self

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.curation.documents import NONE_RETRACTED
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stores.locks import owned_file
@@ -191,7 +191,7 @@ def are_listed(ids: NDArray[np.uint64], listed: NDArray[np.uint64]) -> NDArray[n
 
 def counted_ids(ids: Sequence[str]) -> str:
     """Ids of documents as a recipe shows them: how many, and a digest; empty without any."""
-    return f"{len(ids)} documents' ids ({digest_value(list(ids))[:12]})" if ids else ""
+    return f"ids of {count_of(len(ids), 'document')} ({digest_value(list(ids))[:12]})" if ids else ""
 
 
 def hex_ids(ids: NDArray[np.uint64] | Sequence[int]) -> tuple[str, ...]:

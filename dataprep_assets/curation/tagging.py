@@ -20,7 +20,7 @@ from dataprep_assets.curation.module_code import is_of_project
 from dataprep_assets.curation.table import Columns, ColumnType, DocumentBatch, ParquetRows, is_of, side_by_side
 from dataprep_assets.curation.taggers import TAGGERS
 from dataprep_assets.curation.text_tagger import TextTagger
-from dataprep_assets.errors import DataprepError, raise_alone
+from dataprep_assets.errors import DataprepError, count_of, raise_alone
 
 KEYS = ("file", "row")
 """The columns by which the output of a command names its rows."""
@@ -183,7 +183,7 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
             writer.add({name: [None if at is None else v[at] for at in taken] for name, v in columns.items()})
     # rows that were not taken are none of the shard's
     if wanted < len(keys):
-        raise TaggingError(f"{where} has {len(keys):,} rows, but it was given {wanted:,}")
+        raise TaggingError(f"{where} has {count_of(len(keys), 'row')}, but it was given {wanted:,}")
 
 
 def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> dict[str, list[Any]]:
@@ -254,8 +254,9 @@ def place_in_project(error: BaseException) -> str:
 def _values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, *, sensitive: bool) -> list[Any]:
     if len(values) != len(batch.texts):
         raise TaggingError(
-            f"{batch.label}: rows {batch.row(0)} and after: tagger {tagger.name!r} gave {len(values)} values of "
-            f"{name} for {len(batch.texts)} documents: it has to give one for each"
+            f"{batch.label}: rows {batch.row(0)} and after: tagger {tagger.name!r} gave "
+            f"{count_of(len(values), 'value')} of "
+            f"{name} for {count_of(len(batch.texts), 'document')}: it has to give one for each"
         )
     if (wrong := first_wrong(values, tagger.columns[name])) is not None:
         at, why = wrong

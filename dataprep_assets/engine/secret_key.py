@@ -5,7 +5,7 @@ import os
 from pydantic import Field
 
 from dataprep_assets.engine.yaml.declared_model import Declared
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 
 SHORTEST_KEY = 32
 """Fewest characters of a key; `openssl rand -hex 32` prints 64."""
@@ -44,5 +44,7 @@ def checked_key(setting: str, where: str, key: str | None) -> bytes:
     if not key:
         raise ConfigError(f"{setting}: the environment variable {where} is not set; `openssl rand -hex 32` makes one")
     if len(key) < SHORTEST_KEY:
-        raise ConfigError(f"{setting}: {where} has {len(key)} characters, at least {SHORTEST_KEY} are needed")
+        raise ConfigError(
+            f"{setting}: {where} has {count_of(len(key), 'character')}, at least {SHORTEST_KEY} are needed"
+        )
     return key.encode()

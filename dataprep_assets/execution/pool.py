@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Self
 
-from dataprep_assets.errors import ConfigError, WorkerDiedError
+from dataprep_assets.errors import ConfigError, WorkerDiedError, count_of
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
 from dataprep_assets.execution.run_task import (
     DEATHS,
@@ -237,7 +237,7 @@ class RayPool:
         except self._ray.exceptions.RayError as error:
             cause = str(error).strip().partition("\n")[0]
             raise WorkerDiedError(
-                f"{task.id}: its Ray worker died {DEATHS + 1} times, or its node is gone "
+                f"{task.id}: its Ray worker died {count_of(DEATHS + 1, 'time')}, or its node is gone "
                 f"({type(error).__name__}: {cause}). Finished shards are kept: run it again"
             ) from error
         del self._running[reference]

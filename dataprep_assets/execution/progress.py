@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from dataprep_assets.bounds import alive
+from dataprep_assets.errors import count_of
 from dataprep_assets.planning.cost import shown_time
 
 
@@ -123,5 +124,5 @@ class Progress:
             return f"{line}ETA {self.time_left}"
         # divided by 1,000 for seconds, times 100 for percent
         saturation = self.done["cpu_ms"] / 10 / (self.seconds * self.workers)
-        documents = f"{self.done['documents']:,} documents"
-        return f"{line}{documents}  ETA {self.time_left}  CPU {saturation:.0f} % of {self.workers} workers"
+        documents = count_of(self.done["documents"], "document")
+        return f"{line}{documents}  ETA {self.time_left}  CPU {saturation:.0f} % of {count_of(self.workers, 'worker')}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 
 SPLITS = ("train", "valid", "test")
 
@@ -101,7 +101,7 @@ def _defects(value: Any) -> Iterator[str]:
         elif not flat:
             yield f"{split}: an empty list, which Megatron refuses; use null"
         elif len(flat) % 2:
-            yield f"{split}: {len(flat)} texts are not pairs of weight and prefix"
+            yield f"{split}: {count_of(len(flat), 'text is', 'texts are')} not pairs of weight and prefix"
         else:
             yield from _pair_defects(split, flat, seen)
 

@@ -18,7 +18,7 @@ Entry points: `write_sidecars`, `validate`, `index_path`, `metadata_path`.
 
 from pathlib import Path
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
 
 UNNAMED = "Unknown Tokenizer"
@@ -85,7 +85,7 @@ def validate(tokens_path: Path, *, dtype: str) -> None:
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: byte {error.start} is not UTF-8") from error
     if len(lines) != 3:
-        raise FormatError(f"{path}: {len(lines)} lines, expected 3")
+        raise FormatError(f"{path}: {count_of(len(lines), 'line')}, expected 3")
     if lines[0].count("|") != 1 or lines[0].startswith("|"):
         raise FormatError(f"{path}: line 1 is {lines[0]!r}, expected one name, one '|' and the bytes of a token")
     declared = lines[0].rpartition("|")[2]

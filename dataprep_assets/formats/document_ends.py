@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import flat_bins
 
 BLOCK = 1 << 18
@@ -82,7 +82,9 @@ def open_ends(path: Path) -> npt.NDArray[np.uint64]:
     """
     size = path.stat().st_size
     if size % _DTYPE.itemsize:
-        raise FormatError(f"{path}: {size} bytes are not a multiple of 8; the file of document ends was cut")
+        raise FormatError(
+            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of 8; the file of document ends was cut"
+        )
     return flat_bins.mapped(path, _DTYPE, size // _DTYPE.itemsize)
 
 
@@ -120,4 +122,4 @@ def _checked(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
     if last != tokens:
-        raise FormatError(f"{path}: the last document ends at token {last}, the stream has {tokens} tokens")
+        raise FormatError(f"{path}: the last document ends at token {last}, the stream has {count_of(tokens, 'token')}")

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.stores.files import concatenate, create
 
 TOKEN_BINS = "token_bins"
@@ -40,7 +40,7 @@ def open_ids(path: Path, documents: int) -> NDArray[np.uint64]:
     """
     found = _open(path, 1)
     if len(found) != documents:
-        raise FormatError(f"{path}: holds the ids of {len(found)} documents, the stream has {documents}")
+        raise FormatError(f"{path}: holds the ids of {count_of(len(found), 'document')}, the stream has {documents}")
     return found[:, 0]
 
 
@@ -60,7 +60,9 @@ def no_runs() -> NDArray[np.uint64]:
 def _open(path: Path, columns: int) -> NDArray[np.uint64]:
     size, width = path.stat().st_size, columns * _DTYPE.itemsize
     if size % width:
-        raise FormatError(f"{path}: {size} bytes are not a multiple of {width}; the file was cut")
+        raise FormatError(
+            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of {width}; the file was cut"
+        )
     if not size:
         return np.empty((0, columns), _DTYPE)
     return np.memmap(path, dtype=_DTYPE, mode="r", shape=(size // width, columns))
@@ -97,7 +99,7 @@ def concatenate_ids(parts: Sequence[Path], target: Path, documents: int) -> None
     """Join the ids of source files into the new file ``target``; raises FormatError when they are not ``documents``."""
     found = concatenate(parts, target) // _DTYPE.itemsize
     if found != documents:
-        raise FormatError(f"{target}: would hold the ids of {found} documents, the stream has {documents}")
+        raise FormatError(f"{target}: would hold the ids of {count_of(found, 'document')}, the stream has {documents}")
 
 
 def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.stores.files import concatenate, create
 
 __all__ = [
@@ -114,7 +114,8 @@ def validate(path: Path, dtype: str, tokens: int) -> None:
     if found != tokens:
         itemsize = token_dtype(dtype).itemsize
         raise FormatError(
-            f"{path}: {found * itemsize} bytes are {found} {dtype} tokens, expected {tokens}, {tokens * itemsize} bytes"
+            f"{path}: {count_of(found * itemsize, 'byte is', 'bytes are')} {found} {dtype} tokens, expected "
+            f"{tokens}, {count_of(tokens * itemsize, 'byte')}"
         )
 
 
@@ -123,7 +124,8 @@ def _tokens_in(path: Path, dtype: str) -> int:
     size = path.stat().st_size
     if size % itemsize:
         raise FormatError(
-            f"{path}: {size} bytes are not a multiple of the {itemsize} bytes of a {dtype}; the file was "
+            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of the {count_of(itemsize, 'byte')} of "
+            f"a {dtype}; the file was "
             "cut at byte"
             f" {size - size % itemsize} or later, or has another dtype"
         )
@@ -228,7 +230,9 @@ def _check_fields(meta: Mapping[str, Any], where: str) -> None:
         raise FormatError(f"{where}: dtype {dtype!r} is not a string")
     itemsize = token_dtype(dtype).itemsize
     if isinstance(vocab_size, int) and vocab_size > 1 << (8 * itemsize):
-        raise FormatError(f"{where}: {dtype} cannot hold the {vocab_size} ids of vocab_size; ids would wrap")
+        raise FormatError(
+            f"{where}: {dtype} cannot hold the {count_of(vocab_size, 'id')} of vocab_size; ids would wrap"
+        )
     if isinstance(vocab_size, int) and isinstance(eos, int) and not 0 <= eos < vocab_size:
         raise FormatError(
             f"{where}: eos_token_id {eos} is outside [0, {vocab_size}); take vocab_size from len(tokenizer)"

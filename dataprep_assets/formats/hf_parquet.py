@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml  # type: ignore[import-untyped]
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.parquet_extent import require_no_gaps
 from dataprep_assets.stores.files import create_durably, digest_value, sha256_file
 
@@ -94,7 +94,9 @@ def write_split(
     tokens or more; raises FileExistsError when a file exists and nothing is to be resumed.
     """
     if (last := int(ends[-1]) if len(ends) else 0) != len(tokens):
-        raise FormatError(f"{split}: the last document ends at token {last}, the stream has {len(tokens)} tokens")
+        raise FormatError(
+            f"{split}: the last document ends at token {last}, the stream has {count_of(len(tokens), 'token')}"
+        )
     (directory / "data").mkdir(parents=True, exist_ok=True)
     spans = list(_cut_spans(ends, 0, len(ends), rows_per_file, tokens_per_file)) or [(0, 0)]
     names = [f"data/{split}-{number:05d}-of-{len(spans):05d}.parquet" for number in range(len(spans))]
@@ -150,7 +152,9 @@ def _write_file(
             begin = _begin(ends, first)
             ids = np.asarray(tokens[begin : int(ends[stop - 1])])
             if len(ids) > _LONGEST:
-                raise FormatError(f"{split}: document {first} has {len(ids)} tokens, more than a list can hold")
+                raise FormatError(
+                    f"{split}: document {first} has {count_of(len(ids), 'token')}, more than a list can hold"
+                )
             if len(ids) and int(ids.max()) >= 1 << 31:
                 raise FormatError(f"{split}: id {int(ids.max())} does not fit int32")
             offsets = np.concatenate([[0], np.asarray(ends[first:stop]).astype(np.int64) - begin])

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.stores.files import create_durably, sha256_file
 
 INDEX = "index.json"
@@ -85,7 +85,8 @@ def write_mds(
     each = length * _IDS.itemsize + 4
     if length < 1 or shard_bytes >= 1 << 32 or header + each > shard_bytes:
         raise FormatError(
-            f"samples of {length} tokens do not fit in shards of at most {shard_bytes} bytes, below 4 GiB"
+            f"samples of {count_of(length, 'token does', 'tokens do')} not fit in shards of at most "
+            f"{count_of(shard_bytes, 'byte')}, below 4 GiB"
         )
     directory.mkdir(parents=True, exist_ok=resume)
     samples, per_shard = len(tokens) // length, (shard_bytes - header) // each
@@ -171,7 +172,9 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
         data = path.read_bytes()
         count, (size,) = shard["samples"], shard["column_sizes"]
         if len(data) < count * size:
-            raise FormatError(f"{path}: {len(data)} bytes cannot hold {count} samples of {size}")
+            raise FormatError(
+                f"{path}: {count_of(len(data), 'byte')} cannot hold {count_of(count, 'sample')} of {size}"
+            )
         # the last bytes of the file, whatever its head is
         samples = np.frombuffer(data, _IDS, offset=len(data) - count * size)
         yield samples.reshape(count, size // _IDS.itemsize)
@@ -232,9 +235,12 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     (size,) = shard["column_sizes"]
     config = {key: value for key, value in shard.items() if key not in ("raw_data", "samples", "zip_data")}
     if not counted or offsets[-1] != len(data):
-        raise FormatError(f"{path}: its counts and offsets are not those of {count} samples in {len(data)} bytes")
+        raise FormatError(
+            f"{path}: its counts and offsets are not those of {count_of(count, 'sample')} in "
+            f"{count_of(len(data), 'byte')}"
+        )
     if not (np.diff(offsets.astype(np.int64)) == size).all():
-        raise FormatError(f"{path}: its samples are not {size} bytes each")
+        raise FormatError(f"{path}: its samples are not {count_of(size, 'byte')} each")
     try:
         written = json_of(data[8 + 4 * count : int(offsets[0])])
     except ValueError:

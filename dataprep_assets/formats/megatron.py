@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_ends import BLOCK, Ends
 
@@ -86,13 +86,16 @@ def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
         if lengths.max() > _LONGEST:
             at = int(lengths.argmax())
             raise FormatError(
-                f"document {sequences + at} has {lengths[at]} tokens; Megatron's lengths are int32, so split "
+                f"document {sequences + at} has {count_of(lengths[at], 'token')}; Megatron's lengths are int32, so "
+                "split "
                 "documents"
                 f" longer than {_LONGEST} tokens"
             )
         # in Python's integers: a product of uint64 would wrap to a small offset
         if int(block[-1]) * itemsize >= 1 << 63:
-            raise FormatError(f"a stream of {block[-1]} tokens of {itemsize} bytes has offsets beyond int64")
+            raise FormatError(
+                f"a stream of {count_of(block[-1], 'token')} of {count_of(itemsize, 'byte')} has offsets beyond int64"
+            )
         handle.write(lengths.astype(_LENGTH).tobytes())
         sequences += block.size
         previous = block[-1]
@@ -121,7 +124,7 @@ def read_idx(path: Path) -> MegatronIndex:
     """
     size = path.stat().st_size
     if size < _HEADER.size:
-        raise FormatError(f"{path}: {size} bytes, the header alone has {_HEADER.size}; the file was cut")
+        raise FormatError(f"{path}: {count_of(size, 'byte')}, the header alone has {_HEADER.size}; the file was cut")
     with open(path, "rb") as handle:
         magic, version, code, sequences, indices = _HEADER.unpack(handle.read(_HEADER.size))
     if magic != _MAGIC:
@@ -134,7 +137,8 @@ def read_idx(path: Path) -> MegatronIndex:
     expected = _HEADER.size + (_LENGTH.itemsize + _OFFSET.itemsize) * sequences + _OFFSET.itemsize * indices
     if size != expected:
         raise FormatError(
-            f"{path}: {size} bytes, but {sequences} sequences and {indices} document indices take {expected}; "
+            f"{path}: {count_of(size, 'byte')}, but {count_of(sequences, 'sequence')} and "
+            f"{count_of(indices, 'document index takes', 'document indices take')} {expected}; "
             "the file"
             " was cut, extended, or has a multimodal section"
         )
@@ -161,13 +165,16 @@ def validate(bin_path: Path, idx_path: Path) -> None:
     described = _check_pointers(idx_path, index)
     size = bin_path.stat().st_size
     if size != described:
-        raise FormatError(f"{bin_path}: {size} bytes, {idx_path} describes {described} of {index.dtype} tokens")
+        raise FormatError(
+            f"{bin_path}: {count_of(size, 'byte')}, {idx_path} describes {described} of {index.dtype} tokens"
+        )
 
 
 def _check_document_indices(path: Path, index: MegatronIndex) -> None:
     if index.document_indices.size != index.lengths.size + 1:
         raise FormatError(
-            f"{path}: {index.document_indices.size} document indices for {index.lengths.size} sequences; one sequence a"
+            f"{path}: {count_of(index.document_indices.size, 'document index', 'document indices')} for "
+            f"{count_of(index.lengths.size, 'sequence')}; one sequence a"
             " document takes one more than sequences, a leading 0 included"
         )
     for start, found in _blocks(index.document_indices):
@@ -183,7 +190,9 @@ def _check_pointers(path: Path, index: MegatronIndex) -> int:
     end = 0
     for start, lengths in _blocks(index.lengths):
         if lengths.min() < 0:
-            raise FormatError(f"{path}: sequence {start + int(lengths.argmin())} has {lengths.min()} tokens")
+            raise FormatError(
+                f"{path}: sequence {start + int(lengths.argmin())} has {count_of(lengths.min(), 'token')}"
+            )
         pointers = index.pointers[start : start + lengths.size]
         after = end + np.cumsum(lengths, dtype=np.int64) * itemsize
         expected = after - lengths.astype(np.int64) * itemsize

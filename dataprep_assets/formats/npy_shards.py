@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.flat_bins import DTYPES, token_dtype
 
 MAGIC = b"\x93NUMPY"
@@ -89,7 +89,7 @@ def header(tokens: int, dtype: str) -> bytes:
     Raises FormatError for a negative number of tokens, or an unknown dtype.
     """
     if tokens < 0:
-        raise FormatError(f"an array cannot have {tokens} tokens")
+        raise FormatError(f"an array cannot have {count_of(tokens, 'token')}")
     text = f"{{'descr': '{token_dtype(dtype).str}', 'fortran_order': False, 'shape': ({tokens},), }}"
     # 11: the magic, two bytes of version, two of length, and the line's end
     filled = text.ljust(HEADER_BYTES - 11) + "\n"
@@ -114,7 +114,8 @@ def parse_header(data: bytes, where: str) -> NpyHeader:
     length = int.from_bytes(data[8:10], "little")
     if data[6:8] != b"\x01\x00" or length != HEADER_BYTES - 10 or len(data) < HEADER_BYTES:
         raise FormatError(
-            f"{where}: .npy version {data[6:7].hex()}.{data[7:8].hex()} with a header of {10 + length} bytes "
+            f"{where}: .npy version {data[6:7].hex()}.{data[7:8].hex()} with a header of "
+            f"{count_of(10 + length, 'byte')} "
             f"({len(data)} are there); shards have version 1.0 and {HEADER_BYTES}. Build the shard again"
         )
     try:
@@ -140,7 +141,7 @@ def read_header(path: Path) -> NpyHeader:
     size, expected = path.stat().st_size, token_bytes(found.tokens, found.dtype)
     if size != expected:
         raise FormatError(
-            f"{path}: {size} bytes, but its header says {found.tokens} {found.dtype} tokens, which are "
+            f"{path}: {count_of(size, 'byte')}, but its header says {found.tokens} {found.dtype} tokens, which are "
             f"{expected}. It is {'cut' if size < expected else 'longer'}: fetch or build it again"
         )
     return found
@@ -156,7 +157,7 @@ def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> No
     if found.dtype != dtype:
         raise FormatError(f"{path}: {found.dtype} ids in a release of {dtype}. Fetch or build it again")
     if found.tokens != tokens:
-        raise FormatError(f"{path}: {found.tokens} tokens, expected {tokens}. Fetch or build it again")
+        raise FormatError(f"{path}: {count_of(found.tokens, 'token')}, expected {tokens}. Fetch or build it again")
     _check_sequences(path, tokens, sequence_length)
 
 
@@ -177,7 +178,8 @@ def open_shard(path: Path, *, sequence_length: int) -> npt.NDArray[Any]:
 def _check_sequences(path: Path, tokens: int, sequence_length: int) -> None:
     if sequence_length < 1 or tokens % sequence_length:
         raise FormatError(
-            f"{path}: {tokens} tokens are not whole sequences of {sequence_length}; the last {tokens % sequence_length}"
+            f"{path}: {count_of(tokens, 'token is', 'tokens are')} not whole sequences of {sequence_length}; the "
+            f"last {tokens % sequence_length}"
             " would belong to no sample. Use the sequence length that the release was made with"
             if sequence_length >= 1
             else f"{path}: a sequence length of {sequence_length} cuts nothing; it must be at least 1"

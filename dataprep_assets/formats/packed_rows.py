@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.parquet_extent import require_no_gaps
 
 if TYPE_CHECKING:
@@ -134,7 +134,9 @@ def _table(block: PackedRowBlock) -> "pa.Table":
     import pyarrow as pa
 
     if len(block.tokens) > LARGEST_ID:
-        raise FormatError(f"a row group of {len(block.tokens)} tokens: lists hold 2^31 at most. Lower `row_group_size`")
+        raise FormatError(
+            f"a row group of {count_of(len(block.tokens), 'token')}: lists hold 2^31 at most. Lower `row_group_size`"
+        )
     columns = {IDS: (block.rows, block.tokens), MASK: (block.rows, block.mask), STARTS: (block.heads, block.starts)}
     kinds = schema(masked=block.mask is not None)
     arrays = [
@@ -252,9 +254,11 @@ def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool
 
     def report(wrong: NDArray[np.bool_], what: str) -> None:
         if wrong.any():
-            found.append(f"row {rows.first + int(np.argmax(wrong))}: {what} ({int(wrong.sum())} rows of this group)")
+            found.append(
+                f"row {rows.first + int(np.argmax(wrong))}: {what} ({count_of(int(wrong.sum()), 'row')} of this group)"
+            )
 
-    report(lengths > pack_size, f"longer than the pack size of {pack_size} tokens")
+    report(lengths > pack_size, f"longer than the pack size of {count_of(pack_size, 'token')}")
     report(lengths == 0, "empty")
     report(counts == 0, "no sequence starts in it")
     # A row without a start has no entry in `starts`: what follows would look at that of the next row.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 
 ORIGINS = "origins.npy"
 Origins = NDArray[np.int64]
@@ -42,5 +42,5 @@ def parse_origins(content: bytes, columns: int, where: str) -> Origins:
         raise FormatError(f"{where}: {found.dtype} of shape {found.shape}, not {columns} int64 a line. Rebuild it")
     # NumPy reads as much as the header says, and ignores what follows
     if behind := len(content) - file.tell():
-        raise FormatError(f"{where}: {behind} bytes behind the array. Rebuild it")
+        raise FormatError(f"{where}: {count_of(behind, 'byte')} behind the array. Rebuild it")
     return found

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.flat_bins import mapped
 from dataprep_assets.stores.files import create
 
@@ -99,7 +99,8 @@ def open_sample_ids(path: Path, samples: int) -> npt.NDArray[np.uint64]:
             )
     if size != samples * ID_BYTES:
         raise FormatError(
-            f"{path}: {size} bytes are {size / ID_BYTES:g} ids, the shard has {samples} samples. The file was "
+            f"{path}: {count_of(size, 'byte is', 'bytes are')} {size / ID_BYTES:g} ids, the shard has "
+            f"{count_of(samples, 'sample')}. The file was "
             "cut, or belongs to another shard or sequence length: fetch or build it again"
         )
     return mapped(path, _DTYPE, samples)
@@ -121,7 +122,9 @@ def differing(
     """
     samples = len(tokens) // sequence_length
     if len(ids) != samples:
-        raise FormatError(f"{len(ids)} ids for {samples} samples of {sequence_length} tokens")
+        raise FormatError(
+            f"{count_of(len(ids), 'id')} for {count_of(samples, 'sample')} of {count_of(sequence_length, 'token')}"
+        )
     if sample is None or sample >= samples:
         return [int(k) for k in np.flatnonzero(sample_ids(tokens, sequence_length, threads=threads) != ids)]
     chosen = np.unique(np.linspace(0, samples - 1, sample).astype(np.int64))

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.integrity.commit import alone, left_over, remove_directory, sweep
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, damage, read_receipt
 from dataprep_assets.stores.files import concatenate, version_of
@@ -321,7 +321,7 @@ class LocalArtifacts(ArtifactStore):
             found = None
         if found is None or not S_ISREG(found.st_mode) or found.st_size != size:
             self.require(artifact)
-            raise IntegrityError(f"{path}: not the {size} bytes of its receipt. Materialize it again")
+            raise IntegrityError(f"{path}: not the {count_of(size, 'byte')} of its receipt. Materialize it again")
         return path
 
     def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> None:
@@ -525,7 +525,10 @@ class ArtifactHandle:
         """
         record, element = self.receipt.file(name), np.dtype(dtype).newbyteorder("<")
         if record.bytes % element.itemsize:
-            raise ConfigError(f"{self.location}/{name}: {record.bytes} bytes are not {dtype} ids; open it as a file")
+            raise ConfigError(
+                f"{self.location}/{name}: {count_of(record.bytes, 'byte is', 'bytes are')} not {dtype} ids; open it "
+                "as a file"
+            )
         remote = self._remote(name)
         if remote is not None:
             return RemoteTokens(remote, element)

@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO
 
-from dataprep_assets.errors import DataprepError, DiskFullError
+from dataprep_assets.errors import DataprepError, DiskFullError, count_of
 from dataprep_assets.stores.files import fsync_directory, fsync_path
 from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
 
@@ -66,10 +66,11 @@ def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> Da
     there = folder.absolute()
     while not there.exists():
         there = there.parent
-    wanted = "" if needed is None else f"{needed:,} bytes are to be written, "
+    wanted = "" if needed is None else f"{count_of(needed, 'byte is', 'bytes are')} to be written, "
     full = "the disk is full" if error.errno == errno.ENOSPC else "the quota is used up"
     return DiskFullError(
-        f"{path}: {full}: {wanted}{shutil.disk_usage(there).free:,} bytes are free. What is finished "
+        f"{path}: {full}: {wanted}{count_of(shutil.disk_usage(there).free, 'byte is', 'bytes are')} free. What is "
+        "finished "
         "is kept: free space there, or choose another disk (DATAPREP_ROOT), then run again"
     )
 

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Content, FileRecord, Receipt, parse_receipt
@@ -55,7 +55,7 @@ def differs(record: FileRecord, info: ObjectInfo | None, *, certain: bool = Fals
     if info is None:
         return f"{record.path}: missing"
     if info.bytes != record.bytes:
-        return f"{record.path}: {info.bytes} bytes, the receipt says {record.bytes}"
+        return f"{record.path}: {count_of(info.bytes, 'byte')}, the receipt says {record.bytes}"
     if info.sha256 is not None and info.sha256 != record.sha256:
         return f"{record.path}: sha256 {info.sha256}, the receipt says {record.sha256}"
     return f"{record.path}: its digest is not known" if certain and info.sha256 is None else ""

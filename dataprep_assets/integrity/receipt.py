@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NewType, Self
 
 from dataprep_assets.bounds import parsed
-from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.stores.files import digest_value, regular, sha256_file, while_unchanged
 from dataprep_assets.stores.store import why_not_a_name
 
@@ -91,7 +91,8 @@ class Ledger:
         accounted = self.documents + sum(self.dropped.values())
         if self.rows_in != accounted:
             raise IntegrityError(
-                f"{where}: the ledger does not balance: {self.rows_in} rows in, but {self.documents} documents "
+                f"{where}: the ledger does not balance: {count_of(self.rows_in, 'row')} in, but "
+                f"{count_of(self.documents, 'document')} "
                 f"+ {sum(self.dropped.values())} dropped = {accounted}. This is a bug or damage: rebuild the artifact"
             )
 
@@ -346,7 +347,7 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
         elif why := _strange(status, owners):
             found.append(f"{record.path}: {why}")
         elif status.st_size != record.bytes:
-            found.append(f"{record.path}: {status.st_size} bytes, the receipt says {record.bytes}")
+            found.append(f"{record.path}: {count_of(status.st_size, 'byte')}, the receipt says {record.bytes}")
         elif verification == "full" and (actual := _sha256(directory / record.path)) != f"sha256 {record.sha256}":
             found.append(f"{record.path}: {actual}, the receipt says {record.sha256}")
     # What is left is in no list. Only the receipt itself may be, and folders above listed files.

@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.errors import CorruptSourceError, IntegrityError, TransferError
+from dataprep_assets.errors import CorruptSourceError, IntegrityError, TransferError, count_of
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, parse_receipt
 from dataprep_assets.stores.locks import own_file
@@ -179,7 +179,7 @@ class Sync:
         if there is None:
             action, why = "copy", "not there"
         elif there.bytes != info.bytes:
-            action, why = "replace", f"{there.bytes} bytes there"
+            action, why = "replace", f"{count_of(there.bytes, 'byte')} there"
         else:
             # asked for by itself, because a listing need not have digests (S3's has none)
             source = info if sha256 else self.source.head(info.key) or info
@@ -347,9 +347,9 @@ def inventory(found: Sequence[ObjectInfo]) -> Iterator[str]:
         for index, size in sorted(sizes.items()):
             name = f"{where}_{index:06d}.npy"
             if size < _NPY_HEADER or (size - _NPY_HEADER) % 4:
-                yield f"{name}: {size} bytes are not 128 + 4 bytes a token"
+                yield f"{name}: {count_of(size, 'byte is', 'bytes are')} not 128 + 4 bytes a token"
             elif size != usual:
-                yield f"{name}: {size} bytes, the others have {usual}"
+                yield f"{name}: {count_of(size, 'byte')}, the others have {usual}"
         if split == "train":
             yield from _odd_ids(folder, sizes, ids.get(folder, {}))
 
@@ -363,7 +363,10 @@ def _odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]) -> 
             continue
         tokens, samples = (size - _NPY_HEADER) // 4, ids[index] // 8
         if ids[index] % 8 or not samples or tokens % samples:
-            yield f"{name}: {ids[index]} bytes are not 8 bytes for each sample of {tokens} tokens"
+            yield (
+                f"{name}: {count_of(ids[index], 'byte is', 'bytes are')} not 8 bytes for each sample of "
+                f"{count_of(tokens, 'token')}"
+            )
         else:
             lengths.add(tokens // samples)
     if len(lengths) > 1:

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.errors import ConfigError, IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, read_receipt
 from dataprep_assets.stores.files import private_files
@@ -134,7 +134,7 @@ class Copies:
             # with nothing to be fetched it is no error that copies in use exceed the budget
             if needed and total + needed > self.budget_bytes:
                 raise ConfigError(
-                    f"{self.root}: the cache may hold {self.budget_bytes:,} bytes; {total:,} of them are in "
+                    f"{self.root}: the cache may hold {count_of(self.budget_bytes, 'byte')}; {total:,} of them are in "
                     f"use by running readers, and {needed:,} more are needed. Raise DATAPREP_CACHE_BYTES, or let them "
                     "finish"
                 )
@@ -157,7 +157,7 @@ class Copies:
         needed = sum(record.bytes for record in wanted)
         if self.budget_bytes is not None and needed > self.budget_bytes:
             raise ConfigError(
-                f"{self.root}: the cache may hold {self.budget_bytes:,} bytes; {artifact} alone needs "
+                f"{self.root}: the cache may hold {count_of(self.budget_bytes, 'byte')}; {artifact} alone needs "
                 f"{needed:,}. Raise DATAPREP_CACHE_BYTES, or read it by ranges (`ArtifactHandle.open`, `.tokens`)"
             )
 

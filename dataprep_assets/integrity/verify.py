@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.errors import ConfigError, IntegrityError, count_of
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import (
     NAME,
@@ -355,7 +355,7 @@ class _Bucket(_Tree):
         if info is None:
             return f"{record.path}: missing"
         if info.bytes != record.bytes:
-            return f"{record.path}: {info.bytes} bytes, the receipt says {record.bytes}"
+            return f"{record.path}: {count_of(info.bytes, 'byte')}, the receipt says {record.bytes}"
         if verification == "full":
             digest = hashlib.sha256()
             for block in self._store.read(info.key, version=info.version):

@@ -22,7 +22,7 @@ from dataprep_assets.engine.card.card import DATA_CARD, CardFacts
 from dataprep_assets.engine.checks.results import NotPassed, oldest, results
 from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.engine.staleness.status import never_built, stale
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.metadata import rendered
 from dataprep_assets.orchestration.runs.dataset_runs import belongs
@@ -276,7 +276,7 @@ def page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> d
 def _line(state: DatasetState) -> str:
     """A dataset in one line."""
     checks = state.passed + len(state.not_passed)
-    parts = [state.state, f"{state.passed} of {checks} checks passed" if checks else ""]
+    parts = [state.state, f"{state.passed} of {count_of(checks, 'check')} passed" if checks else ""]
     if state.last_build is not None:
         run, end_time = (
             state.last_build.dagster_run,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 
 LARGEST_CAPACITY = 2**31 - 1
 """Tokens of the longest row: positions are int32."""
@@ -104,5 +104,7 @@ def checked_lengths(lengths: NDArray[Any], most: int | None) -> Int64:
     if wrong.any():
         at = int(wrong.argmax())
         allowed = "at least 1" if most is None else f"1 to {most}"
-        raise ConfigError(f"item {at} has {array[at]} tokens, allowed are {allowed}; drop empty items, split long ones")
+        raise ConfigError(
+            f"item {at} has {count_of(array[at], 'token')}, allowed are {allowed}; drop empty items, split long ones"
+        )
     return array.astype(np.int64)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.errors import count_of
 from dataprep_assets.packing.rows import COLUMNS, TARGETS, PackedRows
 
 Mask = NDArray[np.bool_]
@@ -84,7 +85,9 @@ def _misshapen(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator
         elif column.ndim != 2 or column.shape[1] != row_length:
             yield RowDefect(column=name, why=f"has shape {column.shape}, rows have {row_length} positions")
         elif rows is not None and column.shape[0] != rows:
-            yield RowDefect(column=name, why=f"has {column.shape[0]} rows, the columns before it have {rows}")
+            yield RowDefect(
+                column=name, why=f"has {count_of(column.shape[0], 'row')}, the columns before it have {rows}"
+            )
         else:
             rows = column.shape[0]
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.packing.bins import LARGEST_CAPACITY, Bins, Int64, Segments
 
 COLUMNS = ("inputs", "inputs_segmentation", "inputs_position", "targets_segmentation", "targets_position")
@@ -113,7 +113,9 @@ class _RowLayout:
         used = ends[offsets[1:]] - ends[offsets[:-1]]
         if (used > row_length).any():
             row = int((used > row_length).argmax())
-            raise FormatError(f"row {row} has {used[row]} tokens, the row length is {row_length}; pack for that length")
+            raise FormatError(
+                f"row {row} has {count_of(used[row], 'token')}, the row length is {row_length}; pack for that length"
+            )
         self._shape = (used.size, row_length)
         # behind the last segment of each row its padding, a piece of 0 positions where the row is full
         self._pieces = np.insert(lengths, offsets[1:], row_length - used)
@@ -168,7 +170,7 @@ def _checked_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
     if falls.size:
         raise FormatError(f"document {falls[0]} ends before it starts; document offsets must not fall")
     if int(offsets[-1]) > tokens.size:
-        raise FormatError(f"the last document ends at token {offsets[-1]}, there are {tokens.size} tokens")
+        raise FormatError(f"the last document ends at token {offsets[-1]}, there are {count_of(tokens.size, 'token')}")
     return offsets.astype(np.int64)
 
 
@@ -177,7 +179,7 @@ def _checked_segments(content: Bins | Segments, lengths: Int64) -> Segments:
     outside = (content.items < 0) | (content.items >= lengths.size)
     if outside.any():
         at = int(outside.argmax())
-        raise FormatError(f"item {content.items[at]} is in a bin, but there are {lengths.size} documents")
+        raise FormatError(f"item {content.items[at]} is in a bin, but there are {count_of(lengths.size, 'document')}")
     segments = content if isinstance(content, Segments) else content.segments(lengths)
     wrong = (segments.starts < 0) | (segments.stops <= segments.starts) | (segments.stops > lengths[segments.items])
     if wrong.any():
@@ -185,7 +187,7 @@ def _checked_segments(content: Bins | Segments, lengths: Int64) -> Segments:
         item = int(segments.items[at])
         raise FormatError(
             f"a bin holds tokens {segments.starts[at]} to {segments.stops[at]} of document {item}, which has "
-            f"{lengths[item]} tokens; a segment has at least one token of its document"
+            f"{count_of(lengths[item], 'token')}; a segment has at least one token of its document"
         )
     empty = np.flatnonzero(np.diff(segments.offsets) == 0)
     if empty.size:

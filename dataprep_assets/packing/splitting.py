@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.packing.bins import LARGEST_CAPACITY, Int64
 
 Rule = Literal["repeat_header", "header_once", "truncate"]
@@ -125,8 +125,9 @@ def _refuse(headers: Int64, bodies: Int64, rule: SplitRule) -> None:
     if wrong.size:
         at = int(wrong[0])
         raise FormatError(
-            f"document {at} (and {wrong.size - 1} more): a header of {headers[at]} tokens in rows of "
-            f"{rule.row_length} leaves room for {_room(headers, rule)[at]} of its {bodies[at]} body tokens, with an "
+            f"document {at} (and {wrong.size - 1} more): a header of {count_of(headers[at], 'token')} in rows of "
+            f"{rule.row_length} leaves room for {_room(headers, rule)[at]} of its "
+            f"{count_of(bodies[at], 'body token')}, with an "
             f"overlap of {rule.overlap}; shorten the header, lengthen the rows, or drop the document"
         )
 
@@ -153,9 +154,9 @@ def _checked(header_lengths: NDArray[Any], body_lengths: NDArray[Any]) -> tuple[
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise FormatError(f"{name} lengths are {array.ndim}-d {array.dtype}; pass a 1-d array of integers")
         if array.size and array.min() < 0:
-            raise FormatError(f"document {int(array.argmin())} has a {name} of {array.min()} tokens")
+            raise FormatError(f"document {int(array.argmin())} has a {name} of {count_of(array.min(), 'token')}")
         found.append(array.astype(np.int64))
     headers, bodies = found
     if headers.size != bodies.size:
-        raise FormatError(f"{headers.size} header lengths for {bodies.size} body lengths")
+        raise FormatError(f"{count_of(headers.size, 'header length')} for {count_of(bodies.size, 'body length')}")
     return headers, bodies

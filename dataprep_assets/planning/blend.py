@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.planning.manifest import natural_key
 
 SPLITS = ("train", "valid", "test")
@@ -35,7 +35,9 @@ def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[i
     Raises ConfigError for more shards than files, or fewer than one.
     """
     if not 1 <= shards <= len(files):
-        raise ConfigError(f"num_shards: {shards} shards of {len(files)} files: cut the files by rows instead")
+        raise ConfigError(
+            f"num_shards: {count_of(shards, 'shard')} of {count_of(len(files), 'file')}: cut the files by rows instead"
+        )
     order = sorted(range(len(files)), key=lambda i: (-files[i][1], files[i][0]))
     groups: list[list[int]] = [[] for _ in range(shards)]
     if not any(size for _, size in files):
@@ -59,7 +61,10 @@ def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
     Raises ConfigError for more files than shards, or no files.
     """
     if not 1 <= len(files) <= shards:
-        raise ConfigError(f"num_shards: {len(files)} files cannot be cut into {shards} shards of at most one file each")
+        raise ConfigError(
+            f"num_shards: {count_of(len(files), 'file')} cannot be cut into {count_of(shards, 'shard')} of at most "
+            "one file each"
+        )
     shares = [1] * len(files)
     # exact, because rounding could part shares that are equal, or make equal what differs
     heap = [(Fraction(-size), 1, path, index) for index, (path, size) in enumerate(files)]
@@ -94,7 +99,7 @@ def held_out(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed
     """
     if valid + test >= len(shards):
         raise ConfigError(
-            f"held_out: {dataset} has {len(shards)} shards with data; {valid} for valid and {test} "
+            f"held_out: {dataset} has {count_of(len(shards), 'shard')} with data; {valid} for valid and {test} "
             "for test leave none to train on. Raise `num_shards` or hold out fewer"
         )
     shuffled = list(shards)

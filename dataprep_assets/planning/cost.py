@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.planning.manifest import ManifestEntry, split_of
 
 SHARDS_A_RUN = 50
@@ -333,7 +333,7 @@ def table(dataset: str, found: Cost, machine: Machine) -> str:
             *lines,
             "",
             f"transfer       {shown_time(found.transfer)}",
-            f"tokenizing     {shown_time(found.tokenizing)}   about {found.tokens:,} tokens",
+            f"tokenizing     {shown_time(found.tokenizing)}   about {count_of(found.tokens, 'token')}",
             f"orchestration  {shown_time(found.orchestration)}   {found.orchestration_share:.1%} of the whole",
             f"expected       {shown_time(found.seconds)}",
             "",

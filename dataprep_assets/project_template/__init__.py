@@ -4,8 +4,11 @@
 corpus of this project, which needs no network.
 """
 
+import keyword
 import re
 import shutil
+import sys
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,19 +22,15 @@ _TO_FILL = ("pyproject.toml", "README.md", "package/definitions.py", "package/__
 def write_project(target: Path) -> str:
     """Write a project into an empty or new folder, and return the name of its package.
 
-    Raises ConfigError if the folder is not empty, or if its name cannot be turned into a package name, or into that of
-    a package that is installed: Python would import that one.
+    Raises ConfigError if the folder is not empty, or if no package can have its name.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target}: exists already and is not empty; name another folder")
     name = re.sub(r"\W", "_", target.resolve().name).strip("_").lower()
     if not name.isidentifier():
-        raise ConfigError(f"{target}: no package can be called {name!r}; begin the folder's name with a letter")
-    there = find_spec(name)
-    if there is not None and there.origin is not None:  # without an origin it is only a folder of that name
-        raise ConfigError(
-            f"{target}: a package {name} is installed ({there.origin}); choose another name of the folder"
-        )
+        raise ConfigError(f"{target}: no package can be called {name!r}. Begin the folder's name with a letter")
+    if (owner := _owner_of(name)) is not None:
+        raise ConfigError(f"{target}: {name} is {owner}. Choose another name, such as {name}_data")
     target.mkdir(parents=True, exist_ok=True)
     for relative in _TO_FILL:
         text = (TEMPLATE / relative).read_text(encoding="utf-8").replace("NAME", name)
@@ -46,3 +45,22 @@ def write_project(target: Path) -> str:
     (defs / "__init__.py").touch()
     shutil.copytree(_SAMPLE, defs / "sample_corpus", ignore=shutil.ignore_patterns("__pycache__"))
     return name
+
+
+def _owner_of(name: str) -> str | None:
+    """Return what Python has under this name, so that it would not import a project's package; None if nothing."""
+    if keyword.iskeyword(name):
+        return "a word of Python's own"
+    if name in sys.stdlib_module_names:
+        return "a module of Python's standard library"
+    # also those of extras that are not installed yet
+    required = (re.match(r"[\w.-]+", line) for line in metadata.requires("dataprep-assets") or ())
+    if name in {re.sub(r"\W", "_", found[0]).lower() for found in required if found}:
+        return "a package that dataprep needs"
+    there = find_spec(name)
+    if there is None:
+        return None
+    # a package without an `__init__.py`, such as `google`, looks like a folder of that name here
+    places = [there.origin] if there.origin is not None else list(there.submodule_search_locations or ())
+    installed = [place for place in places if there.origin is not None or "site-packages" in Path(place).parts]
+    return f"a package that is installed ({installed[0]})" if installed else None

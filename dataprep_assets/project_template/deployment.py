@@ -6,6 +6,7 @@ person's. The image is another one: it installs this package, where ours is buil
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from enum import StrEnum
@@ -145,7 +146,8 @@ def wheel_wanted(root: Path) -> str | None:
     origin, wheels = _installed_from(), root / "deploy" / "wheels"
     if origin is None or not wheels.is_dir() or next(wheels.glob("dataprep_assets-*.whl"), None) is not None:
         return None
-    return f"python -m pip wheel --no-deps -w {wheels} {origin}   # dataprep-assets is here from no index"
+    command = shlex.join(["python", "-m", "pip", "wheel", "--no-deps", "-w", str(wheels), str(origin)])
+    return f"{command}   # dataprep-assets is here from no index"
 
 
 def _installed_extras() -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from posixpath import split
 from typing import Protocol, Self
 
-from dataprep_assets.errors import SourceError, together
+from dataprep_assets.errors import SourceError, count_of, together
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, unlisted
@@ -177,7 +177,7 @@ def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> 
             continue
         if size != entry.size_bytes:
             wrong.append(
-                f"{entry.relpath}: {size} bytes, the manifest says {entry.size_bytes}. Materialize "
+                f"{entry.relpath}: {count_of(size, 'byte')}, the manifest says {entry.size_bytes}. Materialize "
                 "`manifest` again if the source was meant to change"
             )
     if wrong:

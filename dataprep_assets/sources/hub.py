@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urljoin, urlsplit
 
-from dataprep_assets.errors import ConfigError, SourceError, TransferError, raise_alone
+from dataprep_assets.errors import ConfigError, SourceError, TransferError, count_of, raise_alone
 from dataprep_assets.sources.hub_cache import (
     COMMIT,
     HubFile,
@@ -98,7 +98,9 @@ class RemoteFile:
         if found.etag is not None and found.etag != self.file.etag:
             raise SourceError(f"{self.label}: the hub serves object {found.etag}, the file list says {self.file.etag}")
         if found.size is not None and found.size != self.file.size:
-            raise SourceError(f"{self.label}: the hub serves {found.size} bytes, the file list says {self.file.size}")
+            raise SourceError(
+                f"{self.label}: the hub serves {count_of(found.size, 'byte')}, the file list says {self.file.size}"
+            )
         self.location = found.location
 
     def read_range(self, start: int, end: int) -> Iterator[bytes]:

@@ -36,7 +36,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError
+from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError, count_of
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import Listing
 from dataprep_assets.stores import ranged
@@ -237,7 +237,7 @@ class _Fetcher:
         if (info.version, info.bytes) != (entry.etag, entry.size_bytes):
             raise _changed_error(
                 label,
-                f"the store has {info.bytes} bytes of version {info.version}, the manifest says "
+                f"the store has {count_of(info.bytes, 'byte')} of version {info.version}, the manifest says "
                 f"{entry.size_bytes} of {entry.etag}",
             )
         return info

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 from dataprep_assets.bounds import alive
-from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, SourceError
+from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, SourceError, count_of
 from dataprep_assets.stores.locks import own_file
 
 T = TypeVar("T")
@@ -40,8 +40,9 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
     free = shutil.disk_usage(folder).free
     if free < wanted:
         raise SourceError(
-            f"not enough room in {path}: {needed_bytes} bytes are to be fetched, {wanted} are wanted free "
-            f"({headroom:.0%} headroom), {free} are. Free {wanted - free} bytes, choose a larger disk "
+            f"not enough room in {path}: {count_of(needed_bytes, 'byte is', 'bytes are')} to be fetched, {wanted} "
+            "are wanted free "
+            f"({headroom:.0%} headroom), {free} are. Free {count_of(wanted - free, 'byte')}, choose a larger disk "
             "(cache_dir or HF_HUB_CACHE), or fetch fewer files. Nothing was fetched"
         )
 
@@ -426,7 +427,8 @@ def _append(part: Path, size: int, target: int) -> None:
         # A longer file means that another process is writing, and the copy may end within a token.
         if position != size or os.fstat(source).st_size != size:
             raise FormatError(
-                f"{part}: was {size} bytes when the copy began, {os.fstat(source).st_size} now ({position} copied);"
+                f"{part}: was {count_of(size, 'byte')} when the copy began, {os.fstat(source).st_size} now "
+                f"({position} copied);"
                 " something still writes to it"
             )
 

@@ -42,7 +42,15 @@ from google.cloud.storage.exceptions import DataCorruption
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, SourceError, TransferError, raise_alone
+from dataprep_assets.errors import (
+    ConfigError,
+    DataprepError,
+    IntegrityError,
+    SourceError,
+    TransferError,
+    count_of,
+    raise_alone,
+)
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.crc32c import combine_all, crc32c_of, crc32c_of_file
@@ -257,7 +265,8 @@ class GcsBucket:
             return again
         self.remove(again.key, int(again.version))
         raise TransferError(
-            f"{label}: the server made an object of {again.bytes} bytes with CRC32C {again.crc32c:08x}; {size} bytes "
+            f"{label}: the server made an object of {count_of(again.bytes, 'byte')} with CRC32C {again.crc32c:08x}; "
+            f"{count_of(size, 'byte')} "
             f"with {crc:08x} were sent. It was removed. Run again"
         )
 
@@ -504,7 +513,8 @@ class GcsStore(Store):
                 raise ConflictError(f"{label}: expected version {version}, found {info.version}")
             if max(start, stop or 0) > info.bytes:
                 raise IntegrityError(
-                    f"{label}: the object has {info.bytes} bytes, bytes up to {stop or start} were requested"
+                    f"{label}: the object has {count_of(info.bytes, 'byte')}, bytes up to {stop or start} were "
+                    "requested"
                 )
         else:
             info = ObjectInfo(key=key, bytes=stop, version=str(_generation_of(version)))

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from dataprep_assets.errors import ConfigError, IntegrityError, SourceError, raise_alone
+from dataprep_assets.errors import ConfigError, IntegrityError, SourceError, count_of, raise_alone
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.connect import bucket_urls
@@ -112,7 +112,9 @@ class HttpStore(ReadOnlyStore):
         if version is not None and info.version != version:
             raise ConflictError(f"{label}: it is version {info.version}, not {version}")
         if max(start, stop or 0) > info.bytes:
-            raise IntegrityError(f"{label}: it has {info.bytes} bytes, bytes up to {stop or start} were asked for")
+            raise IntegrityError(
+                f"{label}: it has {count_of(info.bytes, 'byte')}, bytes up to {stop or start} were asked for"
+            )
         end = info.bytes if stop is None else stop
         for at in range(start, end, _BLOCK):
             part = min(at + _BLOCK, end)

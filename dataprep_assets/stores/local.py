@@ -32,6 +32,7 @@ from dataprep_assets.errors import (
     MissingArtifactError,
     SourceError,
     TransferError,
+    count_of,
 )
 from dataprep_assets.stores import files, ranged
 from dataprep_assets.stores.locks import own_file, try_lock
@@ -149,7 +150,7 @@ class LocalStore(Store):
             after = [_info(source, path) for source, path in sources]
             if after != before or size != sum(info.bytes for info in before):
                 raise ConflictError(
-                    f"{self.path(key)}: one of its {len(keys)} sources was replaced or removed meanwhile"
+                    f"{self.path(key)}: one of its {count_of(len(keys), 'source')} was replaced or removed meanwhile"
                 )
             with temporary.open("rb") as file:
                 _finish(file)
@@ -218,7 +219,9 @@ class LocalStore(Store):
                     raise ConflictError(f"{path}: it is version {opened} by now, not {version}")
                 stop = size if stop is None else stop
                 if max(start, stop) > size:
-                    raise IntegrityError(f"{path}: it has {size} bytes, bytes up to {max(start, stop)} were asked for")
+                    raise IntegrityError(
+                        f"{path}: it has {count_of(size, 'byte')}, bytes up to {max(start, stop)} were asked for"
+                    )
                 while start < stop:
                     block = os.pread(file.fileno(), min(_BLOCK, stop - start), start)
                     # A replaced file stays readable as opened; only a file written in place changes.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
 SCRATCH = ".dataprep-preflight/"
@@ -70,7 +70,7 @@ def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[Prefl
     def read() -> str | None:
         stop = min(found[0].bytes, _READ_BYTES)
         got = sum(len(block) for block in store.read(found[0].key, 0, stop))
-        return None if got == stop else f"{got} bytes came, {stop} were asked for"
+        return None if got == stop else f"{count_of(got, 'byte')} came, {stop} were asked for"
 
     def last() -> str | None:
         size = found[0].bytes

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dataprep_assets.errors import ConfigError, CorruptSourceError, TransferError
+from dataprep_assets.errors import ConfigError, CorruptSourceError, TransferError, count_of
 from dataprep_assets.stores.files import fsync_directory
 from dataprep_assets.stores.locks import is_same_file, own_file, owned_file, try_lock
 from dataprep_assets.stores.pool import run_all
@@ -342,6 +342,7 @@ def _no_space(part: Path, size: int, label: str) -> TransferError:
     """The error of ``label`` that ``part`` needs ``size`` bytes, and how many its disk has."""
     free = shutil.disk_usage(part.parent).free
     return TransferError(
-        f"{label}: the disk of {part.parent} is full: {size} bytes are needed, {free} are free. "
+        f"{label}: the disk of {part.parent} is full: {count_of(size, 'byte is', 'bytes are')} needed, {free} are "
+        "free. "
         "Free space there or choose another directory, then run again"
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dataprep_assets.errors import ConfigError, TransferError
+from dataprep_assets.errors import ConfigError, TransferError, count_of
 
 T = TypeVar("T")
 
@@ -120,7 +120,7 @@ class RetryPolicy:
             self._wait(self.delay(failures, last.retry_after), stopped)
             if stopped():
                 raise StoppedError(f"{label}: stopped after {last.cause}; run again to resume") from last
-        raise TransferError(f"{label}: {last.cause} (gave up after {self.attempts} attempts)") from last
+        raise TransferError(f"{label}: {last.cause} (gave up after {count_of(self.attempts, 'attempt')})") from last
 
     def _wait(self, seconds: float, stopped: Callable[[], bool]) -> None:
         if self.sleep is not None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Never
 
-from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
+from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, count_of
 
 # Which names of files are valid: keys in a store, paths in a receipt, a manifest, a release or a lock.
 #
@@ -53,7 +53,7 @@ def check_key(key: str) -> str:
     """The key itself; raises ConfigError, saying why, if it is not valid in every store."""
     why = why_not_a_name(key)
     if not why and len(key.encode()) > _LONGEST:
-        why = f"it has {len(key.encode())} bytes in UTF-8, more than {_LONGEST}"
+        why = f"it has {count_of(len(key.encode()), 'byte')} in UTF-8, more than {_LONGEST}"
     if not why and key.startswith(UPLOADS):
         why = f"what begins with {UPLOADS!r} is kept for unfinished uploads"
     if why:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from dataprep_assets.errors import ConfigError, IntegrityError
+from dataprep_assets.errors import ConfigError, IntegrityError, count_of
 from dataprep_assets.stores.pool import run_all
 
 T = TypeVar("T")
@@ -68,7 +68,9 @@ def plan_parts(size: int, *, part_bytes: int) -> list[UploadPart]:
     if part_bytes < MIN_PART_BYTES:
         raise ConfigError(f"part_bytes={part_bytes}: object stores refuse parts under {MIN_PART_BYTES} bytes (5 MiB)")
     if size > MAX_OBJECT_BYTES:
-        raise ConfigError(f"{size} bytes: an object holds at most {MAX_OBJECT_BYTES} (5 TiB). Split the file")
+        raise ConfigError(
+            f"{count_of(size, 'byte')}: an object holds at most {MAX_OBJECT_BYTES} (5 TiB). Split the file"
+        )
     return cut_parts(size, max(part_bytes, _whole_mib(-(-size // MAX_PARTS))))
 
 
@@ -88,7 +90,7 @@ def plan_concatenation(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
     """
     total = sum(sizes)
     if total > MAX_OBJECT_BYTES:
-        raise ConfigError(f"{total} bytes in all: an object holds at most {MAX_OBJECT_BYTES} (5 TiB)")
+        raise ConfigError(f"{count_of(total, 'byte')} in all: an object holds at most {MAX_OBJECT_BYTES} (5 TiB)")
     step = max(MIN_PART_BYTES, _whole_mib(-(-total // MAX_PARTS)))
     parts: list[list[Piece]] = [[] for _ in range(-(-total // step))]
     offset = 0
@@ -166,7 +168,8 @@ class _OrderedReader:
                 count = self._stream.readinto(view[filled:])
                 if not count:
                     raise IntegrityError(
-                        f"{self.path}: expected {part.stop} bytes, found {part.start + filled}. The file changed while "
+                        f"{self.path}: expected {count_of(part.stop, 'byte')}, found {part.start + filled}. The file "
+                        "changed while "
                         "it was sent; nothing was published"
                     )
                 filled += count

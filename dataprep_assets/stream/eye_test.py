@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import REBUILD, Finding, Row, judged, verdict
+from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -47,7 +48,10 @@ def alignment(
     count = int(ends[-1]) if len(ends) else 0
     if size != count * width:
         return verdict(
-            [f"{name}: {size} bytes, but its {len(ends)} documents end at byte {count * width} as {dtype}"],
+            [
+                f"{name}: {count_of(size, 'byte')}, but its {count_of(len(ends), 'document ends', 'documents end')} "
+                f"at byte {count * width} as {dtype}"
+            ],
             "",
             f"The dtype is wrong or tokens are lost. {_REBUILD}",
             facts={"bytes": size, "tokens": count},
@@ -75,7 +79,8 @@ def alignment(
         defects += [f"{name}: window at token offset {start} (document {document}): {w}" for w in wrong]
     return verdict(
         defects,
-        f"{len(documents)} windows are aligned: labels one token on, {boundaries} separators where documents end.",
+        f"{count_of(len(documents), 'window is', 'windows are')} aligned: labels one token on, "
+        f"{count_of(boundaries, 'separator')} where documents end.",
         f"The file is shifted, cut or of another dtype: verify its digest. {_REBUILD}",
         facts={"windows": len(documents), "boundaries": boundaries, "tokens": count},
     )
@@ -142,7 +147,10 @@ def sampler_dry_run(
     batch_size = min(batch_size, max(blocks // 2, 1))
     batches = min(batches, blocks // batch_size)
     if batches < 2:
-        short = f"{len(tokens)} tokens are too few for two batches of a block of {block} tokens"
+        short = (
+            f"{count_of(len(tokens), 'token is', 'tokens are')} too few for two batches of a block of "
+            f"{count_of(block, 'token')}"
+        )
         todo = "Give the split more text, or train with a shorter block"
         if not len(tokens):
             short = "no token: every row of the split was dropped, or its files have none"
@@ -161,7 +169,9 @@ def sampler_dry_run(
         for row in np.flatnonzero(x.min(axis=1) == x.max(axis=1)).tolist():
             place = f"{tokens_path.name}: batch {number}"
             of = source_at(offsets[row])
-            constant.append(f"{place}: all {block} tokens from token offset {offsets[row]} are id {x[row, 0]}: {of}")
+            constant.append(
+                f"{place}: all {count_of(block, 'token')} from token offset {offsets[row]} are id {x[row, 0]}: {of}"
+            )
         # a batch with such an id is not counted: `counts` has no place for it
         wrong = np.argwhere(y >= vocab_size).tolist()
         if wrong:
@@ -244,10 +254,13 @@ def eye_test(
         odd_windows += bool(unlikely)
     if hole := _hole(tokens):
         first, length = hole
-        odd.append(f"{tokens_path.name}: {length} times id 0 in a row from token offset {first}, as in a hole")
+        odd.append(
+            f"{tokens_path.name}: {count_of(length, 'time')} id 0 in a row from token offset {first}, as in a hole"
+        )
     return verdict(
         foreign + odd,
-        f"{len(rows)} windows of {len(tokens)} tokens decode to plausible text.",
+        f"{count_of(len(rows), 'window')} of {count_of(len(tokens), 'token decodes', 'tokens decode')} to plausible "
+        "text.",
         f"The bytes are not {dtype} ids of {bundle.name}, or are damaged: verify the digests. {REBUILD}"
         if foreign
         else "Look at these documents. Where files_intact and round_trip pass, the text is like that: say so with "
@@ -293,7 +306,7 @@ def _statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: np.random.Ge
 def _foreign(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
     """A sentence if a window has ids outside of the vocabulary."""
     if outside := int(np.count_nonzero(window >= vocab_size)):
-        yield f"{outside} of {len(window)} ids are not below {vocab_size}"
+        yield f"{outside} of {count_of(len(window), 'id is', 'ids are')} not below {vocab_size}"
 
 
 def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from dataprep_assets.engine.checks.check import (
     name_of,
     verdict,
 )
-from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError
+from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
 from dataprep_assets.integrity.receipt import Ledger, Receipt
@@ -124,7 +124,7 @@ def certificate_valid(receipt: Receipt, bundle: TokenizerBundle, special_tokens:
     compared = sum(certificate.compared.values())
     return verdict(
         defects,
-        f"{certificate.engine} {certificate.engine_version} is certified on {compared} documents; "
+        f"{certificate.engine} {certificate.engine_version} is certified on {count_of(compared, 'document')}; "
         f"refused classes: {', '.join(certificate.refused) or 'none'}.",
         "Materialize `engine_certificate` again, then this shard",
         warning=warning,
@@ -155,10 +155,10 @@ def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> It
     if not fast and ledger.reference_documents != ledger.documents:
         yield (
             f"{certificate.engine} is refused for all of {', '.join(CLASSES)}, but the reference encoded only "
-            f"{ledger.reference_documents} of {ledger.documents} documents"
+            f"{ledger.reference_documents} of {count_of(ledger.documents, 'document')}"
         )
     if not certificate.refused and ledger.reference_documents:
-        yield f"no class is refused, but {ledger.reference_documents} documents went to the reference"
+        yield f"no class is refused, but {count_of(ledger.reference_documents, 'document')} went to the reference"
 
 
 Encode = Callable[[list[str]], Encoded]
@@ -218,10 +218,11 @@ def round_trip(
             continue
         compared += len(reading.wanted)
         defects += _differences(reading, part, layout, fields, index, selection, quarantined.get(label, []))
-    every = "every document" if samples is None else f"{compared} documents"
+    every = "every document" if samples is None else count_of(compared, "document")
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
-        f"{every} of {len(chosen)} source files, encoded again, {'is' if samples is None else 'are'} as stored.",
+        f"{every} of {count_of(len(chosen), 'source file')}, encoded again, {'is' if samples is None else 'are'} as "
+        "stored.",
         f"Source or shard changed since it was built: verify `snapshot`. {REBUILD}",
         facts={
             "documents_compared": compared,
@@ -313,7 +314,8 @@ class _StreamLayout:
         apart = np.flatnonzero(stored[:shared] != expected[:shared])
         at = int(apart[0]) if len(apart) else shared
         return (
-            f"document {document} has {len(stored)} stored tokens, the reference gives {len(expected)}; they "
+            f"document {document} has {count_of(len(stored), 'stored token')}, the reference gives {len(expected)}; "
+            "they "
             f"part at token offset {start + at}"
         )
 
@@ -352,9 +354,9 @@ def _differences(
         yield from index.differences(documents, reading.file, first + done, part.label)
         done += len(documents.texts)
     if done != reading.line["documents"]:
-        yield f"{part.label}: holds {done} documents now, the receipt says {reading.line['documents']}"
+        yield f"{part.label}: holds {count_of(done, 'document')} now, the receipt says {reading.line['documents']}"
     if bad != quarantined:
-        yield f"{part.label}: {len(bad)} bad records, not those at the places that {QUARANTINE} names"
+        yield f"{part.label}: {count_of(len(bad), 'bad record')}, not those at the places that {QUARANTINE} names"
     if (digest := part.digests.digest_of(reader.sha256)) != reading.line["sha256"]:
         yield f"{part.label}: sha256 of the file is {digest} now, the receipt says {reading.line['sha256']}"
 

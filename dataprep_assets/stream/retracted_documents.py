@@ -80,7 +80,8 @@ def no_retracted_document(
     dropped = sum(_retracted_of(line, files) for line in receipt.sources)
     return verdict(
         listed_ones or others,
-        f"None of the {len(listed)} ids on the list is among the {len(ids)} documents; {len(looked)} of "
+        f"None of the {count_of(len(listed), 'id')} on the list is among the {count_of(len(ids), 'document')}; "
+        f"{len(looked)} of "
         f"{dropped} dropped ones were looked for by their tokens.",
         _AGAIN if listed_ones else _STAY if by_field else _WITHIN,
         facts={"retracted": dropped, "looked_for": len(looked)},
@@ -98,10 +99,10 @@ def _left(directory: Path, receipt: Receipt, plan: StreamPlan, held: Sequence[in
             f"{name}: {receipt.sources[file]['file']}: row {row} is retracted and is document {document} of the shard"
         )
     if len(held) > 3:
-        yield f"{name}: {len(held) - 3} more retracted documents"
+        yield f"{name}: {count_of(len(held) - 3, 'more retracted document')}"
     stray = set(TokenBinsFacts.of(receipt).retracted) - set(hex_ids(plan.retracted_ids))
     if stray:
-        yield f"{name}: dropped {len(stray)} documents that are on the list no more"
+        yield f"{name}: dropped {count_of(len(stray), 'document')} that are on the list no more"
 
 
 def _copies(

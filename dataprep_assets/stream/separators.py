@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import REBUILD, SHOWN, Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
@@ -51,20 +52,26 @@ def boundaries_match(
     expected = len(ends) * each + ledger.literal_separators
     if seen.separators != expected:
         seen.defects.append(
-            f"{TOKENS} holds {seen.separators} separators (id {separator}), expected {expected}: {len(ends)} documents "
+            f"{TOKENS} holds {count_of(seen.separators, 'separator')} (id {separator}), expected {expected}: "
+            f"{count_of(len(ends), 'document')} "
             f"and {ledger.literal_separators} literal ones"
         )
     if facts.special_tokens == "text" and ledger.literal_separators:
-        seen.defects.append(f"{ledger.literal_separators} ids of the separator come from text that is to stay text")
+        seen.defects.append(
+            f"{count_of(ledger.literal_separators, 'id')} of the separator come from text that is to stay text"
+        )
     seen.defects += [] if recipe is None else other_specials(facts, recipe)
     if seen.empty != ledger.empty_documents:
-        seen.defects.append(f"{seen.empty} documents are empty, the ledger has {ledger.empty_documents}")
+        seen.defects.append(
+            f"{count_of(seen.empty, 'document is', 'documents are')} empty, the ledger has {ledger.empty_documents}"
+        )
     todo = "The text holds its own specials: render it without them, or use `special_tokens: text`"
     from_text = not seen.defects and ledger.special_literals > 0 and facts.special_tokens == "match"
     return verdict(
         [f"{name_of(receipt)}: {d}" for d in seen.defects + seen.doubled],
-        f"{len(ends)} documents begin and end as configured (separator {separator}, BOS {bos}); "
-        f"{ledger.literal_separators} more separators come from text.",
+        f"{count_of(len(ends), 'document begins and ends', 'documents begin and end')} as configured (separator "
+        f"{separator}, BOS {bos}); "
+        f"{count_of(ledger.literal_separators, 'more separator comes', 'more separators come')} from text.",
         todo if from_text else rebuild,
         facts={
             "documents": len(ends),
@@ -106,7 +113,9 @@ class _Boundaries:
             starts = np.concatenate(([previous], ends[:-1]))
             previous = int(ends[-1])
             lengths = ends - starts
-            self._note(first, starts, lengths < self._extra, f"has no room for its {self._extra} special tokens")
+            self._note(
+                first, starts, lengths < self._extra, f"has no room for its {count_of(self._extra, 'special token')}"
+            )
             # the ends of a shorter document would be tokens of its neighbours
             whole = lengths >= self._extra
             self.empty += int(np.count_nonzero(lengths == self._extra))
@@ -124,7 +133,7 @@ class _Boundaries:
             index = int(where[0])
             self.defects.append(
                 f"document {first + index} (from token offset {int(starts[index])}) {what}; "
-                f"{len(where)} documents of {first} to {first + len(wrong) - 1} are like it"
+                f"{count_of(len(where), 'document')} of {first} to {first + len(wrong) - 1} are like it"
             )
 
     def read_tokens(self) -> None:

@@ -104,9 +104,11 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
     needed = expected_more_bytes + int(expected_more_bytes * headroom)
     short = needed - usage.free
     return verdict(
-        [f"{path}: {needed} bytes are needed ({headroom:.0%} headroom), {usage.free} are free"] if short > 0 else [],
-        f"{usage.free} bytes are free, {needed} are needed.",
-        f"Free {short} bytes, choose a larger disk, or materialize fewer shards",
+        [f"{path}: {count_of(needed, 'byte is', 'bytes are')} needed ({headroom:.0%} headroom), {usage.free} are free"]
+        if short > 0
+        else [],
+        f"{count_of(usage.free, 'byte is', 'bytes are')} free, {needed} are needed.",
+        f"Free {count_of(short, 'byte')}, choose a larger disk, or materialize fewer shards",
         facts={
             "used_bytes": usage.used,
             "free_bytes": usage.free,

@@ -12,7 +12,14 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.trace.place import Locate, TokenRange
 from dataprep_assets.engine.trace.trace import Question, SourceBytes, Trace, Tracer
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
-from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, NotFoundError
+from dataprep_assets.errors import (
+    ConfigError,
+    DataprepError,
+    IntegrityError,
+    MissingArtifactError,
+    NotFoundError,
+    count_of,
+)
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
@@ -245,7 +252,7 @@ def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[I
     receipts = store.receipts(artifacts)
     if missing := [str(a.partition) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
         raise MissingArtifactError(
-            f"trace: {len(missing)} of {len(artifacts)} shards of {artifacts[0].dataset} are not there, "
+            f"trace: {len(missing)} of {count_of(len(artifacts), 'shard')} of {artifacts[0].dataset} are not there, "
             f"the first is {missing[0]}. Run the dataset first"
         )
     return [

@@ -26,7 +26,7 @@ from dataprep_assets.engine.checks.check import (
     samples_of,
     verdict,
 )
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.stream.eye_test import eye_test
@@ -49,7 +49,8 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     dropped = sum(ledger.dropped.values())
     return verdict(
         _unbalanced(directory, receipt, ledger),
-        f"{ledger.rows_in} rows are {ledger.documents} documents and {dropped} drops, in total and file by file.",
+        f"{count_of(ledger.rows_in, 'row is', 'rows are')} {count_of(ledger.documents, 'document')} and "
+        f"{count_of(dropped, 'drop')}, in total and file by file.",
         REBUILD,
         facts={
             "rows_in": ledger.rows_in,
@@ -68,7 +69,10 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
     facts = TokenBinsFacts.of(receipt)
     separated = ledger.documents if facts.separator_id is not None else 0
     if ledger.separators != separated:
-        yield f"{name}: the ledger has {ledger.separators} separators, {separated} documents end with one"
+        yield (
+            f"{name}: the ledger has {count_of(ledger.separators, 'separator')}, "
+            f"{count_of(separated, 'document ends', 'documents end')} with one"
+        )
     rows = quarantined_rows(directory / QUARANTINE)
     quarantined = {file: Counter(reason for *_, reason in found) for file, found in rows.items()}
     for line in receipt.sources:
@@ -78,7 +82,10 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
             yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"
     # what no line of the receipt has accounted for
     for file, held in quarantined.items():
-        yield f"{name}: {QUARANTINE} holds {held.total()} rows of {file}, which is not a source file of this shard"
+        yield (
+            f"{name}: {QUARANTINE} holds {count_of(held.total(), 'row')} of {file}, which is not a source file of "
+            f"this shard"
+        )
     yield from unbalanced_lines(receipt, receipt.sources)
     yield from wrong_sums(receipt, receipt.sources, ("rows_in", "documents", "tokens"))
     yield from wrong_drops(receipt)
@@ -98,20 +105,23 @@ def size_matches(directory: Path, receipt: Receipt, declared: str | None = None)
         defects.append(f"{name_of(receipt)}: its ids are {dtype}, those of its recipe are {declared}")
     if size != expected:
         defects.append(
-            f"{name_of(receipt)}: {TOKENS} has {size} bytes, but {ledger.tokens} {dtype} tokens are "
+            f"{name_of(receipt)}: {TOKENS} has {count_of(size, 'byte')}, but {ledger.tokens} {dtype} tokens are "
             f"{expected}: it is wrong from byte {min(size, expected)} on, at the latest"
         )
     # not rounded: of a file that was cut the fraction shows
     documents = (directory / ENDS).stat().st_size / 8
     if documents != ledger.documents:
-        defects.append(f"{name_of(receipt)}: {ENDS} has {documents:g} entries, the ledger {ledger.documents} documents")
+        defects.append(
+            f"{name_of(receipt)}: {ENDS} has {documents:g} entries, the ledger {count_of(ledger.documents, 'document')}"
+        )
     try:
         document_ends.validate(directory / ENDS, ledger.tokens)
     except FormatError as error:
         defects.append(str(error))
     return verdict(
         defects,
-        f"{size} bytes are {ledger.tokens} {dtype} tokens in {ledger.documents} documents.",
+        f"{count_of(size, 'byte is', 'bytes are')} {ledger.tokens} {dtype} tokens in "
+        f"{count_of(ledger.documents, 'document')}.",
         REBUILD,
         facts={"bytes": size, "tokens": ledger.tokens, "documents": ledger.documents},
     )
@@ -141,7 +151,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
     if first is not None:
         defects.append(
             f"{name_of(receipt)}: id {first[1]} at token offset {first[0]} of {TOKENS} is not below "
-            f"{vocab_size}; {outside} ids are not"
+            f"{vocab_size}; {count_of(outside, 'id is', 'ids are')} not"
         )
     if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.dtype_for_vocab(vocab_size)).itemsize:
         defects.append(f"{name_of(receipt)}: {dtype} cannot hold a vocabulary of {vocab_size}; larger ids have wrapped")
@@ -151,7 +161,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
         )
     return verdict(
         defects,
-        f"{len(tokens)} ids are in [{low}, {high}], below {vocab_size}.",
+        f"{count_of(len(tokens), 'id is', 'ids are')} in [{low}, {high}], below {vocab_size}.",
         REBUILD,
         facts={
             "tokens": len(tokens),

@@ -19,7 +19,7 @@ from dataprep_assets.curation.dropped_rows import RuledOut
 from dataprep_assets.curation.retractions import counted_ids
 from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError
+from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.run_task import report
 from dataprep_assets.formats import document_ends, document_index, flat_bins, megatron
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows
@@ -360,7 +360,8 @@ def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart
         if (record := file.record_at(row, shard.plan.fields)) is not None and record.bad:
             reason = str(record.bad[0])  # which says more than was counted
         raise BadRecordError(
-            f"{shard.artifact}: {dropped} of {ledger.rows_in} rows would be dropped {dict(ledger.dropped)}, more than "
+            f"{shard.artifact}: {dropped} of {count_of(ledger.rows_in, 'row')} would be dropped "
+            f"{dict(ledger.dropped)}, more than "
             f"the budget of {shard.budget:.4%}. The first is {file.label}, row {row}, byte {byte}: "
             f"{reason}; the worst file is {worst[0]} with {worst[1]}. Correct the source, or raise "
             "`bad_records.budget`",

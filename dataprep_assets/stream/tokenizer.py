@@ -49,8 +49,8 @@ def rendered_remarks(
     seen = list(texts)
     if (held := bundle.special_literals.count(seen)) and held >= _MANY * len(seen):
         sentence = (
-            f"{'.'.join(map(str, keys))}: {held} of the first {count_of(len(seen), 'text')} hold special tokens of "
-            f"{bundle.name}, which stay plain text. Set it to match if a template wrote them"
+            f"{'.'.join(map(str, keys))}: {held} of the first {count_of(len(seen), 'text holds', 'texts hold')} "
+            f"special tokens of {bundle.name}, which stay plain text. Set it to match if a template wrote them"
         )
         yield Remark(keys=keys, sentence=sentence, hint=True)
 

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.errors import TokenizerError
+from dataprep_assets.errors import TokenizerError, count_of
 from dataprep_assets.stores.files import canonical_json, digest_value, sha256_file, version_of
 from dataprep_assets.tokenization.reference import (
     BYTE_LETTERS,
@@ -297,7 +297,7 @@ def _completed(added: list[dict[str, Any]], model: _Model, decoder: Any, path: P
 def _read_file(path: Path) -> dict[str, Any]:
     """The parsed file, of which every part that is used later has the right type."""
     if (size := path.stat().st_size) > MAX_FILE_BYTES:
-        raise TokenizerError(f"{path}: {size:,} bytes; a tokenizer.json may have at most {MAX_FILE_BYTES:,}")
+        raise TokenizerError(f"{path}: {count_of(size, 'byte')}; a tokenizer.json may have at most {MAX_FILE_BYTES:,}")
     try:
         value = orjson.loads(path.read_bytes())
     except ValueError as error:

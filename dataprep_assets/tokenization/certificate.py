@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from pydantic import NonNegativeInt
 
-from dataprep_assets.errors import CertificateError, TokenizerError
+from dataprep_assets.errors import CertificateError, TokenizerError, count_of
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization import reference as library
 from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
@@ -351,7 +351,9 @@ def certify(
     if refused:
         seen = ", ".join(f"{differing[k]} of class {k}" for k in refused)
         total = sum(compared.values())
-        reason = f"{engine.name} {engine.version} differs from the reference on {seen} (of {total} documents)"
+        reason = (
+            f"{engine.name} {engine.version} differs from the reference on {seen} (of {count_of(total, 'document')})"
+        )
         if "ascii" in refused:
             refused = CLASSES
             reason += "; it differs on plain ASCII text, so it is refused for this tokenizer"

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError, TokenizerError
+from dataprep_assets.errors import ConfigError, TokenizerError, count_of
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.project import read_state
 from dataprep_assets.stores.files import digest_value, expanded
@@ -264,5 +264,5 @@ def _wrong_ids(engine: Engine) -> str | None:
         if not np.array_equal(ids, again):
             return "gives the same text other ids the second time"
         if len(ids) > MAX_IDS_PER_BYTE * len(text.encode()):
-            return f"makes {len(ids):,} ids of a text of {len(text):,} characters"
+            return f"makes {count_of(len(ids), 'id')} of a text of {count_of(len(text), 'character')}"
     return None

@@ -42,7 +42,7 @@ TOLD = {
     "two": "11: a second document: a dataset has a defs.yaml of its own. Move what is below the `---` into",
     "no_parquet": "4: source: train_more.parquet: it is text. Rename it by its format",
     "empty": "6: splits.val: no record is in its 1 file; give it one that has some, or leave it out",
-    "mixed": "8: `document.id_field: id`: none of the first 1 rows of the files of split train of format txt has it",
+    "mixed": "8: `document.id_field: id`: no row of the files of split train of format txt has it",
     "unset": "4: source.path: the variable SURELY_NOT_SET is not set",
     "unset_folder": "4: source.path: the variable SURELY_NOT_SET is not set",
     "unset_call": "9: description: the variable SURELY_NOT_SET is not set",
@@ -104,7 +104,7 @@ def test_check_tells_each_with_its_line(project: Path) -> None:
     for name, told in TOLD.items():
         folder = project / "my_texts" / "defs" / "wrong" / name
         assert f"{folder}/defs.yaml:{told.format(folder=folder)}" in done.stdout, done.stdout
-    assert "held_out`: 1 shards for valid and 1 for test leave none of 2 to train on; raise `num_shards`" in done.stdout
+    assert "held_out`: 1 shard for valid and 1 for test leave none of 2 to train on; raise `num_shards`" in done.stdout
     assert f"{project}/my_texts/defs/wrong/torn/defs.yaml:5: a.parquet: Parquet cannot be read" in done.stdout
     right = dataprep(project, "check", "d00", "d01", project=project)
     assert (right.returncode, right.stdout) == (0, "2 declarations: nothing to correct\n")

@@ -69,7 +69,7 @@ CASES = [
     (["sync", "s3://", "HERE/copy"], {}, 2, "'s3://' is not a storage address"),
     (["diff", "HERE/nowhere", "HERE/nowhere"], {}, 2, "nowhere: neither a lock nor a folder is there"),
     (["init", "HERE/file"], {}, 2, "file: exists already and is not empty; name another folder"),
-    (["init", "HERE/json"], {}, 2, "json: a package json is installed ("),
+    (["init", "HERE/json"], {}, 2, "json: json is a module of Python's standard library. "),
     (["init", "/proc/nowhere/my-data"], {}, 1, "/proc/nowhere: No such file or directory"),
     (
         ["lock", "sample_corpus", "--output", "/nowhere/a.lock"],

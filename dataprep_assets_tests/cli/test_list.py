@@ -89,6 +89,27 @@ def test_on_a_terminal_it_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert any(row[:5] == ["broken", "TokenizedCorpus", "cannot", "be", "loaded"] for row in rows)
 
 
+def test_a_long_name_is_whole_on_a_narrow_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, folder = "clinical_notes_of_2026_06", tmp_path / "narrow_project"
+    write_project(folder)
+    declared = folder / "narrow_project" / "defs" / "sample_corpus" / "defs.yaml"
+    text = declared.read_text().replace("dataset: sample_corpus", f"dataset: {name}")
+    declared.write_text(text.replace("splits:", "spilts:"))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.chdir(folder)
+    project.current.cache_clear()
+    for columns in (60, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(["list"]) == 0
+        out = capsys.readouterr().out
+        assert name in out.split()
+        assert "…" not in out.partition(name)[2]
+        assert max(map(len, out.splitlines())) <= columns
+
+
 def test_in_this_repository_it_names_a_sample_that_runs_anywhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -197,7 +197,7 @@ def test_two_roots_differ_by_the_document_that_was_added(place: tuple[Path, Path
     assert dataprep(work, "run", NAME, project=clone).returncode == 0
     told = dataprep(work, "diff", str(old), str(work / "artifacts"), project=clone)
     assert told.returncode == 1, told.stderr
-    assert re.search(r"^  changed  b\.jsonl: \+1 documents, \+\d+ tokens$", told.stdout, re.MULTILINE)
+    assert re.search(r"^  changed  b\.jsonl: \+1 document, \+\d+ tokens$", told.stdout, re.MULTILINE)
     found = dataprep(work, "diff", str(lock), str(work / "artifacts"), "--json", project=clone)
     assert found.returncode == 1
     value = json.loads(found.stdout)

@@ -26,7 +26,7 @@ NOTES = [
     ('token: "<|pad|>"', 'token: "<|nope|>"', "pad:", "pad.token: '<|nope|>' is not in the vocabulary"),
     ('token: "<|pad|>"', "id: 5", "pad:", "pad: id 5 is an ordinary token, which documents hold"),
     ('token: "<|pad|>"', 'token: "<|endoftext|>"', "pad:", "ends or begins every document"),
-    ('token: "<|pad|>"', "id: 5000", "pad:", "pad.id: 5000 is not below the 4096 ids"),
+    ('token: "<|pad|>"', "id: 5000", "pad:", "pad.id: 5000 is not below the 4,096 ids"),
     ("public: a key for", "env: UNSET_KEY #", "patient_key:", "the environment variable UNSET_KEY is not set"),
     ("public: a key for", "env: SHORT_KEY #", "patient_key:", "SHORT_KEY has 5 characters, at least 32 are needed"),
     ('last: "2011-02"', 'last: "2011-04"', "months:", "2 declared months have no file in the source: 2011-03, 2011-04"),

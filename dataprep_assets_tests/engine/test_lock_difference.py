@@ -58,7 +58,7 @@ def test_a_document_that_was_added_is_told_with_its_file_and_its_tokens(corpus: 
     assert {"token_bins/val-00000", "combined_bins/val", "nanogpt_bins"} <= set(found.changed)
     assert not {name for name in found.changed if "train" in name}
     text = "\n".join(found.lines())
-    assert f"changed  {VAL}: +1 documents, +{tokens} tokens" in text
+    assert f"changed  {VAL}: +1 document, +{tokens} tokens" in text
     assert "train:" not in text
     value = json.loads(json.dumps(found.to_json()))
     assert value["same"] is False

@@ -210,7 +210,7 @@ def test_document_counts_go_on_past_two_to_the_31(tmp_path: Path) -> None:
 def test_the_longest_document_is_two_to_the_31_minus_1_tokens(tmp_path: Path) -> None:
     megatron.write_idx(tmp_path / "a.idx", np.array([3, 2**31 + 2]), dtype="uint32")
     assert megatron.read_idx(tmp_path / "a.idx").lengths.tolist() == [3, 2**31 - 1]
-    with pytest.raises(FormatError, match=r"document 1 has 2147483648 tokens"):
+    with pytest.raises(FormatError, match=r"document 1 has 2,147,483,648 tokens"):
         megatron.write_idx(tmp_path / "b.idx", np.array([3, 2**31 + 3]), dtype="uint32")
     assert not (tmp_path / "b.idx").exists()
 

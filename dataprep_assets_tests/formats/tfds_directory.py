@@ -169,7 +169,7 @@ SHARD_DEFECTS: dict[str, tuple[Callable[[Path], object], str, bool]] = {
     "three digits": (_rename(TRAIN[0], "notes-train.tfrecord-000-of-003"), f"first {TRAIN[0]}", True),
     "shards of two totals": (
         _copy("notes-train.tfrecord-00000-of-00002"),
-        r"1 entries are not of this dataset, .*other totals, \[2\]",
+        r"1 entry is not of this dataset, .*other totals, \[2\]",
         True,
     ),
     "a shard of another split": (_copy("notes-test.tfrecord-00000-of-00001"), "first notes-test.tfrecord-00000", True),

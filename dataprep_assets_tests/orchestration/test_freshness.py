@@ -70,7 +70,7 @@ def test_views_are_the_products_of_a_corpus() -> None:
 def test_a_stale_product_is_told_once_and_a_rerun_makes_it_fresh(tmp_path: Path) -> None:
     with notice_board(tmp_path, automation={"freshness": "60s"}) as board:
         never = reported(board)
-        assert never.skip_message == "0 of 1 products are fresh; notices/report is not"
+        assert never.skip_message == "0 of 1 product is fresh; notices/report is not"
         evaluation = told(board)
         assert evaluation is not None
         assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
@@ -82,7 +82,7 @@ def test_a_stale_product_is_told_once_and_a_rerun_makes_it_fresh(tmp_path: Path)
         assert made is not None
         assert made.passed
         fresh = board.tick(SENSOR)
-        assert (fresh.asset_events, fresh.skip_message) == ([], "1 of 1 products are fresh")
+        assert (fresh.asset_events, fresh.skip_message) == ([], "1 of 1 product is fresh")
 
 
 def shown(board: NoticeBoard) -> bool:
@@ -112,7 +112,7 @@ def test_time_alone_makes_it_stale_without_a_run(tmp_path: Path) -> None:
     with notice_board(tmp_path, automation={"freshness": "36h"}) as board:
         made = dg.AssetMaterialization(REPORT)
         board.instance.report_runless_asset_event(made)
-        assert reported(board).skip_message == "1 of 1 products are fresh"
+        assert reported(board).skip_message == "1 of 1 product is fresh"
         entry = board.instance.get_asset_records([REPORT])[0].asset_entry
         assert entry.last_materialization_record is not None
         at = entry.last_materialization_record.timestamp

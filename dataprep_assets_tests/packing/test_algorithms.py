@@ -128,7 +128,7 @@ def test_bins_between_are_bins_of_the_whole(case: tuple[list[int], int], data: s
         (np.array([3, 2, -4]), 10, "item 2 has -4 tokens"),
         (np.array([11, 12]), 10, "item 0 has 11 tokens"),
         (np.array([300], np.uint16), 10, "item 0 has 300 tokens"),
-        (np.array([2**63 + 5], np.uint64), 10, "item 0 has 9223372036854775813 tokens"),
+        (np.array([2**63 + 5], np.uint64), 10, "item 0 has 9,223,372,036,854,775,813 tokens"),
         (np.array([1.0, 2.0]), 10, "1-d float64"),
         (np.array([[1, 2]]), 10, "2-d int64"),
         (np.array([True]), 10, "1-d bool"),

@@ -133,7 +133,7 @@ def test_a_missing_or_misshapen_column_is_named(name: str) -> None:
     assert "is float64, not integers" in found(lambda columns: columns.update({name: columns[name].astype(float)}))
     assert "has shape (2, 7), rows have 8" in found(lambda columns: columns.update({name: columns[name][:, 1:]}))
     assert "has shape (8,)" in found(lambda columns: columns.update({name: columns[name][0]}))
-    assert found(one_row_less) == "column targets: has 1 rows, the columns before it have 2"
+    assert found(one_row_less) == "column targets: has 1 row, the columns before it have 2"
 
 
 @given(

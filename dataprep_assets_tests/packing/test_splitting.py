@@ -103,7 +103,7 @@ def test_a_header_without_room_is_refused_with_numbers(rule: Rule) -> None:
     chosen = SplitRule(rule=rule, row_length=10)
     headers, bodies = np.array([3, 10, 9, 12]), np.array([50, 1, 50, 7])
     assert without_room(headers, bodies, chosen).tolist() == [1, 3]
-    message = r"document 1 \(and 1 more\): a header of 10 tokens in rows of 10 leaves room for 0 of its 1 body tokens"
+    message = r"document 1 \(and 1 more\): a header of 10 tokens in rows of 10 leaves room for 0 of its 1 body token"
     with pytest.raises(FormatError, match=message):
         split_documents(headers, bodies, chosen)
     split_documents(headers[[0, 2]], bodies[[0, 2]], chosen)
@@ -160,7 +160,7 @@ def test_rules_that_cannot_work_are_refused(settings: dict[str, Any], complaint:
     [
         ([1, -2], [1, 1], "document 1 has a header of -2 tokens"),
         ([1], [-1], "document 0 has a body of -1 tokens"),
-        ([1], [1, 2], "1 header lengths for 2 body lengths"),
+        ([1], [1, 2], "1 header length for 2 body lengths"),
         ([0.5], [1], "header lengths are 1-d float64"),
         ([[1]], [[1]], "header lengths are 2-d int64"),
     ],

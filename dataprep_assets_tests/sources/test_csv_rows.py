@@ -105,7 +105,7 @@ def test_a_ragged_or_misquoted_record_is_bad_and_its_neighbours_are_not(tmp_path
     ]
     assert [number for block in found for number in block.numbers] == [1, 5, 8, 9]
     assert [(row, told) for row, _, told in _bad(found)] == [
-        (2, "bad_csv (1 fields, the header has 2)"),
+        (2, "bad_csv (1 field, the header has 2)"),
         (3, "bad_csv (3 fields, the header has 2)"),
         (4, "bad_csv (',' expected after '\"')"),
         (6, "bad_csv (a carriage return outside of quotes)"),

@@ -230,7 +230,7 @@ def test_no_room_is_said_before_anything_is_fetched(hub: HubServer, tmp_path: Pa
     source = repo(hub, tmp_path / "new")
     huge = HubFile(relpath=BIG, size=1 << 60, sha256=etag(BIG), etag=etag(BIG))
     with pytest.raises(
-        SourceError, match=rf"{1 << 60} bytes are to be fetched, .*headroom\), \d+ are\. Free \d+ bytes"
+        SourceError, match=rf"{1 << 60:,} bytes are to be fetched, .*headroom\), \d+ are\. Free [\d,]+ bytes"
     ):
         source.mirror(hub.commit, [huge])
     assert hub.log == []

@@ -227,7 +227,7 @@ def test_a_partial_file_goes_unless_a_download_of_it_is_under_way(tmp_path: Path
 
 
 def test_a_full_disk_is_said_with_the_bytes_needed_and_free(tmp_path: Path) -> None:
-    with pytest.raises(TransferError, match=r"shard-7: the disk of .* is full: \d+ bytes are needed, \d+ are free"):
+    with pytest.raises(TransferError, match=r"shard-7: the disk of .* is full: [\d,]+ bytes are needed, \d+ are free"):
         fetch(Source(), tmp_path / "target", size=1 << 62)
     assert os.listdir(tmp_path) == []
 

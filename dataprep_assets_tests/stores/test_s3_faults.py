@@ -289,6 +289,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_a_clear_error_and_leaves_nothing(place: Place, small_disk: Path) -> None:
-    with pytest.raises(TransferError, match=f"full: {len(LARGE)} bytes are needed"):
+    with pytest.raises(TransferError, match=f"full: {len(LARGE):,} bytes are needed"):
         place.store.download("large", small_disk / "target")
     assert [*small_disk.iterdir()] == []

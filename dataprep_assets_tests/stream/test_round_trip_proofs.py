@@ -82,7 +82,7 @@ def test_a_source_that_changed_or_vanished_is_named(special: Special, sample: Sa
     part.path.write_bytes(zstandard.compress(b'{"text": "one"}\n'))
     found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
     defects = [str(row["defect"]) for row in found.table]
-    assert "holds 1 documents now, the receipt says 2" in defects[0]
+    assert "holds 1 document now, the receipt says 2" in defects[0]
     assert "sha256 of the file is" in defects[1]
     part.path.write_bytes(part.path.read_bytes()[:-5])
     assert label in round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle).summary
@@ -95,7 +95,7 @@ def test_a_source_that_grew_by_several_blocks_is_named(special: Special, sample:
     lines = [b"one", b"two", *[b"more " * 200_000] * 7, *[b"more " * 200] * 6_000]
     part.path.write_bytes(zstandard.compress(b"".join(b'{"text": "%s"}\n' % line for line in lines)))
     found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
-    assert "holds 6009 documents now, the receipt says 2" in str(found.table[0]["defect"])
+    assert "holds 6,009 documents now, the receipt says 2" in str(found.table[0]["defect"])
 
 
 def test_a_sample_is_spread_over_the_shard_and_its_files_are_read(shard: Shard, sample: Sample) -> None:
@@ -125,4 +125,4 @@ def test_a_bad_row_at_another_place_than_the_quarantine_says_fails(sample: Sampl
     path = shard.directory / QUARANTINE
     path.write_bytes(path.read_bytes().replace(b'"row":2', b'"row":3'))
     found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
-    assert "bad records, not those at the places" in found.summary
+    assert "1 bad record, not those at the places" in found.summary

@@ -70,7 +70,7 @@ def test_a_missing_bin_is_a_failed_finding_of_every_reader(shard: Shard, sample:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"rows_in": 1}, "does not balance: 1 rows in"),
+        ({"rows_in": 1}, "does not balance: 1 row in"),
         ({"separators": 3}, "has 3 separators, "),
         ({"tokens": 5}, "tokens of the source files sum to"),
     ],
@@ -86,7 +86,7 @@ def test_a_source_file_that_lost_rows_is_named(shard: Shard) -> None:
     receipt = replace(shard.receipt, sources=({**first, "documents": first["documents"] - 1}, *rest))
     found = proofs.ledger_balances(shard.directory, receipt)
     rows = first["rows_in"]
-    assert f"source file {first['file']}: {rows} rows in, but {rows - 1} documents" in found.summary
+    assert f"source file {first['file']}: {rows:,} rows in, but {rows - 1} documents" in found.summary
 
 
 def test_drops_balance_with_the_quarantine_and_a_lost_line_is_missed(sample: Sample, special: Special) -> None:
@@ -100,7 +100,7 @@ def test_drops_balance_with_the_quarantine_and_a_lost_line_is_missed(sample: Sam
     found = proofs.ledger_balances(shard.directory, shard.receipt)
     assert "train/lines.jsonl.zst: dropped" in found.summary
     path.write_bytes(b"".join(kept) + b'{"file":"elsewhere","reason":"bad_json"}\n')
-    assert "holds 1 rows of elsewhere" in proofs.ledger_balances(shard.directory, shard.receipt).summary
+    assert "holds 1 row of elsewhere" in proofs.ledger_balances(shard.directory, shard.receipt).summary
     path.write_bytes(b"".join(kept) + b"{\n")
     assert "line 3 is not a quarantined row" in proofs.ledger_balances(shard.directory, shard.receipt).summary
 
@@ -120,7 +120,7 @@ def test_a_cut_bin_and_cut_ends_fail(shard: Shard) -> None:
     path = shard.directory / TOKENS
     path.write_bytes(path.read_bytes()[:-3])
     found = proofs.size_matches(shard.directory, shard.receipt)
-    assert f"{TOKENS} has {path.stat().st_size} bytes" in found.summary
+    assert f"{TOKENS} has {path.stat().st_size:,} bytes" in found.summary
     edit(shard.directory / ENDS, "<u8", lambda ends: ends[:-1])
     defects = [str(row["defect"]) for row in proofs.size_matches(shard.directory, shard.receipt).table]
     assert len(defects) == 3

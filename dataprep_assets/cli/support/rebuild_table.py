@@ -86,7 +86,7 @@ def _sums(rebuild: Rebuild) -> Iterable[str]:
             source, tokens, seconds = _amounts(works, OPEN)
             parts = {source + " of source": source, tokens + " tokens": tokens, seconds: seconds}
             known = [text for text, value in parts.items() if value != "-"]
-            yield ", ".join([f"{name}: {len(works)} artifacts", *known])
+            yield ", ".join([f"{name}: {count_of(len(works), 'artifact')}", *known])
     if provisional := sum(work.stale.provisional for work in rebuild.works):
         yield (
             f"{provisional} of {len(rebuild.works)} are built only where an input comes out other than it "
@@ -98,6 +98,6 @@ def _sums(rebuild: Rebuild) -> Iterable[str]:
         f"core{'s' if cores > 1 else ''}: fetching {shown_time(rebuild.fetching).strip()}, tokenizing "
         f"{shown_time(rebuild.tokenizing).strip()}, orchestration {shown_time(rebuild.orchestration).strip()}; joins, "
         "views and checks not counted; rates "
-        + (f"measured on {rebuild.measured:,} finished shards" if rebuild.measured else "of the bench")
+        + (f"measured on {count_of(rebuild.measured, 'finished shard')}" if rebuild.measured else "of the bench")
     )
     yield expected

@@ -57,7 +57,9 @@ def command(
     where = keep_adopted(release, place, None if to is None else expanded(to, "--to").absolute())
     for prefix, members in release.shards.items():
         tokens = sum(shard.tokens for shard in members)
-        samples = f"{tokens // release.sequence_length:,} samples of {release.sequence_length} tokens"
+        samples = (
+            f"{count_of(tokens // release.sequence_length, 'sample')} of {count_of(release.sequence_length, 'token')}"
+        )
         print(f"{prefix}: {count_of(len(members), 'shard')}, {samples} ({release.dtype})")
     print(f"{where}: release {release.digest[:12]} of {release.dataset}")
     print(f'train on it: ShardWindow("{place if to is None else where}", "shard_cache", steps_per_shard=455)')

@@ -114,7 +114,7 @@ def _by_lines(tokens: dict[str, int], column: str, json_: bool) -> Iterator[str]
 def _line(seen: "SeenDocument") -> str:
     named = "" if seen.id is None else f", id {seen.id}"
     where = f"{seen.source}/{seen.shard} document {seen.document}, epoch {seen.epoch}{named}"
-    return f"{seen.position:>6}  {seen.file}:{seen.row}  {seen.tokens} tokens, {where}"
+    return f"{seen.position:>6}  {seen.file}:{seen.row}  {count_of(seen.tokens, 'token')}, {where}"
 
 
 def _documents(ledger: "SeenLedger", document: str | None, id_: str | None) -> "list[KeptDocument]":
@@ -205,14 +205,17 @@ def _steps(ledger: "SeenLedger", documents: "list[KeptDocument]", until: int | N
             yield json.dumps(value, ensure_ascii=False)
             continue
         where = f"{kept_document.dataset}/{kept_document.shard.name} document {kept_document.document}"
-        yield f"{kept_document.file}:{kept_document.row}: {kept_document.stop - kept_document.start} tokens, {where}"
+        yield (
+            f"{kept_document.file}:{kept_document.row}: "
+            f"{count_of(kept_document.stop - kept_document.start, 'token')}, {where}"
+        )
         for reading in readings[:_MOST]:
             yield (
-                f"  step {reading.step}, sample {reading.position}: {reading.stop - reading.start} tokens, "
+                f"  step {reading.step}, sample {reading.position}: {count_of(reading.stop - reading.start, 'token')}, "
                 f"{reading.source} epoch {reading.epoch}"
             )
         if len(readings) > _MOST:
-            yield f"  and {len(readings) - _MOST} times more, the last at step {readings[-1].step}"
+            yield f"  and {count_of(len(readings) - _MOST, 'time')} more, the last at step {readings[-1].step}"
         if not readings:
             yield "  is read at no step" + ("" if until is None else f" before {until}")
         for reign, reading in back[:_MOST]:

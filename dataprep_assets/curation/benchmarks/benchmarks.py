@@ -29,7 +29,7 @@ from dataprep_assets.curation.duplicates.words import UNICODE, WORDS, words_of
 from dataprep_assets.curation.table import Columns, DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
 from dataprep_assets.curation.word_runs import WORD, KnownHashes, Runs, WordRuns, weight_of, words_in
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.stores.files import digest_value, sha256_file, while_unchanged
 
 BENCHMARK, OVERLAP = "benchmark", "benchmark_overlap"
@@ -191,7 +191,8 @@ class Benchmarks:
                 "items differ"
             )
         raise ConfigError(
-            f"{one.key}: none of the {coverage.items:,} items of {one.path} has {self._least} words in a text, or "
+            f"{one.key}: none of the {count_of(coverage.items, 'item')} of {one.path} has "
+            f"{count_of(self._least, 'word')} in a text, or "
             f"{self._ngram} in two, so nothing would be found. Lower `min_words`, and `ngram` with it"
         )
 

@@ -33,7 +33,7 @@ from dataprep_assets.curation.duplicates.words import (
     compared_words,
     mix_bits,
 )
-from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.flat_bins import mapped
 from dataprep_assets.stores.files import create
@@ -277,7 +277,7 @@ class SignedShard:
             rows: The places of this shard's rows in it, which ascend.
         """
         if len(rows) and rows[-1] >= stored.rows:
-            yield f"has {stored.rows:,} rows, not {int(rows[-1]) + 1:,} or more"
+            yield f"has {count_of(stored.rows, 'row')}, not {int(rows[-1]) + 1:,} or more"
             return
         pairs = ((self.shingles(at), stored.shingles(row)) for at, row in enumerate(rows.tolist()))
         for name, apart in (
@@ -300,7 +300,8 @@ class SignedShard:
         path = self.directory / name
         if (size := path.stat().st_size) != count * dtype.itemsize:
             raise FormatError(
-                f"{path}: {size} bytes, not the {count * dtype.itemsize} of {self.rows:,} rows. Materialize "
+                f"{path}: {count_of(size, 'byte')}, not the {count * dtype.itemsize} of "
+                f"{count_of(self.rows, 'row')}. Materialize "
                 "`signatures` again"
             )
         return mapped(path, dtype, count)

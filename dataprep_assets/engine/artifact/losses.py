@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dataprep_assets.engine.checks.check import ledger_of, name_of
 from dataprep_assets.engine.privacy import Privacy
-from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.errors import DataprepError, IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 
@@ -43,8 +43,8 @@ def unbalanced_lines(receipt: Receipt, lines: Iterable[Mapping[str, Any]], made:
         dropped = sum(line["dropped"].values())
         if line["rows_in"] != line[made] + dropped:
             yield (
-                f"{name_of(receipt)}: source file {line['file']}: {line['rows_in']} rows in, but {line[made]} {made} "
-                f"+ {dropped} dropped"
+                f"{name_of(receipt)}: source file {line['file']}: {count_of(line['rows_in'], 'row')} in, but "
+                f"{line[made]} {made} + {dropped} dropped"
             )
 
 
@@ -72,7 +72,7 @@ def wrong_quarantine(receipt: Receipt, path: Path, bad: int) -> Iterator[str]:
     """A sentence if a quarantine of JSON lines does not have the `bad` rows that were dropped; no file means none."""
     held = len(path.read_bytes().splitlines()) if path.exists() else 0
     if held != bad:
-        yield f"{name_of(receipt)}: {bad} bad rows were dropped, {path.name} holds {held}"
+        yield f"{name_of(receipt)}: {count_of(bad, 'bad row was', 'bad rows were')} dropped, {path.name} holds {held}"
 
 
 Action = Literal["dropped", "cut", "left out", "unknown", "changed"]

@@ -205,7 +205,7 @@ def _card_matches_receipts(opened: _OpenedCard) -> Finding:
     counted = [] if same else ["its own receipt: its counts are not those of the other receipts"]
     return verdict(
         [*(d for name, data in wanted.items() for d in _differing(opened.directory / name, data, sensitive)), *counted],
-        f"{lines:,} lines are what the receipts say.",
+        f"{count_of(lines, 'line is', 'lines are')} what the receipts say.",
         _TODO,
     )
 
@@ -256,11 +256,11 @@ def _summary(card: Card) -> str:
     """The totals in a sentence; of a sensitive dataset only the tables have them."""
     if card.privacy.closed:
         return ""
-    total, shown = card.ledger, card.privacy.count
-    tokens = f"{shown(total.tokens)} tokens, " if total.tokens else ""
+    total = card.ledger
+    tokens = f"{count_of(total.tokens, 'token')}, " if total.tokens else ""
     return (
-        f"{shown(total.rows_in)} rows in, {shown(total.documents)} documents, {tokens}"
-        f"{shown(sum(total.dropped.values()))} rows dropped, {shown(card.retracted)} of them retracted."
+        f"{count_of(total.rows_in, 'row')} in, {count_of(total.documents, 'document')}, {tokens}"
+        f"{count_of(sum(total.dropped.values()), 'row')} dropped, {card.retracted:,} of them retracted."
     )
 
 
@@ -283,7 +283,9 @@ def _described(card: Card) -> croissant.Node:
     # no file of a sensitive dataset is named: its products are described as folders
     sets = [
         croissant.file_set_node(
-            a.name, f"../{a.name}/**", a.name if card.privacy.closed else f"{a.files:,} files, {a.bytes:,} bytes."
+            a.name,
+            f"../{a.name}/**",
+            a.name if card.privacy.closed else f"{count_of(a.files, 'file')}, {count_of(a.bytes, 'byte')}.",
         )
         for a in card.artifacts
         if a.product and not files

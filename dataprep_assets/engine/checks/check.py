@@ -114,7 +114,8 @@ def files_intact(directory: Path, receipt: Receipt, todo: str = REBUILD) -> Find
     """Every file that the receipt lists is there with its size and SHA-256, and there is no other file."""
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)),
-        f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt.",
+        f"{count_of(len(receipt.files), 'file')}, {count_of(receipt.total_bytes, 'byte')}, with the digests of the "
+        "receipt.",
         todo,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )

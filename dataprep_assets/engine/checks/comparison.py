@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.engine.artifact.build import WrittenFiles
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.parquet_extent import require_no_gaps
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -139,7 +139,7 @@ def other_rows(made: Path, stored: Path, rows: NDArray[np.int64] | None = None) 
             return f"row {int(rows[-1]) + 1} is missing"
         stored_table = stored_table.take(rows)
     elif made_table.num_rows != stored_table.num_rows:
-        return f"it has {stored_table.num_rows} rows, not {made_table.num_rows}"
+        return f"it has {count_of(stored_table.num_rows, 'row')}, not {made_table.num_rows}"
     apart = [
         (at, name)
         for name in made_table.column_names

@@ -12,6 +12,7 @@ from typing import Any
 
 from dataprep_assets.engine.lock.lock import Lock, LockCounts, file_of
 from dataprep_assets.engine.privacy import OPEN, Privacy
+from dataprep_assets.errors import count_of
 from dataprep_assets.planning.manifest import split_of
 
 _SHOWN = 20
@@ -98,7 +99,10 @@ class LockDifference:
         if self.is_none:
             first = [side for side, _ in self.totals.values()]
             files, total = sum(count for count, _ in first), sum((counts for _, counts in first), LockCounts())
-            counted = f"{files:,} source files, {total.documents:,} documents, {total.tokens:,} tokens"
+            counted = (
+                f"{count_of(files, 'source file')}, {count_of(total.documents, 'document')}, "
+                f"{count_of(total.tokens, 'token')}"
+            )
             yield "the same" if privacy.closed else f"the same: {counted}"
         for split, sides in self.totals.items():
             yield from self._lines_of_split(split, sides, privacy)
@@ -145,7 +149,11 @@ def _file_line(one: ChangedSource, privacy: Privacy) -> str:
     gains = {what: getattr(after, what) - getattr(before, what) for what in ("documents", "tokens")}
     if privacy.hides(abs(gains["documents"])):  # their tokens would tell how many documents they are
         del gains["tokens"]
-    told = (f"{'-' if gain < 0 else '+'}{privacy.count(abs(gain))} {what}" for what, gain in gains.items())
+    told = []
+    for what, gain in gains.items():
+        # a count that is hidden stays in the plural
+        shown = privacy.count(abs(gain))
+        told.append(f"{'-' if gain < 0 else '+'}{shown} {what.removesuffix('s') if shown == '1' else what}")
     return f"{one.kind:<8} {one.file}: {', '.join(told)}"
 
 

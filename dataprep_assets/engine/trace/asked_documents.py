@@ -75,7 +75,9 @@ class Drops:
                 shares.append(f"{source} {told}" + (f" ({share})" if share else ""))
             if shares:
                 more = len(rule.by_source) - len(shares)
-                yield f"{rule.rule}: of {', '.join(shares)}" + (f" and {more} more sources" if more > 0 else "")
+                yield f"{rule.rule}: of {', '.join(shares)}" + (
+                    f" and {count_of(more, 'more source')}" if more > 0 else ""
+                )
             if rule.examples:
                 yield f"{rule.rule}: for example {', '.join(rule.examples)}"
         for told in self.over_budget:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from dataprep_assets.engine.trace.place import TokenRange
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 
 _WHERE = frozenset({"split", "shard", "file", "sample"})
 """Fields of a question that say where to look; each other one is a way to ask."""
@@ -141,7 +141,7 @@ class Trace:
         yield self.source
         if self.source_bytes is not None:
             yield f"  {self.source_bytes}"
-        yield f"  {self.dataset}/{self.split}: document {self.document}, {self.tokens} tokens"
+        yield f"  {self.dataset}/{self.split}: document {self.document}, {count_of(self.tokens, 'token')}"
         for place in self.places:
             details = [f"tokens [{place.start}, {place.stop})"]
             if place.itemsize is not None:
@@ -150,7 +150,9 @@ class Trace:
             yield f"  {place.artifact}: {place.file}: {', '.join(details)}"
         if self.text is not None:
             cut = self.text[:_SHOWN]
-            yield f"  text: {cut!r}" + (f" and {len(self.text) - _SHOWN} characters more" if cut != self.text else "")
+            yield f"  text: {cut!r}" + (
+                f" and {count_of(len(self.text) - _SHOWN, 'character')} more" if cut != self.text else ""
+            )
 
 
 def _place_json(place: TokenRange) -> dict[str, Any]:

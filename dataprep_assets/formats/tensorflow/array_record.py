@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.tensorflow.tfrecord import ROWS_PER_SHARD, ShardCount
 
@@ -65,7 +65,7 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
             with closing(package.ArrayRecordWriter(str(path), OPTIONS)) as writer:
                 for payload in payloads:
                     if written == most:
-                        raise FormatError(f"{path}: more than {most} records; begin another shard")
+                        raise FormatError(f"{path}: more than {count_of(most, 'record')}; begin another shard")
                     writer.write(payload)
                     written += 1
                     payload_bytes += len(payload)

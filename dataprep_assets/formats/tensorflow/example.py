@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 
 DTYPES: dict[str, np.dtype[Any]] = {"int32": np.dtype("<i4"), "int64": np.dtype("<i8")}
 """The dtypes of a column. On disk both are int64 varints; narrower or unsigned ones wrap silently in TFDS."""
@@ -276,7 +276,7 @@ def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryv
         if column.length is None and not count:
             raise FormatError(f"column {column.name!r} has no values")
         if column.length is not None and count != column.length:
-            raise FormatError(f"column {column.name!r} has {count} values, expected {column.length}")
+            raise FormatError(f"column {column.name!r} has {count_of(count, 'value')}, expected {column.length}")
         if follows[stop - 1]:
             raise FormatError(f"column {column.name!r}: its last varint is cut at byte {stop} of the payload")
         if long_varints:
@@ -298,7 +298,8 @@ def _check_range(packed: npt.NDArray[np.uint8], column: FeatureColumn) -> None:
     outside = np.flatnonzero((values < limits.min) | (values > limits.max))
     if outside.size:
         raise FormatError(
-            f"column {column.name!r}: {outside.size} values are beyond {column.dtype}, the first is value {outside[0]}"
+            f"column {column.name!r}: {count_of(outside.size, 'value is', 'values are')} beyond {column.dtype}, the "
+            f"first is value {outside[0]}"
         )
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 
@@ -65,7 +65,8 @@ class Split:
         _check_name("split", self.name)
         if not self.shard_lengths or min(self.shard_lengths) < 0 or self.num_bytes < 0:
             raise FormatError(
-                f"split {self.name!r}: {len(self.shard_lengths)} shards with {self.num_bytes} bytes; a "
+                f"split {self.name!r}: {count_of(len(self.shard_lengths), 'shard')} with "
+                f"{count_of(self.num_bytes, 'byte')}; a "
                 "split has at"
                 " least one shard, and no negative number"
             )
@@ -123,7 +124,9 @@ def shard_name(dataset: str, split: str, index: int, total: int, file_format: st
     ``total``. (tensorflow-datasets, ``core/naming.py``.)
     """
     if not 0 <= index < total:
-        raise FormatError(f"{dataset}-{split}: invalid shard index {index} of {total} shards; the first is 0")
+        raise FormatError(
+            f"{dataset}-{split}: invalid shard index {index} of {count_of(total, 'shard')}; the first is 0"
+        )
     digits = max(_DIGITS, len(str(total)))
     return f"{dataset}-{split}.{file_format}-{index:0{digits}d}-of-{total:0{digits}d}"
 
@@ -228,7 +231,7 @@ def _read_column(name: str, value: object) -> FeatureColumn:
             raise FormatError("encoding must be none")
         dimensions = _list(_object(tensor.get("shape"), "shape"), "dimensions")
         if len(dimensions) != 1:
-            raise FormatError(f"{len(dimensions)} dimensions, expected one, the row length")
+            raise FormatError(f"{count_of(len(dimensions), 'dimension')}, expected one, the row length")
         length = _integer(dimensions[0], "a dimension")
         return FeatureColumn(name=name, length=None if length == -1 else length, dtype=_text(tensor, "dtype"))
 

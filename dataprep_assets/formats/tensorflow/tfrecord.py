@@ -26,7 +26,7 @@ from typing import BinaryIO, NamedTuple
 
 import google_crc32c
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import flat_bins
 
 ROWS_PER_SHARD = 256
@@ -69,7 +69,7 @@ def shard_name(cohort: str, index: int, total: int) -> str:
     if not _COHORT.fullmatch(cohort):
         raise FormatError(f"cohort {cohort!r} is not a year and a month, YYYY-MM")
     if not 0 <= index < total:
-        raise FormatError(f"cohort {cohort}: invalid shard index {index} of {total} shards; the first is 0")
+        raise FormatError(f"cohort {cohort}: invalid shard index {index} of {count_of(total, 'shard')}; the first is 0")
     digits = max(_DIGITS, len(str(total)))
     return f"{cohort}_{index + 1:0{digits}d}-of-{total:0{digits}d}.tfrecords"
 
@@ -85,7 +85,7 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
     with flat_bins.create(path) as handle:
         for payload in payloads:
             if written == most:
-                raise FormatError(f"{path}: more than {most} records; begin another shard")
+                raise FormatError(f"{path}: more than {count_of(most, 'record')}; begin another shard")
             length = _LENGTH.pack(len(payload))
             handle.writelines((length, _CRC.pack(_masked(length)), payload, _CRC.pack(_masked(payload))))
             written += 1

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import dagster as dg
 
+from dataprep_assets.errors import count_of
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.runs import DECLARATION, PLANS, end_lost_runs
 from dataprep_assets.project import SHOWN_AS
@@ -85,4 +86,6 @@ def _end_lost(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     ended = end_lost_runs(context.instance)
     for run_id in ended:
         context.log.info(f"run {run_id[:8]} was lost with its process, and is ended")
-    return dg.SkipReason(f"{len(ended)} lost runs were ended" if ended else "no run was lost")
+    return dg.SkipReason(
+        f"{count_of(len(ended), 'lost run was', 'lost runs were')} ended" if ended else "no run was lost"
+    )

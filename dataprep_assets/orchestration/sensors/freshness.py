@@ -16,6 +16,7 @@ import dagster as dg
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.yaml.automation import Automation
+from dataprep_assets.errors import count_of
 from dataprep_assets.orchestration.checks import check_evaluation, check_result
 from dataprep_assets.orchestration.partitions import asset_key
 
@@ -118,7 +119,7 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
         ]
         events = [check_evaluation(by_key[key], None, FRESH, findings[key]) for key in anew]
         stale = [key.to_user_string() for key in keys if not findings[key].passed]
-        sentence = f"{len(keys) - len(stale)} of {len(keys)} products are fresh" + "".join(
+        sentence = f"{len(keys) - len(stale)} of {count_of(len(keys), 'product is', 'products are')} fresh" + "".join(
             f"; {s} is not" for s in stale
         )
         return dg.SensorResult(asset_events=events, skip_reason=sentence)

@@ -175,7 +175,8 @@ def blend_sources_unchanged(run: OpenedRun) -> Finding:
     told = "" if not unasked else f" {len(unasked)} could not be asked: {unasked[0].unit.name}."
     return verdict(
         (_sentence(blend, row) for row in rows if row["changed_files"]),
-        f"The sources of {len(sources) - len(unasked)} datasets are those of the plan {plan.run_hash}.{told}",
+        f"The sources of {count_of(len(sources) - len(unasked), 'dataset is', 'datasets are')} those of the plan "
+        f"{plan.run_hash}.{told}",
         "Run the blend again to read what is there now, and see whether its weights are still the wanted ones; or pin "
         "the sources",
         facts={"datasets": len(sources), "not_asked": len(unasked)},
@@ -281,12 +282,19 @@ def shards_complete(run: OpenedRun) -> Finding:
     stale = [p for p, r in receipts.items() if r is not None and r.key != by_partition[p].key]
     empty = [p for p, r in receipts.items() if r is not None and not ledger_of(r).documents]
     defects = (
-        [(f"{len(missing)} of {len(plan.partitions)} shards are missing or failed: {first_of(missing)}")]
+        [
+            (
+                f"{len(missing)} of {count_of(len(plan.partitions), 'shard is', 'shards are')} missing or failed: "
+                f"{first_of(missing)}"
+            )
+        ]
         if missing
         else []
     )
     if stale:
-        defects.append(f"{len(stale)} shards were made of other inputs or settings: {first_of(stale)}")
+        defects.append(
+            f"{count_of(len(stale), 'shard was', 'shards were')} made of other inputs or settings: {first_of(stale)}"
+        )
     return verdict(
         defects,
         f"{count_of(len(plan.partitions), 'shard')} complete, {len(empty)} empty.",
@@ -333,7 +341,7 @@ def rows_read_once(run: OpenedRun) -> Finding:
                 read[entry.relpath] += ledger.rows_in + ledger.blank_lines
         counted += len(totals)
         defects += [
-            f"{unit.name}: {path}: its shards read {read[path]} rows of {wanted[path]}"
+            f"{unit.name}: {path}: its shards read {count_of(read[path], 'row')} of {wanted[path]}"
             for path in totals
             if read[path] != wanted[path]
         ]
@@ -360,7 +368,8 @@ def run_intact(run: OpenedRun) -> Finding:
             defects.append(f"{run.name}: {folder.relative_to(directory)} belongs to no dataset of the plan")
     return verdict(
         defects,
-        f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt.",
+        f"{count_of(len(receipt.files), 'file')}, {count_of(receipt.total_bytes, 'byte')}, with the digests of the "
+        "receipt.",
         _REFINALIZE,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )

@@ -18,7 +18,7 @@ from dataprep_assets.engine.yaml.declaration import ATTRIBUTION, Attribution, Re
 from dataprep_assets.engine.yaml.declared_model import PARTITION, Declared
 from dataprep_assets.engine.yaml.mistakes import mistakes, of_json
 from dataprep_assets.engine.yaml.remark import mistakes_error
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.sources.readers.contents import BOM, no_text
 from dataprep_assets.stores.files import expanded
@@ -149,7 +149,7 @@ class DataBlend(_Noted):
             # before it is read: a file of data named by mistake would be parsed into memory whole
             if (size := path.stat().st_size) > _MOST_BYTES:
                 raise ConfigError(
-                    f"blend: {path}: not the JSON of a blend: {size:,} bytes, and a list of datasets has at "
+                    f"blend: {path}: not the JSON of a blend: {count_of(size, 'byte')}, and a list of datasets has at "
                     f"most {_MOST_BYTES:,}"
                 )
             if (kind := no_text(path)) is not None:

@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from dataprep_assets.engine.source_key import KeyedSources
 from dataprep_assets.engine.yaml.declaration import MadeByEngine, resolved
 from dataprep_assets.engine.yaml.declared_model import Declared
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.rl.options import RlOptions
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
@@ -168,7 +168,8 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
         shards = min((count for count in counts if count), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:
             raise ValueError(
-                f"`held_out`: {self.held_out.valid} shards for valid and {self.held_out.test} for test leave none of "
+                f"`held_out`: {count_of(self.held_out.valid, 'shard')} for valid and {self.held_out.test} for test "
+                "leave none of "
                 f"{shards} to train on; raise `{'sample.count' if shards != self.num_shards else 'num_shards'}`"
             )
         return self

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.errors import IntegrityError, MissingArtifactError
+from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import FileRecord, Ledger, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -110,7 +110,10 @@ def finished_shards(
 
 def _describe_partitions(blend: BlendDeclaration, partitions: Sequence[str], total: int, what: str) -> str:
     shown = ", ".join(partitions[:_NAMED]) + (", …" if len(partitions) > _NAMED else "")
-    return f"{blend.dataset}: {len(partitions)} of {total} shards {what}: {shown}. Materialize these partitions first"
+    return (
+        f"{blend.dataset}: {len(partitions)} of {count_of(total, 'shard')} {what}: {shown}. Materialize these "
+        f"partitions first"
+    )
 
 
 def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRecord:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.engine.checks.check import FILES_INTACT, Check, Finding, ledger_of, name_of, verdict
+from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, megatron
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -50,7 +51,7 @@ def index_matches_stream(shard: OpenedTokens) -> Finding:
     index, ledger = megatron.read_idx(directory / MEGATRON_INDEX), ledger_of(receipt)
     return verdict(
         _index_defects(directory, receipt, index),
-        f"{ledger.documents} sequences of {ledger.tokens} {index.dtype} tokens, as the receipt says.",
+        f"{count_of(ledger.documents, 'sequence')} of {ledger.tokens} {index.dtype} tokens, as the receipt says.",
         _REBUILD,
         facts={"sequences": len(index.lengths), "tokens": int(index.lengths.sum(dtype=np.int64))},
     )
@@ -62,11 +63,17 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
     if index.dtype != dtype:
         yield f"{name}: the idx says {index.dtype}, the receipt {dtype}"
     if len(index.lengths) != ledger.documents:
-        yield f"{name}: the idx has {len(index.lengths)} sequences, the ledger {ledger.documents} documents"
+        yield (
+            f"{name}: the idx has {count_of(len(index.lengths), 'sequence')}, the ledger "
+            f"{count_of(ledger.documents, 'document')}"
+        )
     if (tokens := int(index.lengths.sum(dtype=np.int64))) != ledger.tokens:
-        yield f"{name}: the idx has {tokens} tokens, the ledger {ledger.tokens}"
+        yield f"{name}: the idx has {count_of(tokens, 'token')}, the ledger {ledger.tokens}"
     if empty := int(np.count_nonzero(np.asarray(index.lengths) < 1)):
-        yield f"{name}: {empty} sequences have no token; Megatron takes no sequence shorter than 1"
+        yield (
+            f"{name}: {count_of(empty, 'sequence has', 'sequences have')} no token; Megatron takes no sequence "
+            f"shorter than 1"
+        )
     ends = document_ends.open_ends(directory / ENDS)
     # prepended as uint64: with an int NumPy would make both float64, which is not exact beyond 2^53
     if len(ends) != len(index.lengths) or not np.array_equal(np.diff(ends, prepend=np.uint64(0)), index.lengths):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.integrity.scratch import scratch
@@ -176,7 +177,7 @@ def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator
             if digests.get(name) != wanted.sha256:
                 yield f"{directory / name}: is not the {wanted.path} of its shard {shard}"
         elif name not in digests or not _is_joined_of(directory / name, parts):
-            yield f"{directory / name}: is not the files of its {len(parts)} shards in one"
+            yield f"{directory / name}: is not the files of its {count_of(len(parts), 'shard')} in one"
 
 
 def _is_joined_of(path: Path, parts: Sequence[FileRef]) -> bool:

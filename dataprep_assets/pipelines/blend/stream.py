@@ -1,6 +1,6 @@
 """How the documents of a pretraining blend become a token stream."""
 
-from dataprep_assets.errors import ConfigError, TokenizerError
+from dataprep_assets.errors import ConfigError, TokenizerError, count_of
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.stream.token_stream import StreamPlan
 from dataprep_assets.stream.tokenizer import load_bundle
@@ -24,7 +24,8 @@ def blend_dtype(blend: BlendDeclaration) -> str:
     # the largest id is one less than the size: 65,536 of them just fit
     if declared == "uint16" and bundle.vocab_size > 1 << 16:
         raise ConfigError(
-            f"pretrain.dtype: uint16 cannot hold the {bundle.vocab_size} ids of {bundle.name}: they would wrap. "
+            f"pretrain.dtype: uint16 cannot hold the {count_of(bundle.vocab_size, 'id')} of {bundle.name}: they "
+            "would wrap. "
             "Use auto or int32"
         )
     return "uint16" if declared == "uint16" else "uint32"

@@ -81,7 +81,8 @@ def shard_receipts(
     if missing:
         shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{corpus.dataset}/{split}: {len(missing)} of {len(shards)} shards are not there: {shown}. "
+            f"{corpus.dataset}/{split}: {len(missing)} of {count_of(len(shards), 'shard is', 'shards are')} not "
+            f"there: {shown}. "
             "Materialize these partitions of token_bins first"
         )
     for shard, receipt in found:
@@ -173,8 +174,8 @@ def build_combined_bins(
         wanted = ledger.tokens * flat_bins.token_dtype(meta_values["dtype"]).itemsize
         if tokens.record.bytes != wanted:
             raise IntegrityError(
-                f"{corpus.dataset}/combined_bins/{split}: {tokens.record.bytes} bytes for {ledger.tokens} "
-                f"{meta_values['dtype']} tokens, which are {wanted} bytes. Materialize token_bins again"
+                f"{corpus.dataset}/combined_bins/{split}: {count_of(tokens.record.bytes, 'byte')} for {ledger.tokens} "
+                f"{meta_values['dtype']} tokens, which are {count_of(wanted, 'byte')}. Materialize token_bins again"
             )
         return WrittenFiles(
             inputs={str(r.partition): r.content for _, r in shards},
@@ -355,7 +356,9 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
     size, expected = path.stat().st_size, sum(r.file(TOKENS).bytes for _, r in shards)
     defects = []
     if size != expected:
-        defects.append(f"{path.name}: has {size} bytes, there are {expected} in its {count_of(len(shards), 'shard')}")
+        defects.append(
+            f"{path.name}: has {count_of(size, 'byte')}, there are {expected} in its {count_of(len(shards), 'shard')}"
+        )
     ranges, whole = _range_digests(path, [r.file(TOKENS).bytes for _, r in shards])
     start = 0
     for (shard, of_shard), digest in zip(shards, ranges, strict=True):
@@ -373,7 +376,7 @@ def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: s
         defects += _differing_ends(directory / ENDS, shards)
     return verdict(
         defects,
-        f"{path.name} is its {count_of(len(shards), 'shard')}, {size} bytes, in order.",
+        f"{path.name} is its {count_of(len(shards), 'shard')}, {count_of(size, 'byte')}, in order.",
         _REBUILD,
         facts={"bytes": size, "shards": len(shards), "shard_bytes": expected},
     )
@@ -431,7 +434,7 @@ def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
             document += len(expected)
         offset += ledger_of(receipt).tokens
     if len(ends) != document:
-        yield f"{path.name}: has {len(ends)} documents, its shards have {document}"
+        yield f"{path.name}: has {count_of(len(ends), 'document')}, its shards have {document}"
 
 
 def totals_match(receipt: Receipt, shards: Shards) -> Finding:
@@ -439,10 +442,10 @@ def totals_match(receipt: Receipt, shards: Shards) -> Finding:
     held = ledger_of(receipt).of_documents.to_json()
     wrong = []
     if receipt.facts.get("shards", len(shards)) != len(shards):
-        wrong.append(f"{name_of(receipt)}: its facts count {receipt.facts['shards']} shards")
+        wrong.append(f"{name_of(receipt)}: its facts count {count_of(receipt.facts['shards'], 'shard')}")
     summed = Ledger.total(ledger_of(r) for _, r in shards).of_documents.to_json()
     wrong += [
-        f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {len(shards)} shards sum to {v}"
+        f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {count_of(len(shards), 'shard')} sum to {v}"
         for k, v in summed.items()
         if _counts(held[k]) != _counts(v)
     ]
@@ -501,7 +504,10 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
     wanted = [e for e in entries if e.split == split]
     missing = [e.relpath for e in wanted if e.relpath not in seen]
     if missing:
-        defects.insert(0, f"{split}: {len(missing)} of {len(wanted)} files are missing: {first_of(missing)}")
+        defects.insert(
+            0,
+            f"{split}: {len(missing)} of {count_of(len(wanted), 'file is', 'files are')} missing: {first_of(missing)}",
+        )
     return verdict(
         defects,
         f"{split} holds its {count_of(len(wanted), 'file')} once each, in manifest order, and no other.",

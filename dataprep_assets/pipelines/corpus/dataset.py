@@ -23,6 +23,7 @@ from dataprep_assets.engine.trace.asked_documents import AskedDocuments
 from dataprep_assets.engine.trace.retraction import Retracted
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.remark import Remark
+from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
@@ -106,9 +107,10 @@ def card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[Car
         text += f"Two are alike if they are equal (`{declared.normalization}`)."
     else:
         text += (
-            f"Two are alike if the Jaccard similarity of their runs of {declared.shingle or 5} words is at least "
+            f"Two are alike if the Jaccard similarity of their runs of {count_of(declared.shingle or 5, 'word')} is "
+            "at least "
             f"{declared.similarity:g}, which is verified of each; candidates are those that share one of "
-            f"{declared.banding.bands} bands of {declared.banding.rows} MinHash values:\n\n"
+            f"{declared.banding.bands} bands of {count_of(declared.banding.rows, 'MinHash value')}:\n\n"
             f"{curve(declared.banding, declared.similarity).text}"
         )
     yield CardSection(title="Duplicates", text=text)

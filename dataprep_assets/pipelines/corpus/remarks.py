@@ -140,7 +140,9 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         names = [] if corpus.sensitive else left[:_SHOWN]
         yield Remark(
             keys=("splits",),
-            sentence=f"splits: {len(left):,} of {len(files):,} files are in no split and are left out"
+            sentence=(
+                f"splits: {len(left):,} of {count_of(len(files), 'file is', 'files are')} in no split and are left out"
+            )
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
         )

@@ -53,7 +53,7 @@ def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
         return fits
     if corpus.dtype == "uint16" and fits != "uint16":
         raise ConfigError(
-            f"dtype: uint16 cannot hold the {bundle.vocab_size} ids of {bundle.name}: they would wrap. "
+            f"dtype: uint16 cannot hold the {count_of(bundle.vocab_size, 'id')} of {bundle.name}: they would wrap. "
             "Use auto or uint32"
         )
     return corpus.dtype
@@ -118,7 +118,7 @@ def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactSt
     told = f"{count_of(documents, 'document')} of {split} have an id that another document has, such as {shown}"
     return verdict(
         [told] if len(repeated) else [],
-        f"Each of the {sum(one.documents for one in own):,} documents of {split} has an id of its own.",
+        f"Each of the {count_of(sum(one.documents for one in own), 'document')} of {split} has an id of its own.",
         "A removal by such an id takes out all of them. Give each document its own id, or accept the check",
         facts={"documents": sum(one.documents for one in own), "repeated_ids": len(repeated)},
         table=rows,

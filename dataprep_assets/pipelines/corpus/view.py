@@ -279,7 +279,7 @@ def same_stream(opened: OpenedView) -> Finding:
                 defects.append(f"{name_of(receipt)}: {ours.path} is not the stream of combined_bins/{split.split}")
     return verdict(
         defects,
-        f"{count_of(len(splits), 'split')}, {tokens} tokens, {how} the combined bins.",
+        f"{count_of(len(splits), 'split')}, {count_of(tokens, 'token')}, {how} the combined bins.",
         _REMEDY,
         facts={"tokens": tokens},
     )
@@ -327,7 +327,10 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
         return
     # other copies may leave out the tail
     if view.keeps_documents and (token, document) != (len(wanted), len(ends)):
-        yield f"{split.split}: {document} documents, {token} tokens; combined_bins has {len(ends)}, {len(wanted)}"
+        yield (
+            f"{split.split}: {count_of(document, 'document')}, {count_of(token, 'token')}; combined_bins has "
+            f"{len(ends)}, {len(wanted)}"
+        )
 
 
 def layout_valid(opened: OpenedView) -> Finding:

@@ -281,8 +281,8 @@ class Notes(Dataset):
         tokens = sum(r.ledger.tokens for r in packed if r.ledger)
         rows = sum(split.rows for f in facts for split in f.splits.values())
         return [
-            f"{len(packed):,} of {len(months):,} cohorts, {count_of(patients, 'patient')}",
-            f"{count_of(documents, 'note')}, {tokens:,} tokens",
+            f"{len(packed):,} of {count_of(len(months), 'cohort')}, {count_of(patients, 'patient')}",
+            f"{count_of(documents, 'note')}, {count_of(tokens, 'token')}",
             _filled(notes, rows, tokens),
             engine_line(notes, store),
             *literal_lines(Ledger.total(r.ledger for r in packed if r.ledger), notes.document.special_tokens),
@@ -299,7 +299,7 @@ class Notes(Dataset):
 def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
     if notes.layout == "unpacked":
         what = "a note or a part of one each" if notes.rows == "notes" else "one stream"
-        return f"{count_of(rows, 'row')} of at most {notes.capacity:,} tokens, {what}"
+        return f"{count_of(rows, 'row')} of at most {count_of(notes.capacity, 'token')}, {what}"
     filled = tokens / (rows * notes.capacity) if rows else 0
     return f"{count_of(rows, 'row')} of {notes.capacity:,}, filled to {filled:.4f}"
 

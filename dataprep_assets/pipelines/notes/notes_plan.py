@@ -6,7 +6,7 @@ Entry points: `NotesPlan`, `notes_plan`.
 from dataclasses import dataclass, field
 from typing import Any
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.formats.tensorflow.example import ABSENT
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
@@ -117,7 +117,7 @@ def checked_pad(
     found = bundle.token(pad.token, key="pad.token").id if pad.token is not None else pad.id
     assert found is not None
     if found >= bundle.vocab_size:
-        raise ConfigError(f"pad.id: {found} is not below the {bundle.vocab_size} ids of {bundle.name}")
+        raise ConfigError(f"pad.id: {found} is not below the {count_of(bundle.vocab_size, 'id')} of {bundle.name}")
     if pad.may_occur:
         return found
     special = {token.id for token in bundle.special_tokens}

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.curation.retractions import append_lines
-from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.errors import ConfigError, DataprepError, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
@@ -156,8 +156,8 @@ def counted_entries(entries: Sequence[str]) -> str:
     """Entries, as hex, as a recipe shows them: how many, and a digest of all. No receipt has a patient's digest."""
     # two digits a byte, and a note's entry is twice as long as a patient's
     patients = sum(len(entry) == 2 * DIGEST_BYTES for entry in entries)
-    notes = f" and {len(entries) - patients} notes" if patients < len(entries) else ""
-    return f"{patients} patients{notes} ({digest_value(list(entries))[:16]})"
+    notes = f" and {count_of(len(entries) - patients, 'note')}" if patients < len(entries) else ""
+    return f"{count_of(patients, 'patient')}{notes} ({digest_value(list(entries))[:16]})"
 
 
 def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -> tuple[str, ...]:

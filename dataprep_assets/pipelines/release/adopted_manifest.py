@@ -15,7 +15,7 @@ from pathlib import Path
 
 from typing_extensions import TypedDict
 
-from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
+from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.pipelines.release.published import published_release
 from dataprep_assets.pipelines.release.published_shards import unreadable
@@ -90,7 +90,7 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     # what is cheap to find wrong is found before terabytes are read
     every = [shard for shards in release.shards.values() for shard in shards]
     if wrong := [line for shard in every for line in unreadable(place, release, shard)]:
-        raise IntegrityError(f"{wrong[0]} ({len(wrong)} defects). Its owner has to publish the shard again")
+        raise IntegrityError(f"{wrong[0]} ({count_of(len(wrong), 'defect')}). Its owner has to publish the shard again")
     infos = {info.key: info for shards in found.values() for files in shards for info in files}
 
     def digested(file: ReleaseFile) -> ReleaseFile:
@@ -162,7 +162,8 @@ def _header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHeader:
     found = npy_shards.parse_header(data, where)
     if tokens.bytes != (expected := npy_shards.token_bytes(found.tokens, found.dtype)):
         raise FormatError(
-            f"{where}: {tokens.bytes} bytes, but its header says {found.tokens} {found.dtype} tokens, which are "
+            f"{where}: {count_of(tokens.bytes, 'byte')}, but its header says {found.tokens} {found.dtype} tokens, "
+            "which are "
             f"{expected}. Its owner has to publish it again"
         )
     return found
@@ -178,7 +179,8 @@ def _length(place: ReleaseLocation, header: npy_shards.NpyHeader, files: Files) 
         )
     if not samples or ids.bytes % sample_ids.ID_BYTES or header.tokens % samples:
         raise FormatError(
-            f"{where}: {ids.bytes} bytes are no whole number of ids for the {header.tokens} tokens of {tokens.key}"
+            f"{where}: {count_of(ids.bytes, 'byte is', 'bytes are')} no whole number of ids for the "
+            f"{count_of(header.tokens, 'token')} of {tokens.key}"
         )
     return header.tokens // samples
 
@@ -188,7 +190,8 @@ def _shard(place: ReleaseLocation, index: int, header: npy_shards.NpyHeader, fil
     tokens, ids = files
     if not ids.bytes or header.tokens * sample_ids.ID_BYTES != ids.bytes * length:
         raise FormatError(
-            f"{place}/{tokens.key}: {header.tokens} tokens, which the {ids.bytes} bytes of ids beside them do "
+            f"{place}/{tokens.key}: {count_of(header.tokens, 'token')}, which the {count_of(ids.bytes, 'byte')} of "
+            "ids beside them do "
             f"not name in sequences of {length}: no reader takes such a shard"
             + (f". --shards {index} adopts those before it" if index else "")
         )

@@ -152,7 +152,10 @@ class ReleaseDataset(Corpus):
         for name, split in release_layout(release, store).splits.items():
             tokens = sum(cut.tokens for cut in split.cuts)
             samples = tokens // release.release.sequence_length
-            lines.append(f"{name}: {count_of(len(split.cuts), 'npy shard')}, {tokens:,} tokens, {samples:,} samples")
+            lines.append(
+                f"{name}: {count_of(len(split.cuts), 'npy shard')}, {count_of(tokens, 'token')}, "
+                f"{count_of(samples, 'sample')}"
+            )
         if target := release.release.publish:
             lines.append(f"published: {locate(target)}")
         return lines

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dataprep_assets.errors import IntegrityError
+from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.pipelines.release.published import Inventory, inventory, send_release
 from dataprep_assets.serving.window.release import Release, ReleaseFile, ReleaseLocation, files_of, read_release
 from dataprep_assets.stores.store import Progress
@@ -47,8 +47,8 @@ class MigrationPlan:
         gaps = [*(f.key for f in self.source.missing), *self.source.different]
         found = [
             (
-                f"{len(self.todo)} of {len(self.release.files)} files are to be copied, "
-                f"{self.bytes} bytes; the scratch folder needs {self.scratch_bytes}."
+                f"{len(self.todo)} of {count_of(len(self.release.files), 'file is', 'files are')} to be copied, "
+                f"{count_of(self.bytes, 'byte')}; the scratch folder needs {self.scratch_bytes}."
             )
         ]
         found += [f"The source does not have {key} as its manifest says." for key in gaps]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Change, Recipe
-from dataprep_assets.errors import IntegrityError
+from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.execution.run_task import report
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
@@ -268,7 +268,8 @@ class _ShardWriter:
                 reported_ms = cpu_ms
         if self.ledger.tokens != self.tokens:
             raise IntegrityError(
-                f"{self.token_path.name}: the stream gave {self.ledger.tokens} tokens, {self.tokens} were planned. "
+                f"{self.token_path.name}: the stream gave {count_of(self.ledger.tokens, 'token')}, {self.tokens} "
+                "were planned. "
                 "Materialize token_bins again"
             )
         sample_ids.write(self.ids_path, ids)

@@ -233,7 +233,7 @@ def format_valid(shard: OpenedNpyShard) -> Finding:
     ids = sample_ids.open_sample_ids(shard.ids_path, tokens // length)
     return Finding(
         passed=True,
-        summary=f"{tokens} {dtype} tokens are {len(ids)} samples of {length}, and there are as many ids.",
+        summary=f"{tokens} {dtype} tokens are {count_of(len(ids), 'sample')} of {length}, and there are as many ids.",
         facts={"tokens": tokens, "samples": len(ids), "bytes": shard.token_path.stat().st_size},
     )
 
@@ -247,12 +247,13 @@ def equals_stream(shard: OpenedNpyShard) -> Finding:
     ids = sample_ids.open_sample_ids(shard.ids_path, len(tokens) // length)
     defects = list(_differences(shard, tokens))
     wrong = sample_ids.differing(tokens, ids, length, threads=shard.planned.threads)
-    defects += [f"the id of sample {k} is not the hash of its {length} tokens" for k in wrong]
+    defects += [f"the id of sample {k} is not the hash of its {count_of(length, 'token')}" for k in wrong]
     if (counted := _counted(tokens, shard.facts.separator_id)) != ledger_of(shard.receipt):
         defects.append(f"its ledger is not that of its tokens, which are {counted.tokens}")
     return verdict(
         (f"{shard.name}: {defect}" for defect in defects),
-        f"{cut.tokens} tokens are tokens {cut.start} to {cut.stop} of the stream, and {cut.padding} of padding.",
+        f"{count_of(cut.tokens, 'token is', 'tokens are')} tokens {cut.start} to {cut.stop} of the stream, and "
+        f"{cut.padding} of padding.",
         REBUILD,
         facts={"tokens": len(tokens), "padding": cut.padding, "samples": len(ids)},
     )
@@ -269,7 +270,7 @@ def _counted(tokens: NDArray[Any], separator: int) -> Ledger:
 def _differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[str]:
     split, cut = shard.planned.layout.find(shard.planned.partition)
     if len(tokens) != cut.tokens:
-        yield f"it has {len(tokens)} tokens, its stretch {cut.tokens}"
+        yield f"it has {count_of(len(tokens), 'token')}, its stretch {cut.tokens}"
         return
     at = 0
     for block in split.order.read(shard.planned.store, cut.start, cut.stop):
@@ -367,12 +368,14 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
         padding += facts.padding_tokens
     if position + dropped != source_tokens:
         defects.append(
-            f"{len(receipts)} shards hold {position} tokens of the stream and dropped {dropped}; the token "
+            f"{count_of(len(receipts), 'shard holds', 'shards hold')} {count_of(position, 'token')} of the stream "
+            f"and dropped {dropped}; the token "
             f"bins have {source_tokens}"
         )
     return verdict(
         defects,
-        f"{position} tokens in {count_of(len(receipts), 'shard')}, {dropped} dropped at the end, {padding} of "
+        f"{count_of(position, 'token')} in {count_of(len(receipts), 'shard')}, {dropped} dropped at the end, "
+        f"{padding} of "
         f"padding: all of {source_tokens}.",
         "Materialize npy_shards of this split again",
         facts={"tokens": position, "dropped": dropped, "padding": padding, "source_tokens": source_tokens},
@@ -426,10 +429,14 @@ def sample_ids_repeat(split: OpenedSplit) -> Finding:
         rows = sorted(rows, reverse=True)[:SHOWN]
     share = repeated / total if total else 0.0
     table: list[Row] = [{"sample_id": f"{value:016x}", "samples": n} for n, value in rows]
-    defects = [] if share <= expected_share else [f"{repeated} of {total} samples ({share:.2%}) repeat another one"]
+    defects = (
+        []
+        if share <= expected_share
+        else [f"{repeated} of {count_of(total, 'sample')} ({share:.2%}) repeat another one"]
+    )
     return verdict(
         defects,
-        f"{repeated} of {total} samples repeat another one ({share:.3%}).",
+        f"{repeated} of {count_of(total, 'sample')} repeat another one ({share:.3%}).",
         "Deduplicate the source, or expect the model to see this text more often",
         facts={"samples": total, "repeated": repeated, "share": share},
         table=table,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
+from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.integrity.receipt import NAME, Verification
 from dataprep_assets.serving.window.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, read_release
@@ -68,7 +68,7 @@ def inventory(place: ReleaseLocation, release: Release) -> Inventory:
 def _difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> str:
     """Why an object is not the file; "" when it is."""
     if info.bytes != file.bytes:
-        return f"{place}/{file.key}: {info.bytes} bytes, the release says {file.bytes}"
+        return f"{place}/{file.key}: {count_of(info.bytes, 'byte')}, the release says {file.bytes}"
     key = place.key(file.key)
     # A listing does not carry what the object's own metadata does.
     digest = info.sha256
@@ -98,7 +98,7 @@ def release_defects(place: ReleaseLocation, release: Release, verification: Veri
         if info is None:
             yield f"{place}/{file.key}: missing"
         elif info.bytes != file.bytes:
-            yield f"{place}/{file.key}: {info.bytes} bytes, the release says {file.bytes}"
+            yield f"{place}/{file.key}: {count_of(info.bytes, 'byte')}, the release says {file.bytes}"
         else:
             digest = _read_digest(place, file) if verification == "full" else info.sha256
             if digest not in (None, file.sha256):
@@ -152,7 +152,7 @@ def send_release(
         after = inventory(place, release)
         if not after.complete:
             wrong = [*after.different.values(), *(f"{place}/{file.key}: missing" for file in after.missing)]
-            raise IntegrityError(f"{wrong[0]} ({len(wrong)} files), after the upload. Publish again")
+            raise IntegrityError(f"{wrong[0]} ({count_of(len(wrong), 'file')}), after the upload. Publish again")
     if todo or published is None or published.digest != release.digest:
         place.store.put(place.key(MANIFEST), release.to_bytes())
         if read_release(place).digest != release.digest:

@@ -125,7 +125,7 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
     if behind:
         shown = ", ".join(behind[:8]) + (", …" if len(behind) > 8 else "")
         raise MissingArtifactError(
-            f"{release.dataset}: {len(behind)} shards of the release are missing or out of date: {shown}. "
+            f"{release.dataset}: {count_of(len(behind), 'shard')} of the release are missing or out of date: {shown}. "
             "Materialize these partitions of npy_shards first"
         )
     options = release.release
@@ -264,7 +264,9 @@ def _require_published(place: ReleaseLocation, manifest: Release) -> None:
     there = inventory(place, manifest)
     if not there.complete:
         wrong = [*there.different.values(), *(f"{place}/{file.key}: missing" for file in there.missing)]
-        raise IntegrityError(f"{wrong[0]} ({len(wrong)} files). Publish the release again: only these are sent")
+        raise IntegrityError(
+            f"{wrong[0]} ({count_of(len(wrong), 'file')}). Publish the release again: only these are sent"
+        )
 
 
 def _build(release: ReleaseDeclaration, target: str, request: BuildRequest) -> list[Outcome]:
@@ -340,7 +342,7 @@ def manifest_published(publication: OpenedPublication) -> Finding:
     return verdict(
         defects,
         f"{place} has release {found.digest[:12]}: {count_of(shards, 'shard')} of sequences of "
-        f"{found.sequence_length} ids.",
+        f"{count_of(found.sequence_length, 'id')}.",
         _PUBLISH,
         facts={"shards": shards, "sequence_length": str(found.sequence_length), "digest": found.digest},
     )
@@ -368,7 +370,7 @@ def remote_equals_local(publication: OpenedPublication) -> Finding:
     size = sum(file.bytes for file in publication.release.files)
     return verdict(
         [*missing, *found.different.values()],
-        f"{count_of(len(found.same), 'file')}, {size} bytes, in {place} as built.",
+        f"{count_of(len(found.same), 'file')}, {count_of(size, 'byte')}, in {place} as built.",
         _PUBLISH,
         facts={"files": len(found.same), "bytes": size},
     )
@@ -378,7 +380,9 @@ def no_orphans(publication: OpenedPublication) -> Finding:
     """The store has no shard that the release does not list. A warning: such shards only cost money and confuse."""
     place, extra = publication.place, publication.inventory.extra
     return verdict(
-        [f"{place}: {len(extra)} objects of shards that the release does not list: {first_of(extra)}"] if extra else [],
+        [f"{place}: {count_of(len(extra), 'object')} of shards that the release does not list: {first_of(extra)}"]
+        if extra
+        else [],
         "No other shards lie beside the release.",
         "Delete them when nobody reads them any more",
         facts={"orphans": len(extra)},

@@ -151,7 +151,9 @@ def _at(folder: Path, name: str, places: Int64) -> NDArray[np.int64]:
     """Entries of an index; raises FormatError where there is none."""
     values = _array(folder, name)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < len(values):
-        raise FormatError(f"{folder / name}: has {len(values)} entries, and another index names more. {_AGAIN}")
+        raise FormatError(
+            f"{folder / name}: has {count_of(len(values), 'entry', 'entries')}, and another index names more. {_AGAIN}"
+        )
     return np.asarray(values[places], np.int64)
 
 

@@ -35,7 +35,10 @@ class OpenedInPlace(OpenedArtifact):
     def intact(self, remedy: str) -> Finding:
         """Whether every file that the receipt lists is there with its size and SHA-256."""
         receipt = self.receipt
-        holds = f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, with the digests of the receipt."
+        holds = (
+            f"{count_of(len(receipt.files), 'file')}, {count_of(receipt.total_bytes, 'byte')}, with the digests "
+            f"of the receipt."
+        )
         return verdict(self.store.damage(self.artifact, receipt), holds, remedy)
 
 
@@ -69,18 +72,22 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                 where = f"revision {number}: {source.name}/{shard.name}"
                 # compared, not subtracted: a negative difference of uint64 would be a large number
                 if tokens != shard.tokens or np.any(documents.ends[1:] < documents.ends[:-1]):
-                    defects.append(f"{where}: its documents have {tokens} tokens, the schedule {shard.tokens}")
+                    defects.append(
+                        f"{where}: its documents have {count_of(tokens, 'token')}, the schedule {shard.tokens}"
+                    )
                 if documents.ids is not None and len(documents.ids) != len(documents.ends):
-                    defects.append(f"{where}: {len(documents.ids)} ids of {len(documents.ends)} documents")
+                    defects.append(
+                        f"{where}: {count_of(len(documents.ids), 'id')} of {count_of(len(documents.ends), 'document')}"
+                    )
                 samples = -(-shard.tokens // revision.sequence_length)
                 if revision.samples == "documents":
                     table = packs(shard, revision.sequence_length)
                     samples = len(table.ends)
                     held = int((table.stops - table.starts).sum()) if samples else 0
                     if held != shard.tokens:
-                        defects.append(f"{where}: its packs hold {held} tokens of {shard.tokens}")
+                        defects.append(f"{where}: its packs hold {count_of(held, 'token')} of {shard.tokens}")
                 if samples != shard.samples:
-                    defects.append(f"{where}: is {samples} samples, the schedule says {shard.samples}")
+                    defects.append(f"{where}: is {count_of(samples, 'sample')}, the schedule says {shard.samples}")
     return verdict(defects, f"{count_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
 
 
@@ -116,7 +123,7 @@ def revisions_follow(schedule: ScheduleHistory, documents_of: DocumentsOf, packs
 
 
 def _counted(removed: Ranges, added: Ranges) -> str:
-    return f"{len(removed)} ranges of tokens are gone and {len(added)} are new"
+    return f"ranges of tokens: {len(removed)} gone, {len(added)} new"
 
 
 def read_once(sampler: Sampler, seed: int) -> Finding:
@@ -136,7 +143,7 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
             where = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
             # a span may be found in pieces, which add up to it if each token is read once
             if sum(one.stop - one.start for one in found) != stop - start:
-                defects.append(f"{where}: are read {len(found)} times in epoch {epoch}")
+                defects.append(f"{where}: are read {count_of(len(found), 'time')} in epoch {epoch}")
             elif (step, position) not in {(one.step, one.position) for one in found}:
                 defects.append(f"{where}: are not found at that step by their document")
     holds = f"{count_of(looked, 'span')} of tokens drawn from {count_of(sampler.end, 'step')}, each read once an epoch."

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import ledger_of
-from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.formats.document_index import ENDS, IDS, TOKEN_BINS
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -104,7 +104,7 @@ def _require_receipts(store: ArtifactStore, name: str, part: SourceSelection) ->
     found = list(zip(part.shards, store.receipts(part.shards), strict=True))
     dataset = part.shards[0].dataset
     if missing := [str(artifact.partition) for artifact, receipt in found if receipt is None]:
-        raise _absent(name, dataset, f"{len(missing)} of {len(found)} shards, first {missing[0]}")
+        raise _absent(name, dataset, f"{len(missing)} of {count_of(len(found), 'shard')}, first {missing[0]}")
     return [(artifact, receipt) for artifact, receipt in found if receipt is not None]
 
 

@@ -21,7 +21,7 @@ from typing import Self
 
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Change, Recipe
-from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, count_of
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import STAGING
@@ -291,7 +291,7 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
         source = read_source(route)
         states = [(placement, placement.state()) for placement in source.placements]
         if conflicts := list(find_conflicts(declaration, store, source)):
-            raise ConfigError(f"{conflicts[0]}. Nothing was changed ({len(conflicts)} files in conflict)")
+            raise ConfigError(f"{conflicts[0]}. Nothing was changed ({count_of(len(conflicts), 'file')} in conflict)")
         placed = []
         for placement, state in states:
             # what a killed run left has the same name: neither a link nor a copy would be made over it

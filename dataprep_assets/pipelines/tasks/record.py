@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dataprep_assets.errors import IntegrityError
+from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.formats.task_rows import TaskRow
 from dataprep_assets.pipelines.tasks.contract import Split, TaskContract, value_at
 from dataprep_assets.pipelines.tasks.declaration import Mode
@@ -113,7 +113,9 @@ def read_record(directory: Path) -> MigrationRecord | None:
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        raise IntegrityError(f"{path}: not a migration record ({error.error_count()} faults). Migrate again") from error
+        raise IntegrityError(
+            f"{path}: not a migration record ({count_of(error.error_count(), 'fault')}). Migrate again"
+        ) from error
 
 
 def row_ids(rows: Sequence[TaskRow], contract: TaskContract) -> list[Hashable]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.serving.sampler.training_data import Batch, TrainingData
 
 
@@ -57,7 +57,8 @@ def torch_steps(data: TrainingData, *, rank: int = 0, world_size: int = 1) -> An
     for rule in data.sampler.rules:
         if rule.revision.batch % world_size:
             raise ConfigError(
-                f"{data.name}: {world_size} ranks do not divide the batch of {rule.revision.batch} from step "
+                f"{data.name}: {count_of(world_size, 'rank does', 'ranks do')} not divide the batch of "
+                f"{rule.revision.batch} from step "
                 f"{rule.first} on: some would wait for others. Use another number of ranks, or make a revision"
             )
     return _steps_class()(data, rank, world_size)

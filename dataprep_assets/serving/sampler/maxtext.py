@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.formats.tensorflow import example
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
@@ -133,7 +133,7 @@ def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, t
     )
     stored = rows.element_spec.get("inputs")
     if stored is not None and stored.shape != (config.max_target_length,):
-        raise ConfigError(f"rows of {stored.shape[0]} tokens: set max_target_length={stored.shape[0]}")
+        raise ConfigError(f"rows of {count_of(stored.shape[0], 'token')}: set max_target_length={stored.shape[0]}")
     loaded = config.global_batch_size_to_load if train else config.global_batch_size_to_load_eval
     batches = tfds_batches(
         rows,

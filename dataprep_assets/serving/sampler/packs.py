@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.packing.algorithms import pack
 from dataprep_assets.serving.sampler.source_order import PackTable
 
@@ -58,6 +58,9 @@ def open_packs(path: Path) -> PackTable:
     # The number of packs and the last of their ends foretell the length: a cut file agrees with neither.
     pieces, odd = divmod(len(values) - 1 - packs, 2)
     if packs < 0 or odd or pieces < packs or (packs and int(values[packs]) != pieces):
-        raise FormatError(f"{path}: {size} bytes are no table of packs; the file was cut. Run the schedule again")
+        raise FormatError(
+            f"{path}: {count_of(size, 'byte is', 'bytes are')} no table of packs; the file was cut. Run the schedule "
+            "again"
+        )
     rest = values[1 + packs :]
     return PackTable(values[1 : 1 + packs], rest[:pieces], rest[pieces:])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError, NotFoundError
+from dataprep_assets.errors import ConfigError, NotFoundError, count_of
 from dataprep_assets.serving.sampler.mixture import mixture_of
 from dataprep_assets.serving.sampler.source_order import (
     Packs,
@@ -213,7 +213,9 @@ class RevisionRule:
 
     def _end(self) -> tuple[int, str]:
         found = (
-            [] if self.revision.steps is None else [(self.revision.steps, f"the run has {self.revision.steps} steps")]
+            []
+            if self.revision.steps is None
+            else [(self.revision.steps, f"the run has {count_of(self.revision.steps, 'step')}")]
         )
         for number, turn in enumerate(self.turns):
             if (allowed := turn.max_samples()) is not None:

@@ -22,7 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, TransferError
+from dataprep_assets.errors import (
+    ConfigError,
+    DataprepError,
+    IntegrityError,
+    MissingArtifactError,
+    TransferError,
+    count_of,
+)
 from dataprep_assets.formats.document_index import ENDS, TOKENS
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, RemoteTokens
 from dataprep_assets.integrity.bucket import BucketArtifacts
@@ -127,7 +134,10 @@ class TrainingData:
         return _reopened, self._opened
 
     def __repr__(self) -> str:
-        return f"TrainingData({self._handle.location!r}, {self.steps} steps, digest={self.schedule.digest[:12]!r})"
+        return (
+            f"TrainingData({self._handle.location!r}, {count_of(self.steps, 'step')}, "
+            f"digest={self.schedule.digest[:12]!r})"
+        )
 
     @property
     def steps(self) -> int:
@@ -167,7 +177,7 @@ class TrainingData:
         for revision in self.schedule.revisions[known[digest] :]:
             if revision.first_step < step:
                 raise ConfigError(
-                    f"{self.name}: the state has trained {step} steps, but a later revision begins at step "
+                    f"{self.name}: the state has trained {count_of(step, 'step')}, but a later revision begins at step "
                     f"{revision.first_step}: go on from a checkpoint of that step, or make a revision with: dataprep "
                     f"schedule {self.name} --from-step {step}"
                 )

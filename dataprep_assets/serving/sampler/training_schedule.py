@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.errors import ConfigError, FormatError, NotFoundError
+from dataprep_assets.errors import ConfigError, FormatError, NotFoundError, count_of
 from dataprep_assets.formats.document_index import TOKEN_BINS
 from dataprep_assets.serving.sampler.mixture import PLACES
 from dataprep_assets.stores.files import digest_value
@@ -123,7 +123,9 @@ class Revision:
         if not self.sources:
             raise ConfigError(f"{where} reads no source")
         if self.trained < self.first_step:
-            raise ConfigError(f"{where}: only {self.trained} steps had been trained on, so it would leave steps out")
+            raise ConfigError(
+                f"{where}: only {count_of(self.trained, 'step')} had been trained on, so it would leave steps out"
+            )
         if sum(source.share for source in self.sources) != PLACES:
             raise ConfigError(f"{where}: the shares of its sources do not sum to {PLACES}")
         if self.steps is None and all(source.epochs is None for source in self.sources):

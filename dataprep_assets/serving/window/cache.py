@@ -23,6 +23,7 @@ from dataprep_assets.errors import (
     FormatError,
     MissingArtifactError,
     TransferError,
+    count_of,
 )
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.serving.window.keep_policy import Keep, fits, victims
@@ -188,7 +189,7 @@ class Cache:
         if not path.exists():
             return None
         if (size := path.stat().st_size) != file.bytes:
-            return f"{path}: {size} bytes, the release says {file.bytes}; it is fetched again"
+            return f"{path}: {count_of(size, 'byte')}, the release says {file.bytes}; it is fetched again"
         if (digest := sha256_file(path)) != file.sha256:
             return f"{path}: sha256 {digest}, the release says {file.sha256}; it is fetched again"
         return ""
@@ -204,7 +205,7 @@ class Cache:
                 )
             if info.bytes != file.bytes or info.sha256 not in (None, file.sha256):
                 raise CorruptSourceError(
-                    f"{where}: {info.bytes} bytes (sha256 {info.sha256}), the release says {file.bytes} "
+                    f"{where}: {count_of(info.bytes, 'byte')} (sha256 {info.sha256}), the release says {file.bytes} "
                     f"({file.sha256}). Another shard lies under this name: publish the release again"
                 )
 
@@ -335,7 +336,8 @@ class Cache:
         free = shutil.disk_usage(self.directory).free
         if needed > free:
             raise TransferError(
-                f"{self._label(index)}: {needed} bytes are still to come, the disk of {self.directory} has {free} "
+                f"{self._label(index)}: {count_of(needed, 'byte is', 'bytes are')} still to come, the disk of "
+                f"{self.directory} has {free} "
                 "free. Free space there, or keep fewer shards"
             )
 

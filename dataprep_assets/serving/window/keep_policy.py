@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,10 @@ def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
         needed = max(size + (sizes[(i + 1) % len(sizes)] if several else 0) for i, size in enumerate(sizes))
         if keep.bytes < needed:
             what = "a shard and the one after it, which is fetched while the first is in use," if several else "a shard"
-            raise ConfigError(f"keep: {keep.bytes} bytes are too few: {what} take up to {needed}. Give at least that")
+            raise ConfigError(
+                f"keep: {count_of(keep.bytes, 'byte is', 'bytes are')} too few: {what} take up to {needed}. Give at "
+                "least that"
+            )
     elif keep != "all":
         least = 2 if several else 1
         # True is an int, too

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.serving.window.keep_policy import Keep, KeepBytes, check_keep, fits, victims
 from dataprep_assets.serving.window.release import Release
 
@@ -52,7 +52,7 @@ class WindowPlan:
         if not self.stalls:
             return f"Training {start} and never waits: a shard takes {fetch} of a turn of {turn}."
         return (
-            f"Training {start} and waits at {self.stalled_swaps} of {self.swaps} swaps, up to "
+            f"Training {start} and waits at {self.stalled_swaps} of {count_of(self.swaps, 'swap')}, up to "
             f"{_time(self.stall_seconds)}: a shard takes {fetch}, its turn only {turn}."
         )
 
@@ -148,7 +148,10 @@ def _advice(
             found.append(f"Use at least {_size(plan.needed_bandwidth)}/s of bandwidth (more workers, a nearer store).")
         if step_seconds > 0:
             steps = math.ceil(max(sizes) * seconds_a_byte / step_seconds)
-            found.append(f"Or train at least {steps} steps on each shard (smaller global batches, or repeated passes).")
+            found.append(
+                f"Or train at least {count_of(steps, 'step')} on each shard (smaller global batches, or repeated "
+                "passes)."
+            )
         if keep != "all" and sum(sizes) <= disk:
             found.append("Set keep='all': all shards fit on this disk, so that later epochs download nothing.")
         elif isinstance(keep, int | KeepBytes) and sum(sizes) > disk:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.formats import npy_shards, sample_ids
 
 
@@ -36,7 +36,10 @@ class Shard:
         self.tokens, self.sample_ids = open_pair(token_path, ids_path, sequence_length)
 
     def __repr__(self) -> str:
-        return f"Shard({self.token_path.name}, {len(self)} samples of {self.sequence_length} tokens)"
+        return (
+            f"Shard({self.token_path.name}, {count_of(len(self), 'sample')} of "
+            f"{count_of(self.sequence_length, 'token')})"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.index, self.token_path, self.ids_path, self.sequence_length)

@@ -16,7 +16,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from dataprep_assets.bounds import parsed
-from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.stores.connect import place_of
@@ -108,7 +108,9 @@ class Release:
         if keys != (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)):
             raise FormatError(f"{name} is listed as {keys}, where no reader looks for it. Publish it again")
         if self.sequence_length < 1 or shard.tokens % self.sequence_length or shard.tokens == 0:
-            raise FormatError(f"{name} has {shard.tokens} tokens, not whole sequences of {self.sequence_length}")
+            raise FormatError(
+                f"{name} has {count_of(shard.tokens, 'token')}, not whole sequences of {self.sequence_length}"
+            )
         sizes = (shard.token_file.bytes, shard.ids_file.bytes)
         wanted = (
             npy_shards.token_bytes(shard.tokens, self.dtype),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.shards < 1:
-            raise ConfigError(f"a schedule over {self.shards} shards: at least 1 is needed")
+            raise ConfigError(f"a schedule over {count_of(self.shards, 'shard')}: at least 1 is needed")
         if self.steps_per_shard < 1:
             raise ConfigError(f"steps_per_shard={self.steps_per_shard}: at least 1 is needed")
 

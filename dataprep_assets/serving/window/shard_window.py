@@ -20,7 +20,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from dataprep_assets.errors import ConfigError, CorruptSourceError, DataprepError, SourceError, WorkerDiedError
+from dataprep_assets.errors import (
+    ConfigError,
+    CorruptSourceError,
+    DataprepError,
+    SourceError,
+    WorkerDiedError,
+    count_of,
+)
 from dataprep_assets.serving.window.cache import Cache
 from dataprep_assets.serving.window.events import OnEvent, WindowEvent, WindowStatus, tell
 from dataprep_assets.serving.window.keep_policy import Keep, check_keep
@@ -130,7 +137,8 @@ class ShardWindow:
         if sequence_length not in (None, self.release.sequence_length):
             raise ConfigError(
                 f"sequence_length={sequence_length}: the release of {self.release.dataset} is cut into samples of "
-                f"{self.release.sequence_length} tokens, and its sample ids name those samples; another length would "
+                f"{count_of(self.release.sequence_length, 'token')}, and its sample ids name those samples; another "
+                "length would "
                 "train on samples without ids. Use that length, or publish a release of the one you need"
             )
         self.schedule = Schedule(shards=len(shards), steps_per_shard=steps_per_shard)

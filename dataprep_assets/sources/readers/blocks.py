@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dataprep_assets.bounds import alive
-from dataprep_assets.errors import ConfigError, CorruptSourceError
+from dataprep_assets.errors import ConfigError, CorruptSourceError, count_of
 from dataprep_assets.sources.readers.contents import EMPTY, HEAD, compression_of, encoding_of, foreign, pointer
 
 _READ = 256 << 10
@@ -109,7 +109,8 @@ class BlockReader:
         command = "zstd --long=27" if self.compression == "zstd" else "xz -6"
         return CorruptSourceError(
             f"{self.label}: a {self.compression} frame that ends after byte {self.bytes_read - 1} needs a window "
-            f"of more than {window_bytes():,} bytes of memory. Compress it again with `{command}`; or, if you "
+            f"of more than {count_of(window_bytes(), 'byte')} of memory. Compress it again with `{command}`; or, if "
+            "you "
             f"trust it and every worker has the memory, set {WINDOW}={1 << 31}",
             file=self.label,
             byte=self.bytes_read,
@@ -125,7 +126,7 @@ class BlockReader:
                 if "too much memory" in str(error) or "usage limit" in str(error):
                     raise self._too_wide() from None
                 raise CorruptSourceError(
-                    f"{self.label}: {self.compression} data is damaged in the {self._step} bytes from byte "
+                    f"{self.label}: {self.compression} data is damaged in the {count_of(self._step, 'byte')} from byte "
                     f"{self.bytes_read - self._step}: {error}. Fetch the file again and compare its sha256 with "
                     "the source's",
                     file=self.label,

@@ -13,7 +13,7 @@ import csv
 from collections.abc import Iterator
 from contextlib import suppress
 
-from dataprep_assets.errors import CorruptSourceError, DataprepError
+from dataprep_assets.errors import CorruptSourceError, DataprepError, count_of
 from dataprep_assets.sources.readers.blocks import BlockReader, TextReader
 from dataprep_assets.sources.readers.first_rows import first_bad, other_delimiter
 from dataprep_assets.sources.readers.input_format import Found, InputFile, InputFormat, RowByRow, RowReader
@@ -55,7 +55,7 @@ class _Lines:
         if line is None or self.size > self._most:
             raise CorruptSourceError(
                 f"{self._file.label}: row {self.row}, byte {self.byte}: has more than "
-                f"{self._most:,} bytes, or a quote in it is not closed: nobody can tell where it ends. "
+                f"{count_of(self._most, 'byte')}, or a quote in it is not closed: nobody can tell where it ends. "
                 "Correct it, or raise `bad_records: {max_record_bytes: …}`",
                 file=self._file.label,
                 row=self.row,
@@ -149,7 +149,7 @@ class CsvRows(RowByRow):
         if self._file.format == "tsv":
             raise CorruptSourceError(
                 f"{self._file.label}: row {lines.row}, byte {lines.byte}: a quoted value goes over "
-                f"{len(lines.delimiters):,} lines that each look like a row. Set `csv_quotes: false` if a "
+                f"{count_of(len(lines.delimiters), 'line')} that each look like a row. Set `csv_quotes: false` if a "
                 "quote is a character in this file, `true` if values are quoted. Or write it as JSON lines",
                 file=self._file.label,
                 row=lines.row,
@@ -186,7 +186,7 @@ def merged_rows(reader: RowReader, label: str) -> str:
 def _misfit(fields: list[str], header: list[str]) -> str:
     """Why the values of a record are none under this header; empty if they are."""
     if len(fields) != len(header):
-        return f"{len(fields)} fields, the header has {len(header)}{other_delimiter(header)}"
+        return f"{count_of(len(fields), 'field')}, the header has {len(header)}{other_delimiter(header)}"
     # of one column the name may be a text, unless a file begins there
     if [fields[0].removeprefix("\ufeff"), *fields[1:]] == header and (len(header) > 1 or fields != header):
         return "the header again, as where files were joined"

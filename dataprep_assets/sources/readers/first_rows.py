@@ -97,12 +97,17 @@ def absent_field(
         seen.update(dict.fromkeys(row))
     if not seen:
         return None
-    begins = f"`{key}: {field}`: none of the first {count:,} rows of {whose} has it"
+    begins = f"`{key}: {field}`: {none_of_first(count)} of {whose} has it"
     if there:
         names = " or ".join({str: "text", int: "a whole number"}[one] for one in types)
         return f"{begins} as {names}"
     shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
     return begins + ("" if hidden else f"; they have {shown}") + other_delimiter(seen)
+
+
+def none_of_first(count: int) -> str:
+    """Return the subject of a sentence about `count` rows that were looked at: one means that there is no other."""
+    return "no row" if count == 1 else f"none of the first {count:,} rows"
 
 
 def not_parquet(path: Path) -> bool:

@@ -7,7 +7,7 @@ parser. No message contains any part of a file's content: patients' data pass th
 import re
 from collections.abc import Iterator
 
-from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.errors import CorruptSourceError, count_of
 from dataprep_assets.sources.readers.contents import BOM
 
 _WHITE = b" \t\r\n"
@@ -165,7 +165,8 @@ class Elements:
 
     def _broken(self, byte: int) -> CorruptSourceError:
         return CorruptSourceError(
-            f"{self._label}: byte {byte}, after {self._rows} records, is not what a JSON {self._what} has there; "
+            f"{self._label}: byte {byte}, after {count_of(self._rows, 'record')}, is not what a JSON {self._what} "
+            "has there; "
             "correct the file or fetch it again",
             file=self._label,
             byte=byte,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 
 BATCH_BYTES = 64 << 20
 """Most bytes of a decoded batch of rows, or of half of one where pages differ much (`_Column.bytes`)."""
@@ -65,7 +65,7 @@ def rows_at_once(
             found.append(_Column.from_chunk(file, chunk, max(1, of_group.num_rows), width))
     if (least := sum(column.bytes(1) for column in found)) > PAGE_BYTES:
         raise FormatError(
-            f"one row takes pages of {len(found):,} columns with {least:,.0f} bytes; {PAGE_BYTES:,} "
+            f"one row takes pages of {count_of(len(found), 'column')} with {least:,.0f} bytes; {PAGE_BYTES:,} "
             "are the most that is decoded at once. Write the file with smaller pages"
         )
     if sum(column.bytes(most) for column in found) <= BATCH_BYTES:
@@ -97,7 +97,7 @@ class _Column:
         for page in pages:
             if max(page.bytes, page.values * width) > PAGE_BYTES:
                 raise FormatError(
-                    f"a page of column {chunk.path_in_schema} has {page.values:,} values in {page.bytes:,} "
+                    f"a page of column {chunk.path_in_schema} has {count_of(page.values, 'value')} in {page.bytes:,} "
                     f"bytes; {PAGE_BYTES:,} bytes are the most that is decoded at once. Write the file with "
                     "smaller pages"
                 )

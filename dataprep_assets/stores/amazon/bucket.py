@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dataprep_assets.errors import DataprepError, IntegrityError, SourceError, TransferError
+from dataprep_assets.errors import DataprepError, IntegrityError, SourceError, TransferError, count_of
 from dataprep_assets.stores.amazon.api import CredentialNames, RefusedError, endpoint_of, explained, translated
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, check_key, no_object
@@ -430,7 +430,7 @@ class Stream:
         wanted = max(self.position, self.stop or 0)
         if wanted > total:
             raise IntegrityError(
-                f"{self.bucket.label(self.key)}: it has {total} bytes, bytes up to {wanted} were asked for"
+                f"{self.bucket.label(self.key)}: it has {count_of(total, 'byte')}, bytes up to {wanted} were asked for"
             )
 
     def _close(self) -> None:

@@ -199,7 +199,7 @@ def test_the_dtype_is_megatrons_and_one_that_wraps_is_refused(tmp_path: Path, si
     assert declared("auto") == wanted
     assert declared("int32") == "uint32"
     if size > 65_536:
-        with pytest.raises(ConfigError, match="65537 ids"):
+        with pytest.raises(ConfigError, match="65,537 ids"):
             declared("uint16")
     else:
         assert declared("uint16") == "uint16"

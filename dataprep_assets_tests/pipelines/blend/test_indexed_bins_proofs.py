@@ -141,7 +141,7 @@ def test_a_sequence_of_no_tokens_is_found(work: TokenShard) -> None:
     megatron.write_idx(work.directory / "tokens.idx", ends, dtype=work.plan.dtype)
     finding = _findings(work)["index_matches_stream"]
     assert not finding.passed
-    assert "1 sequences have no token" in finding.summary
+    assert "1 sequence has no token" in finding.summary
 
 
 def test_a_lost_and_a_doubled_separator_are_found(work: TokenShard) -> None:

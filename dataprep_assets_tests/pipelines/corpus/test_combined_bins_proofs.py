@@ -55,7 +55,7 @@ def test_a_shard_twice_a_lost_shard_and_a_swap_fail(copy: Combined, sample: Samp
     assert not equal(copy, sample, [second, first]).passed
     assert "in its 1 shard" in equal(copy, sample, [first]).summary
     copy.tokens.write_bytes(whole + whole[-second[1].file(TOKENS).bytes :])
-    assert f"has {copy.tokens.stat().st_size} bytes" in equal(copy, sample).summary
+    assert f"has {copy.tokens.stat().st_size:,} bytes" in equal(copy, sample).summary
 
 
 def test_a_cut_bin_names_the_byte(copy: Combined, sample: Sample) -> None:
@@ -82,7 +82,7 @@ def test_document_ends_that_differ_name_the_document(copy: Combined, sample: Sam
     assert f"at document {documents + 3} (byte {(documents + 3) * 8})" in equal(copy, sample).summary
     ends[documents + 3] -= 1
     np.append(ends, ends[-1]).tofile(copy.ends)
-    assert f"has {len(ends) + 1} documents, its shards have {len(ends)}" in equal(copy, sample).summary
+    assert f"has {len(ends) + 1:,} documents, its shards have {len(ends)}" in equal(copy, sample).summary
 
 
 # --- wrong_totals
@@ -115,7 +115,7 @@ def test_each_split_holds_its_files_once(sample: Sample) -> None:
 def test_a_missing_a_doubled_and_a_reordered_shard_name_their_files(sample: Sample) -> None:
     first, second = sample.receipts()
     lost = sources_complete([first], sample.entries, "train")
-    assert f"files are missing: {second.sources[0]['file']}" in lost.summary
+    assert f"file is missing: {second.sources[0]['file']}" in lost.summary
     twice = sources_complete([first, second, second], sample.entries, "train")
     line = second.sources[0]
     assert f"{line['file']}: is in the split twice" in twice.summary
@@ -130,7 +130,7 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
     assert f"{stolen['file']}: belongs to split train, not val" in leaked.summary
     renamed = replace(val, sources=({**val.sources[0], "file": stolen["file"]},))
     found = sources_complete([renamed], sample.entries, "val")
-    assert f"files are missing: {val.sources[0]['file']}" in found.summary
+    assert f"file is missing: {val.sources[0]['file']}" in found.summary
     assert any(f"{stolen['file']}: belongs to split train, not val" in str(row["defect"]) for row in found.table)
     [entry] = [e for e in sample.entries if e.split == "val"]
     copied = [entry._replace(sha256=stolen["sha256"]) if e is entry else e for e in sample.entries]

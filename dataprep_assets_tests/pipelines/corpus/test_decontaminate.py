@@ -231,7 +231,7 @@ def of_sets(leaky: Leaky) -> list[Remark]:
     ("content", "asked", "said"),
     [
         (b'{"question": "How many?"}\n' * 12, {}, "none of the 12 items of .* has 13 words"),
-        (b'{"question": "How many?"}\n', {"action": "tag"}, "none of the 1 items of .* has 13 words"),
+        (b'{"question": "How many?"}\n', {"action": "tag"}, "none of the 1 item of .* has 13 words"),
         (b"\x89PNG\r\n\x1a\n", {}, "quiz.jsonl: row 1 is no item"),
         (b'{"answer": "x"}\n', {"sets": {"quiz": {"path": "quiz.jsonl", "fields": ["q"]}}}, "has a field 'q'"),
         (b"", {}, "has no item with a text"),

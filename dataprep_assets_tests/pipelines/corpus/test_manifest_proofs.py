@@ -91,7 +91,7 @@ def test_an_entry_that_does_not_resolve_is_named(sample: Sample, tmp_path: Path)
     said = [str(row["defect"]) for row in found.table]
     assert [s.split(":")[0] for s in said] == names
     assert "No such file" in said[0]
-    assert "has 1 bytes" in said[1]
+    assert "has 1 byte" in said[1]
     assert "the cache is gone" in said[2]
 
 
@@ -109,13 +109,13 @@ def test_a_hole_an_overlap_a_foreign_file_and_a_short_plan_are_named(sample: Sam
         ({second: range(cut + 1, stop)}, f"{second}: ordinals {cut} to {cut} before it are in no shard"),
         ({second: range(cut - 1, stop)}, f"{second}: ordinals {cut - 1} to {cut - 1} are in an earlier"),
         ({first: range(0)}, f"{first}: range(0, 0) does not hold consecutive files"),
-        ({second: range(cut, stop + 1)}, f"{second}: 1 files are of another split: validation/"),
+        ({second: range(cut, stop + 1)}, f"{second}: 1 file is of another split: validation/"),
     ):
         found = plan_covers(sample.entries, sample.plan | changes)
         assert not found.passed
         assert said in found.summary
     last = list(sample.plan)[-1]
     found = plan_covers(sample.entries, {k: r for k, r in sample.plan.items() if k != last})
-    assert f"the manifest has {len(sample.entries)} files" in found.summary
+    assert f"the manifest has {len(sample.entries):,} files" in found.summary
     swapped = [sample.entries[1], sample.entries[0], *sample.entries[2:]]
     assert "is line 1 of the manifest, but has ordinal 1" in plan_covers(swapped, sample.plan).summary

@@ -57,7 +57,7 @@ def test_a_lost_token_in_the_middle_is_not_aligned(copy: Combined) -> None:
     tokens = np.fromfile(copy.tokens, "<u2")
     middle = len(tokens) // 2
     np.delete(tokens, middle).tofile(copy.tokens)
-    assert f"{2 * len(tokens) - 2} bytes, but its" in aligned(copy).summary
+    assert f"{2 * len(tokens) - 2:,} bytes, but its" in aligned(copy).summary
     np.append(np.delete(tokens, middle), 5).astype("<u2").tofile(copy.tokens)
     found = aligned(copy)
     assert not found.passed

@@ -63,7 +63,7 @@ def function(name: str, column: str = "score", **more: str) -> dict[str, Any]:
 TOLD = {
     "good": None,
     "loud": None,
-    "short": "gave 1 values of short for 10 documents",
+    "short": "gave 1 value of short for 10 documents",
     "typed": "is no number",
     "other": "gave unknown; its columns are other",
     "fails": "raised ZeroDivisionError at",

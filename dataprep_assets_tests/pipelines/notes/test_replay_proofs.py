@@ -151,7 +151,7 @@ def test_a_patient_who_trains_in_one_source_and_validates_in_another_is_told(tmp
     target.write_bytes(target.read_bytes() + (packed / "train" / "patients.bin").read_bytes()[:16])
     found = prove(replay, LocalArtifacts(tmp_path))
     assert failed(found) == {"splits_disjoint"}
-    assert "1 patients are in several of the splits train, val" in found["splits_disjoint"].summary
+    assert "1 patient is in several of the splits train, val" in found["splits_disjoint"].summary
 
 
 @pytest.mark.parametrize("splits", [["train", "val"], ["train"]])

@@ -170,7 +170,7 @@ def test_only_the_months_that_held_them_are_rebuilt_and_nothing_is_left(ward: Wa
     assert reasons["packed_cohorts/2010-03"].startswith("retracted was not set, is 2 patients (")
     assert {name for name in reasons if "packed" in name} == {"packed_cohorts/2010-01", "packed_cohorts/2010-03"}
     assert set(ward.failed("2010-01")) >= {"no_retracted_document"}, "until it is rebuilt"
-    assert "1 retracted patients are in the rows" in ward.failed("2010-01")["no_retracted_document"]
+    assert "1 retracted patient is in the rows" in ward.failed("2010-01")["no_retracted_document"]
     outcome = ward.run()
     assert outcome.built == [
         "packed_cohorts/2010-01",
@@ -604,7 +604,7 @@ def test_a_retracted_note_that_is_still_there_fails_the_proof(ward: Ward) -> Non
     assert ward.failed(month) == {}
     listed = ward.list.read_bytes()
     ward.list.unlink()
-    assert "1 notes were left out that are on the list no more" in ward.failed(month)["no_retracted_document"]
+    assert "1 note was left out that are on the list no more" in ward.failed(month)["no_retracted_document"]
     ward.list.write_bytes(listed.replace(b'"note": "', b'"note": "00'))
     with pytest.raises(ConfigError, match=r"line 1: not a retraction"):
         ward.failed(month)

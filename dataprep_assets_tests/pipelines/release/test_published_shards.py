@@ -74,7 +74,7 @@ def test_missing_and_stale_shards_are_named(own: Bins, tmp_path: Path) -> None:
     declared = own.declare(tokens_per_shard=512 * 64)
     layout = own.layout(declared)
     shutil.rmtree(own.store.directory(shard_artifact(declared, "train_000001")))
-    with pytest.raises(MissingArtifactError, match="1 shards of the release are missing or out of date: train_000001"):
+    with pytest.raises(MissingArtifactError, match="1 shard of the release are missing or out of date: train_000001"):
         release_manifest(declared, own.store, layout)
     other = own.declare(tokens_per_shard=512 * 64, shuffle_seed=8)
     with pytest.raises(MissingArtifactError, match="train_000000, train_000001"):

@@ -162,7 +162,7 @@ def test_a_publication_says_what_its_place_lacks(own: Published) -> None:
     manifest.write_bytes(good)
     assert own.stale() == {}
     shard.unlink()
-    assert own.stale()[PUBLISHED_SHARDS].reason.startswith(f"file://{own.public}/{SHARD}.npy: missing (1 files)")
+    assert own.stale()[PUBLISHED_SHARDS].reason.startswith(f"file://{own.public}/{SHARD}.npy: missing (1 file)")
     found = own.stale(publish=f"{own.public}2")
     assert {name: one.reason for name, one in found.items()} == {
         PUBLISHED_SHARDS: "its source changed: release.publish"

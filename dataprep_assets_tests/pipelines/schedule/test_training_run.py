@@ -184,7 +184,7 @@ def test_a_run_is_asked_by_what_is_known_of_documents(made: TrainingProject, tmp
     assert len(values) == sum(number % 3 == 1 for number in (*range(200), *range(900, 940)))
     assert {reading["step"] for one in values for reading in one["read"]} == steps
     first = made("seen", RUN, "--where", where, "--until", "40").stdout.splitlines()[0]
-    assert first.startswith(f"{len(values)} documents, read at steps {min(steps)}, ")
+    assert first.startswith(f"{len(values):,} documents, read at steps {min(steps)}, ")
 
     # trace tells it of one document, retract of all that an expression is true of
     one = next(one for one in values if one["read"])

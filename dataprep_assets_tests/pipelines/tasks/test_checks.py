@@ -58,8 +58,8 @@ SCHEMA_FAULTS: dict[str, tuple[str, str, Change, str]] = {
     "fixed value": ("Copa", COPA, in_rows(put(3, question="why")), ":3: question: Input should be 'cause' or 'effect'"),
     "empty text": ("Copa", COPA, in_rows(put(3, choice1=" ")), ":3: choice1: String should have at least 1 character"),
     "answer": ("ArcC_MC", ARC, in_rows(put(1, answerKey="E")), ":1: answerKey: none of the labels"),
-    "choice texts": ("ArcC_Cloze", ARC, choices(text=["only one"]), ":1: choices.text: 1 choice texts for"),
-    "few choices": ("ArcC_MC", ARC, choices(text=["a"], label=["A"]), ":1: choices.label: 1 choices. Use 3 to 5"),
+    "choice texts": ("ArcC_Cloze", ARC, choices(text=["only one"]), ":1: choices.text: 1 choice text for"),
+    "few choices": ("ArcC_MC", ARC, choices(text=["a"], label=["A"]), ":1: choices.label: 1 choice. Use 3 to 5"),
     "one label twice": (
         "ArcC_MC",
         ARC,

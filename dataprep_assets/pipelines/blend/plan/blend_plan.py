@@ -24,6 +24,7 @@ from dataprep_assets.engine.artifact.spec import (
 )
 from dataprep_assets.engine.checks.check import Check, Finding, verdict
 from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -142,8 +143,8 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
     cut = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
     return verdict(
         (defect for unit in plan.units for defect in _uncovered(unit, max_rows)),
-        f"{sum(len(u.entries) for u in plan.units)} files are in {sum(len(u.shards) for u in plan.units)} "
-        "shards, each row once.",
+        f"{count_of(sum(len(u.entries) for u in plan.units), 'file is', 'files are')} in "
+        f"{count_of(sum(len(u.shards) for u in plan.units), 'shard')}, each row once.",
         _REPLAN,
         facts={"datasets": len(plan.units), "shards": sum(len(u.shards) for u in plan.units), "row_ranges": cut},
     )
@@ -196,7 +197,7 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Itera
         defects += others
     return verdict(
         defects,
-        f"The plan {frozen.run_hash} of {len(frozen.units)} datasets is what it would be now.",
+        f"The plan {frozen.run_hash} of {count_of(len(frozen.units), 'dataset')} is what it would be now.",
         f"Sources or settings changed. {_REPLAN} if that was meant",
         facts={"run_hash": frozen.run_hash, "datasets": len(frozen.units)},
     )

@@ -20,6 +20,7 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, Row, verdict
 from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -442,7 +443,8 @@ def _too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview
     epochs = f", {times:g} times over," if times != 1 else ""
     # a receipt keeps it, without types: no noun behind the number tells that it is one
     return (
-        f"{unit.name}: {source.tokens:,} tokens in all (rows: {source.rows:,}{from_file_on(blend, unit)}){epochs} are "
+        f"{unit.name}: {count_of(source.tokens, 'token')} in all (rows: "
+        f"{source.rows:,}{from_file_on(blend, unit)}){epochs} are "
         f"less than a sample of {size:,}"
     )
 
@@ -501,12 +503,13 @@ def nothing_rounds_to_zero(preview: Receipt, others: Iterable[str] = ()) -> Find
     zero.sort(key=lambda source: source.name not in faults)
     told = [
         faults.get(source.name)
-        or f"{source.name}: a share of {source.requested:.6f} is {source.samples} samples of {source.tokens} tokens"
+        or f"{source.name}: a share of {source.requested:.6f} "
+        f"is {count_of(source.samples, 'sample')} of {count_of(source.tokens, 'token')}"
         for source in zero
     ]
     return verdict(
         [*told, *others],
-        f"Each of {len(sources)} datasets is at least one sample.",
+        f"Each of {count_of(len(sources), 'dataset')} is at least one sample.",
         _FAULT_ADVICE if faults else "Raise its weight, or `train_tokens`, or set its weight to 0",
         facts={"datasets": len(sources), "rounded_to_zero": len(zero)},
         table=[_preview_row(source) for source in sources],

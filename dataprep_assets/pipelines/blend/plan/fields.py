@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.losses import by_file
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.readers.first_rows import ROWS, first_rows, other_delimiter
+from dataprep_assets.sources.readers.first_rows import ROWS, first_rows, none_of_first, other_delimiter
 from dataprep_assets.sources.readers.input_format import ReadOptions
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.sources.readers.unreadable import shape_of
@@ -143,7 +143,7 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
     shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
     # any text can be a field's name, so those of a sensitive dataset are not shown
     told = ("" if blend.sensitive else f"; they have {shown}") + other_delimiter(seen)
-    begun = f"`{asked[0]}: {asked[1]}`: none of the first {count:,} rows of dataset {dataset.name}"
+    begun = f"`{asked[0]}: {asked[1]}`: {none_of_first(count)} of dataset {dataset.name}"
     begun += "" if blend.sensitive else f", from {paths[0].name} on,"
     if not having:
         # one row may be a file that is no lines

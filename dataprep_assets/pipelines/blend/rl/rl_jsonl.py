@@ -24,7 +24,7 @@ from dataprep_assets.engine.checks.check import (
     verdict,
 )
 from dataprep_assets.engine.checks.scratch_rebuild import by_content, made_again, other_bytes
-from dataprep_assets.errors import ConfigError, FormatError
+from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
@@ -168,7 +168,8 @@ def ledger_balances(shard: OpenedRecords) -> Finding:
     ledger = ledger_of(shard.receipt)
     return verdict(
         _unbalanced(shard.directory, shard.receipt),
-        f"{ledger.rows_in} rows are {ledger.documents} records and {sum(ledger.dropped.values())} drops.",
+        f"{count_of(ledger.rows_in, 'row is', 'rows are')} {count_of(ledger.documents, 'record')} and "
+        f"{count_of(sum(ledger.dropped.values()), 'drop')}.",
         _REBUILD,
         facts={"rows_in": ledger.rows_in, "records": ledger.documents, **ledger.dropped},
     )
@@ -214,7 +215,7 @@ def round_trip(shard: OpenedRecords) -> Finding:
             defects.append(f"line {made}, from {wanted[0]}: is not what the transforms make of it")
     counted = ledger_of(receipt).documents
     if len({made, stored, counted}) > 1:
-        defects.append(f"{stored} lines, the source gives {made}, the receipt says {counted}")
+        defects.append(f"{count_of(stored, 'line')}, the source gives {made}, the receipt says {counted}")
     if planned.level == EVERY_DOCUMENT and not defects:  # what was left out, too
 
         def build(store: ArtifactStore) -> None:
@@ -225,7 +226,7 @@ def round_trip(shard: OpenedRecords) -> Finding:
             defects += other_bytes(shard.directory, folder, left_out=left_out)
     return verdict(
         (f"{shard.name}: {defect}" for defect in defects),
-        f"{made} records, made again, are the stored lines.",
+        f"{count_of(made, 'record')}, made again, are the stored lines.",
         f"Source or transforms changed since it was built. {_REBUILD}",
         facts={"documents": made, "documents_compared": made, "level": planned.level},
     )

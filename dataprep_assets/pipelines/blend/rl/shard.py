@@ -18,7 +18,7 @@ from pydantic import Field
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.checks.check import SAMPLE, Level
-from dataprep_assets.errors import BadRecordError
+from dataprep_assets.errors import BadRecordError, count_of
 from dataprep_assets.execution.run_task import report
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification
@@ -352,7 +352,8 @@ def _check_budget(shard: RlShard, tally: _Tally) -> None:
     if bad and bad > shard.budget * tally.rows:
         first = tally.quarantine[0]
         raise BadRecordError(
-            f"{shard.artifact}: {bad} of {tally.rows} rows would be dropped as bad, more than the budget of "
+            f"{shard.artifact}: {bad} of {count_of(tally.rows, 'row')} would be dropped as bad, more than the budget "
+            "of "
             f"{shard.budget:.4%}. The first is {first['file']}, row {first['row']}: {first['reason']}. Correct "
             "the source, or raise `bad_records.budget`"
         )

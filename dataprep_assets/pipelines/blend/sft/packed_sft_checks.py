@@ -38,7 +38,7 @@ from dataprep_assets.engine.checks.check import (
     verdict,
 )
 from dataprep_assets.engine.checks.scratch_rebuild import by_content, made_again, other_bytes
-from dataprep_assets.errors import CertificateError
+from dataprep_assets.errors import CertificateError, count_of
 from dataprep_assets.formats.packed_rows import open_packed
 from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -62,7 +62,8 @@ def ledger_balances(packed: OpenedShard) -> Finding:
     ledger = ledger_of(packed.receipt)
     return verdict(
         _unbalanced(packed, ledger),
-        f"{ledger.rows_in} rows are {ledger.documents} conversations and {sum(ledger.dropped.values())} drops, in "
+        f"{count_of(ledger.rows_in, 'row is', 'rows are')} {count_of(ledger.documents, 'conversation')} and "
+        f"{count_of(sum(ledger.dropped.values()), 'drop')}, in "
         "total and source by source.",
         REBUILD,
         facts={
@@ -84,7 +85,9 @@ def _unbalanced(packed: OpenedShard, ledger: Ledger) -> Iterator[str]:
         counted.update({(source.file, reason): count for reason, count in source.dropped.items()})
     for key in sorted(set(held) | set(counted)):
         if held[key] != counted[key]:
-            yield f"{name}: {key[0]}: {counted[key]} rows dropped as {key[1]}, {QUARANTINE} holds {held[key]}"
+            yield (
+                f"{name}: {key[0]}: {count_of(counted[key], 'row')} dropped as {key[1]}, {QUARANTINE} holds {held[key]}"
+            )
     for field, total in (("rows_in", ledger.rows_in), ("conversations", ledger.documents), ("tokens", ledger.tokens)):
         if (found := sum(getattr(source, field) for source in sources)) != total:
             yield f"{name}: {field} of the sources sum to {found}, the ledger has {total}"
@@ -105,14 +108,15 @@ def counts_match(packed: OpenedShard) -> Finding:
         if count != getattr(facts, what)
     ]
     if ledger.tokens != tokens:
-        defects.append(f"{name}: {PACKED} has {tokens} tokens, the ledger {ledger.tokens}")
+        defects.append(f"{name}: {PACKED} has {count_of(tokens, 'token')}, the ledger {ledger.tokens}")
     filled = tokens / (scan.bins * facts.pack_size) if scan.bins else 1.0
     # the receipt has six decimals
     if abs(filled - facts.fill) > 1e-6:
         defects.append(f"{name}: rows are filled to {filled:.6f}, the receipt says {facts.fill}")
     return verdict(
         defects,
-        f"{scan.bins} rows hold {scan.sequences} sequences, {tokens} tokens of which {trained} are trained; fill "
+        f"{count_of(scan.bins, 'row holds', 'rows hold')} {count_of(scan.sequences, 'sequence')}, "
+        f"{count_of(tokens, 'token')} of which {trained} are trained; fill "
         f"{filled:.4f}.",
         REBUILD,
         facts={**found, "fill": round(filled, 6), "trained_share": round(trained / tokens, 6) if tokens else 0.0},
@@ -134,7 +138,8 @@ def rows_valid(packed: OpenedShard) -> Finding:
     defects += [f"{packed.name}: {PACKED}: {defect}" for defect in scan.defects]
     return verdict(
         defects,
-        f"{scan.bins} rows are as the trainer needs them; the longest has {scan.longest} of {facts.pack_size} tokens.",
+        f"{count_of(scan.bins, 'row is', 'rows are')} as the trainer needs them; the longest has {scan.longest} of "
+        f"{count_of(facts.pack_size, 'token')}.",
         REBUILD,
         facts={"rows": scan.bins, "row_groups": len(sizes), "longest_row": scan.longest},
     )
@@ -172,11 +177,13 @@ def stop_tokens_trained(packed: OpenedShard) -> Finding:
     ]
     if found.unfinished > allowed:
         defects.append(
-            f"{packed.name}: {found.unfinished} sequences end inside an answer, but only {allowed} were truncated"
+            f"{packed.name}: {count_of(found.unfinished, 'sequence ends', 'sequences end')} inside an answer, but "
+            f"only {allowed} were truncated"
         )
     return verdict(
         defects,
-        f"{found.runs - found.unfinished} answers end with the stop token (id {stop}); {found.unfinished} were cut "
+        f"{count_of(found.runs - found.unfinished, 'answer ends', 'answers end')} with the stop token (id {stop}); "
+        f"{found.unfinished} were cut "
         "before it.",
         REBUILD,
         facts={"answers": found.runs, "unfinished": found.unfinished, "truncated": allowed},
@@ -194,13 +201,16 @@ def specials_not_doubled(packed: OpenedShard) -> Finding:
     if first is not None and packed.plan.choices.special_literals == "special":
         return Finding(
             passed=True,
-            summary=f"{doubled.total()} special tokens are followed by themselves: literals are special here.",
+            summary=(
+                f"{count_of(doubled.total(), 'special token is', 'special tokens are')} followed by themselves: "
+                f"literals are special here."
+            ),
             facts={"doubled": doubled.total()},
         )
     defects = []
     if first is not None:
         names = {token.id: token.content for token in packed.bundle.special_tokens}
-        counts = ", ".join(f"{names[token]!r} {count} times" for token, count in doubled.most_common())
+        counts = ", ".join(f"{names[token]!r} {count_of(count, 'time')}" for token, count in doubled.most_common())
         defects.append(f"{packed.name}: doubled special tokens: {counts}; the first in row {first[0]}, {first[1]}")
     return verdict(
         defects,
@@ -236,7 +246,10 @@ def decoded_mask(packed: OpenedShard) -> Finding:
         if not trained and not packed.untrained_allowed:
             defects.append(f"{packed.name}: row {sample.row}: sequence {sample.number} has nothing to train")
     return verdict(
-        defects, f"{len(table)} sequences decoded, trained text between {OPEN} and {CLOSE}.", REBUILD, table=table
+        defects,
+        f"{count_of(len(table), 'sequence')} decoded, trained text between {OPEN} and {CLOSE}.",
+        REBUILD,
+        table=table,
     )
 
 
@@ -267,7 +280,7 @@ def round_trip(packed: OpenedShard) -> Finding:
     name, origins, sequences = packed.name, packed.origins, packed.facts.sequences
     defects: list[str] = []
     if len(origins) != sequences:
-        defects.append(f"{name}: {ORIGINS} has {len(origins)} lines for {sequences} sequences")
+        defects.append(f"{name}: {ORIGINS} has {count_of(len(origins), 'line')} for {count_of(sequences, 'sequence')}")
     elif len(np.unique(origins, axis=0)) != len(origins):
         defects.append(f"{name}: {ORIGINS} names one sequence of a conversation twice")
     else:
@@ -278,7 +291,7 @@ def round_trip(packed: OpenedShard) -> Finding:
     compared = sequences if every else min(packed.compared, len(origins))
     return verdict(
         [f"{name}: {d}" if not d.startswith(name) else d for d in defects],
-        f"{compared} of {len(origins)} sequences are those of their source rows.",
+        f"{compared} of {count_of(len(origins), 'sequence is', 'sequences are')} those of their source rows.",
         REBUILD,
         facts={"documents": len(origins), "documents_compared": compared, "level": packed.plan.level},
     )
@@ -384,7 +397,8 @@ def answers_trained(packed: OpenedShard) -> Finding:
                 defects += [f"{packed.name}: {source.label}: row {row}: {place}" for place in places]
     return verdict(
         defects,
-        f"{comparison.compared} trained answers are those of their source rows; {comparison.others} have no text of "
+        f"{count_of(comparison.compared, 'trained answer is', 'trained answers are')} those of their source rows; "
+        f"{comparison.others} have no text of "
         "their own to compare.",
         "The template writes answers in another way than its generation prompt; correct it, or look at `decoded_mask`",
         facts={"compared": comparison.compared, "not_compared": comparison.others},

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
 from dataprep_assets.engine.checks.check import ledger_of
-from dataprep_assets.errors import BadRecordError, FormatError
+from dataprep_assets.errors import BadRecordError, FormatError, count_of
 from dataprep_assets.formats.flat_bins import read_ranges
 from dataprep_assets.formats.packed_rows import write_rows
 from dataprep_assets.formats.row_origins import ORIGINS, write_origins
@@ -170,7 +170,7 @@ class _Packing:
         for name, dtype in ((spool.TOKENS, "<i4"), (spool.MASKS, "u1")):
             concatenate([folder / name for folder in self._folders], staged / name)
             if (found := (staged / name).stat().st_size // np.dtype(dtype).itemsize) != size:
-                raise FormatError(f"spool {name}: {found} items, its lengths sum to {size}. Run it again")
+                raise FormatError(f"spool {name}: {count_of(found, 'item')}, its lengths sum to {size}. Run it again")
             reads.append(partial(read_ranges, staged / name, dtype))
         packing = self._shard.packing
         write_rows(staged / PACKED, layout.blocks(packing.row_group_bins, *reads), compression=packing.compression)
@@ -188,7 +188,8 @@ class _Packing:
         total = sum(bad.values())
         if total > self._shard.budget * ledger.rows_in:
             raise BadRecordError(
-                f"{self._shard.artifact}: {total} of {ledger.rows_in} rows would be dropped {bad}, more than the "
+                f"{self._shard.artifact}: {total} of {count_of(ledger.rows_in, 'row')} would be dropped {bad}, more "
+                "than the "
                 f"budget of {self._shard.budget:.4%}. The first is {self._first_bad()}. Correct the source, or raise "
                 "`bad_records.budget`"
             )

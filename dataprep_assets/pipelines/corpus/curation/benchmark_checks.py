@@ -11,6 +11,7 @@ from dataprep_assets.curation.duplicates.words import words_of
 from dataprep_assets.curation.planted.benchmarks import look_alikes, renderings, rewrites
 from dataprep_assets.curation.table import side_by_side
 from dataprep_assets.engine.checks.check import SHOWN, Finding, verdict
+from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import not_looked_for, uncovered
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
@@ -47,8 +48,8 @@ def no_benchmark(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Se
     notes = list(not_looked_for(benchmarks.coverage))
     return verdict(
         defects,
-        f"No kept document contains one of {sum(one.looked_for for one in every):,} items of "
-        f"{len(asked.sets):,} benchmarks; planted ones are found in {len(found)} forms."
+        f"No kept document contains one of {count_of(sum(one.looked_for for one in every), 'item')} of "
+        f"{count_of(len(asked.sets), 'benchmark')}; planted ones are found in {len(found)} forms."
         + "".join(f" {note}." for note in notes),
         todo,
         facts={

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from dataprep_assets.curation.benchmarks.benchmarks import Benchmarks, BenchmarkTagger, Coverage
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.errors import ConfigError, DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS, TagsFacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -22,7 +22,10 @@ def not_looked_for(coverage: Mapping[str, Coverage]) -> Iterator[str]:
     for name, one in coverage.items():
         every = one.items + one.empty
         if every > one.looked_for:
-            yield (f"{name}: {every - one.looked_for:,} of {every:,} items are not looked for ({_reasons(one)})")
+            yield (
+                f"{name}: {every - one.looked_for:,} of {count_of(every, 'item is', 'items are')} not looked for "
+                f"({_reasons(one)})"
+            )
 
 
 def _reasons(coverage: Coverage) -> str:
@@ -35,7 +38,8 @@ def uncovered(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
     for name, one in coverage.items():
         if one.share < floor:
             yield (
-                f"decontaminate.sets.{name}: {f'{one.share:.0%}'} of its {one.items:,} items are looked "
+                f"decontaminate.sets.{name}: {f'{one.share:.0%}'} of its "
+                f"{count_of(one.items, 'item is', 'items are')} looked "
                 f"for, not {f'{floor:.0%}'} ({_reasons(one)})"
             )
 

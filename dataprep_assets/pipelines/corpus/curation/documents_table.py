@@ -24,7 +24,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Par
 from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, SHOWN, Check, Finding, OpenedArtifact, verdict
 from dataprep_assets.engine.checks.comparison import rebuilt
 from dataprep_assets.engine.checks.verdicts import PartitionChecks
-from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.errors import DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.document_index import IDS, open_ids
@@ -341,7 +341,8 @@ def _sums_equal_ledger(opened: _OpenedDocuments) -> Finding:
         defects.append("its receipt counts other rows than the table has")
     return verdict(
         (f"{opened.name}: {defect}" for defect in defects),
-        f"{sums.rows:,} rows are {sums.kept:,} documents and {sums.rows - sums.kept:,} drops, as in the ledger of "
+        f"{count_of(sums.rows, 'row is', 'rows are')} {count_of(sums.kept, 'document')} and "
+        f"{count_of(sums.rows - sums.kept, 'drop')}, as in the ledger of "
         "the token bins, file by file.",
         "The tags were made of other rows than the stream, or one of them is damaged: delete the shards of tags and "
         "documents and materialize them again",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.duplicates.candidates import Nodes
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, KeptSet, kept_set
 from dataprep_assets.engine.trace.retraction import DuplicatesChange
-from dataprep_assets.errors import DataprepError, FormatError
+from dataprep_assets.errors import DataprepError, FormatError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -104,7 +104,9 @@ def pairs_in(directory: Path) -> ComparedPairs:
     """The compared pairs that a folder of duplicates keeps; raises FormatError where the file was cut."""
     data = (directory / PAIRS).read_bytes()
     if len(data) % 32:
-        raise FormatError(f"{directory / PAIRS}: {len(data)} bytes are no pairs, which have 32 each")
+        raise FormatError(
+            f"{directory / PAIRS}: {count_of(len(data), 'byte is', 'bytes are')} no pairs, which have 32 each"
+        )
     return ComparedPairs(np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 4))
 
 

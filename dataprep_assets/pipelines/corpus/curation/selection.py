@@ -36,7 +36,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Par
 from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, Check, Finding, OpenedArtifact, verdict
 from dataprep_assets.engine.checks.comparison import rebuilt
 from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeChecks
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
@@ -283,7 +283,8 @@ def _rebuild_matches(opened: _OpenedSelection) -> Finding:
     defects = rebuilt(recipe, store, receipt, opened.directory, partial(_write, corpus, store, partition))
     return verdict(
         (f"{opened.name}: {defect}" for defect in defects),
-        f"{dropped:,} rows are dropped, as {len(corpus.rules)} rules say.",
+        f"{count_of(dropped, 'row is', 'rows are')} dropped, as "
+        f"{count_of(len(corpus.rules), 'rule says', 'rules say')}.",
         REBUILD,
         facts={"dropped": dropped},
     )

@@ -120,7 +120,8 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
     examples = examples_of(corpus, store, partitions, [one for names, _ in over for one in names][:_EXAMPLES])
     return verdict(
         [*_emptied(corpus, split, every, by_rule), *(told for _, told in over)],
-        f"Rules drop {gone[0]:,} of {every[0]:,} documents of {split}; no source and no rule is over its budget.",
+        f"Rules drop {gone[0]:,} of {count_of(every[0], 'document')} of {split}; no source and no rule is over its "
+        "budget.",
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
         facts=facts,
         table=[*source_rows(receipts), *examples],
@@ -159,7 +160,7 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
             wholes |= {f"the {noun} {name}": (every[name], dropped.get(name, {})) for name in every}
     return verdict(
         [
-            f"of {name} the rule {rule} drops {counts[rule][0]:,} of {whole[0]:,} documents "
+            f"of {name} the rule {rule} drops {counts[rule][0]:,} of {count_of(whole[0], 'document')} "
             f"({percent(*pair(counts[rule], whole, 0))} %)"
             for name, (whole, counts) in wholes.items()
             for rule in sorted(free & counts.keys())

@@ -22,7 +22,7 @@ from dataprep_assets.curation.tagging import BatchTagger, Tagger, align, tags_of
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.checks.check import REBUILD, SAMPLED, draw_documents
-from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.errors import DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.run_task import report
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
@@ -263,7 +263,7 @@ def batches_of_shard(
                 yield batch.at(places)
             start = stop
     if some is not None and start != some.of:
-        raise IntegrityError(f"its source has {start:,} rows, and its receipt says {some.of:,}. {REBUILD}")
+        raise IntegrityError(f"its source has {count_of(start, 'row')}, and its receipt says {some.of:,}. {REBUILD}")
 
 
 def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:

@@ -29,7 +29,7 @@ from dataprep_assets.engine.checks.check import (
 )
 from dataprep_assets.engine.checks.comparison import other_claims, other_files, other_rows
 from dataprep_assets.engine.checks.verdicts import WholeChecks
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import scratch
@@ -70,7 +70,7 @@ def _rows_complete(opened: OpenedTags) -> Finding:
     shard, facts = opened.planned, opened.facts
     return verdict(
         (f"{opened.name}: {defect}" for defect in _row_defects(shard, opened.directory, facts)),
-        f"{facts.rows:,} rows in {len(shard.names)} files, {facts.bad:,} of them refused.",
+        f"{count_of(facts.rows, 'row')} in {count_of(len(shard.names), 'file')}, {facts.bad:,} of them refused.",
         REBUILD,
         facts={"rows": facts.rows, "refused": facts.bad},
     )
@@ -103,7 +103,7 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
             last = (at, int(numbers[-1]))
         rows, bad = rows + piece.num_rows, bad + piece.num_rows - piece["bad"].null_count
     if (rows, bad) != (facts.rows, facts.bad):
-        yield f"has {rows:,} rows, {bad:,} refused; the receipt says {facts.rows:,} and {facts.bad:,}"
+        yield f"has {count_of(rows, 'row')}, {bad:,} refused; the receipt says {facts.rows:,} and {facts.bad:,}"
 
 
 def _rebuild_matches(opened: OpenedTags) -> Finding:
@@ -127,7 +127,8 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
     differences = sorted(found.items(), key=lambda one: one[0] in chance)
     return verdict(
         (f"{name_of(receipt)}: {one}" for _, one in differences),
-        f"{compared:,} of {facts.rows:,} rows have the stored values when they are read and tagged again.",
+        f"{compared:,} of {count_of(facts.rows, 'row has', 'rows have')} the stored values when they are read and "
+        "tagged again.",
         "A tagger that uses time, chance or the other documents of its batch gives a dataset that nobody can build "
         "again: give it a seed, or look at each document alone"
         if chance.issuperset(found)
@@ -192,7 +193,7 @@ def planted_found(shard: TaggedShard | None, floors: Mapping[str, FloorDeclarati
                 told = f"{counts.found} of {counts.planted} {kind} ({counts.recall:.2%})"
                 defects.append(f"{name} finds {told}, less than {floor.recall:.2%}")
             if counts.precision < floor.precision:
-                told = f"{counts.mistaken} of {counts.negatives} texts that only look like {kind}"
+                told = f"{counts.mistaken} of {count_of(counts.negatives, 'text')} that only look like {kind}"
                 defects.append(
                     f"{name} takes {told} for them: a precision of {counts.precision:.2%}, less than "
                     f"{floor.precision:.2%}"

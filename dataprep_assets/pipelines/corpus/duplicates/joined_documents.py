@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.candidates import CandidateSet
 from dataprep_assets.curation.duplicates.kept_set import Priority, ShardOrder
-from dataprep_assets.errors import IntegrityError
+from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import ruled_rows
@@ -79,7 +79,8 @@ def join_documents(
         # rows of both are told by position alone, so they have to be of the same files
         if len(rows.taken) != signed.rows:
             raise IntegrityError(
-                f"{corpus.artifact(SIGNATURES, partition)}: has {signed.rows:,} rows, its tags {len(rows.taken):,}. "
+                f"{corpus.artifact(SIGNATURES, partition)}: has {count_of(signed.rows, 'row')}, its tags "
+                f"{len(rows.taken):,}. "
                 "Materialize both again"
             )
         shards.append(signed)

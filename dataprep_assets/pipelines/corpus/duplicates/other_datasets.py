@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.kept_set import ShardOrder
 from dataprep_assets.curation.duplicates.signatures import SignedShard
-from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
+from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Content, Receipt
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
@@ -60,7 +60,9 @@ class OtherShard:
         data = np.fromfile(store.local(self._duplicates, [name]) / name, np.uint8)
         # a bit a row, the last byte filled up
         if len(data) != -(-signed.rows // 8):
-            raise IntegrityError(f"{self._duplicates}: {name} is not of {signed.rows:,} rows. Materialize it again")
+            raise IntegrityError(
+                f"{self._duplicates}: {name} is not of {count_of(signed.rows, 'row')}. Materialize it again"
+            )
         return signed, np.unpackbits(data, count=signed.rows).astype(np.bool_)
 
     def order(self, split: int) -> ShardOrder:

@@ -21,6 +21,7 @@ from dataprep_assets.engine.checks.check import (
     verdict,
 )
 from dataprep_assets.engine.checks.comparison import rebuilt
+from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.scratch import scratch
@@ -116,7 +117,8 @@ def _rebuild_matches(opened: OpenedSignatures) -> Finding:
         defects = list(_other_drawn(shard, receipt, drawn))
     return verdict(
         (f"{name_of(receipt)}: {defect}" for defect in defects),
-        f"{len(drawn.places):,} of {facts.rows:,} rows have the stored signatures when they are read and signed again.",
+        f"{len(drawn.places):,} of {count_of(facts.rows, 'row has', 'rows have')} the stored signatures when they "
+        "are read and signed again.",
         REBUILD,
         facts={"rows_compared": len(drawn.places), "rows": facts.rows, "documents": facts.documents},
     )

@@ -484,7 +484,7 @@ def _changed(known: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[Sourc
             continue
         file, split = fresh[path]
         if entry.size_bytes != file.size_bytes:
-            yield f"{path}: the manifest says {entry.size_bytes} bytes, the source {file.size_bytes}"
+            yield f"{path}: the manifest says {count_of(entry.size_bytes, 'byte')}, the source {file.size_bytes}"
         elif entry.sha256 and file.sha256 and entry.sha256 != file.sha256:
             yield f"{path}: the manifest says sha256 {entry.sha256}, the source {file.sha256}"
         # compared only without a digest: a source with digests may change its etags
@@ -508,7 +508,9 @@ def entries_resolve(
             if not path.is_file():
                 defects.append(f"{entry.relpath}: {path} is not a file")
             elif size != entry.size_bytes:
-                defects.append(f"{entry.relpath}: {path} has {size} bytes, the manifest says {entry.size_bytes}")
+                defects.append(
+                    f"{entry.relpath}: {path} has {count_of(size, 'byte')}, the manifest says {entry.size_bytes}"
+                )
         except OSError as error:
             defects.append(f"{entry.relpath}: {error.filename}: {error.strerror or error}")
         except DataprepError as error:
@@ -552,11 +554,11 @@ def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> I
             yield f"shard {key}: ordinals {ordinals.start} to {expected - 1} are in an earlier shard already"
         foreign = [e.relpath for e in entries[ordinals.start : ordinals.stop] if e.split != split_of(key)]
         if foreign:
-            yield f"shard {key}: {len(foreign)} files are of another split: {first_of(foreign)}"
+            yield f"shard {key}: {count_of(len(foreign), 'file is', 'files are')} of another split: {first_of(foreign)}"
         # after an overlap the furthest end counts: what is covered already is no gap
         expected = max(expected, ordinals.stop)
     if expected != len(entries):
-        yield f"the plan ends at ordinal {expected}, the manifest has {len(entries)} files"
+        yield f"the plan ends at ordinal {expected}, the manifest has {count_of(len(entries), 'file')}"
 
 
 def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:

@@ -140,7 +140,10 @@ class Amounts:
 
     def __str__(self) -> str:
         seconds = shown_time(self.cpu_seconds).strip()
-        return f"{shown_bytes(self.source_bytes)} of source, about {self.tokens:,} tokens, about {seconds} of a core"
+        return (
+            f"{shown_bytes(self.source_bytes)} of source, about {count_of(self.tokens, 'token')}, about {seconds} "
+            f"of a core"
+        )
 
 
 def changes_between(

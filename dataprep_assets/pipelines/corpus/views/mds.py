@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
+from dataprep_assets.errors import count_of
 from dataprep_assets.formats import mds
 from dataprep_assets.integrity.artifacts import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
@@ -52,8 +53,9 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
         samples = mds.validate(directory / split.split)
         if samples * length + left_out != split.token_count or left_out >= length:
             yield (
-                f"{directory / split.split}: {samples} samples of {length} and {left_out} tokens left out are not "
-                f"{split.token_count} tokens"
+                f"{directory / split.split}: {count_of(samples, 'sample')} of {length} and "
+                f"{count_of(left_out, 'token')} left out are not "
+                f"{count_of(split.token_count, 'token')}"
             )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from dataprep_assets.errors import count_of
 from dataprep_assets.formats import megatron
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
@@ -21,7 +22,7 @@ def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> It
         megatron.validate(tokens, index)
         held = len(megatron.read_idx(index).lengths)
         if held != split.documents:
-            yield f"{index}: {held} sequences for {split.documents} documents"
+            yield f"{index}: {count_of(held, 'sequence')} for {count_of(split.documents, 'document')}"
 
 
 def _trainer(where: str, facts: ViewFacts) -> str:

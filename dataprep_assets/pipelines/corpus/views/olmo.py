@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.engine.trace.place import DocumentSpan
+from dataprep_assets.errors import count_of
 from dataprep_assets.formats import olmo
 from dataprep_assets.formats.olmo import TokenFile
 from dataprep_assets.integrity.receipt import Receipt
@@ -36,7 +37,7 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
         path = directory / f"{split.split}_index.json"
         olmo.validate(path, directory, sequence_length=length)
         if json.loads(path.read_bytes()) != _index(split, length, tokenizer):
-            yield f"{path}: is not the index of {split.split} in instances of {length} tokens"
+            yield f"{path}: is not the index of {split.split} in instances of {count_of(length, 'token')}"
 
 
 def _instances(span: DocumentSpan, receipt: Receipt) -> Mapping[str, int | list[int]]:

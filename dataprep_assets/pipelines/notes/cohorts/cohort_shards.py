@@ -112,7 +112,9 @@ class CohortShards:
             found.payload_bytes.append(size)
         # rows behind the last record were compared with nothing
         if sum(found.records) != len(rows):
-            found.different.append(f"{sum(found.records)} records of {split}, {len(rows)} rows in {PACKED_COHORTS}")
+            found.different.append(
+                f"{count_of(sum(found.records), 'record')} of {split}, {count_of(len(rows), 'row')} in {PACKED_COHORTS}"
+            )
         return found
 
     def _payloads(self, path: Path) -> Iterator[bytes]:
@@ -150,7 +152,7 @@ def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
 def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]]) -> Iterator[str]:
     for name, column in found.items():
         if column.shape != stored[name].shape:
-            yield f"column {name} has {len(column)} rows, {PACKED_COHORTS} {len(stored[name])}"
+            yield f"column {name} has {count_of(len(column), 'row')}, {PACKED_COHORTS} {len(stored[name])}"
         elif (wrong := (column != stored[name]).any(axis=1)).any():
             yield f"row {int(wrong.argmax())}, column {name}: not that of {PACKED_COHORTS}"
 
@@ -176,7 +178,8 @@ def records_intact(shards: CohortShards) -> Finding:
     defects = [*_misnamed(shards), *(defect for of in counted for defect in of.broken), *_miscounted(shards)]
     return verdict(
         (f"{name_of(shards.receipt)}: {defect}" for defect in defects),
-        f"{records} records in {count_of(sum(len(of.records) for of in counted), 'shard')}, every checksum right.",
+        f"{count_of(records, 'record')} in {count_of(sum(len(of.records) for of in counted), 'shard')}, every "
+        "checksum right.",
         f"rows_per_shard may have changed since. {_REBUILD}",
         facts={"records": records, "rows_per_shard": str(shards.notes.rows_per_shard)},
     )
@@ -199,9 +202,12 @@ def _miscounted(shards: CohortShards) -> Iterator[str]:
         ):
             # compared shard by shard: a wrong length that another shard makes up for is found
             if (rows, size) != (length, told_size):
-                yield f"{name}: {rows} records of {size} bytes, the receipt says {length} of {told_size}"
+                yield (
+                    f"{name}: {count_of(rows, 'record')} of {count_of(size, 'byte')}, the receipt says {length} of "
+                    f"{told_size}"
+                )
             if rows > most or not rows or (rows < most and number < last):
-                yield f"{name}: {rows} rows, {most} are declared and only the last shard has fewer"
+                yield f"{name}: {count_of(rows, 'row')}, {most} are declared and only the last shard has fewer"
 
 
 def equals_packed_rows(shards: CohortShards) -> Finding:
@@ -210,7 +216,7 @@ def equals_packed_rows(shards: CohortShards) -> Finding:
     defects = [defect for of in counted for defect in of.different]
     # no check passes on half of the records
     if broken := sum(len(of.broken) for of in counted):
-        defects.append(f"{broken} shards cannot be read to their end")
+        defects.append(f"{count_of(broken, 'shard')} cannot be read to their end")
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
         defects.append(f"made of other rows than {PACKED_COHORTS} has now")
     rows = sum(sum(of.records) for of in counted)
@@ -220,7 +226,7 @@ def equals_packed_rows(shards: CohortShards) -> Finding:
         defects.append(f"its receipt tells of other rows than that of {PACKED_COHORTS}")
     return verdict(
         (f"{name_of(shards.receipt)}: {defect}" for defect in defects),
-        f"{rows} rows, all equal.",
+        f"{count_of(rows, 'row')}, all equal.",
         _REBUILD,
         facts={"rows": rows},
     )
@@ -256,7 +262,7 @@ def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, packed: A
         declaration=notes,
         name=COHORT_SHARDS[format],
         version=VERSION,
-        description=f"Shards of at most {notes.rows_per_shard} examples of each cohort.",
+        description=f"Shards of at most {count_of(notes.rows_per_shard, 'example')} of each cohort.",
         kinds=_KINDS[format],
         inputs=(packed,),
         partitions=packed.partitions,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.errors import SourceError
+from dataprep_assets.errors import SourceError, count_of
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, is_hidden
@@ -81,6 +81,7 @@ def no_file(months: list[str]) -> SourceError:
     """The error for declared months without a file."""
     shown = ", ".join(months[:8]) + (", …" if len(months) > 8 else "")
     return SourceError(
-        f"{len(months)} declared months have no file in the source: {shown}. Put the files there, correct "
+        f"{count_of(len(months), 'declared month has', 'declared months have')} no file in the source: {shown}. Put "
+        "the files there, correct "
         "cohorts.pattern, or name the months in months.allow_missing"
     )

@@ -21,7 +21,7 @@ import orjson
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import SAMPLED, draw_documents, ledger_of
-from dataprep_assets.errors import FormatError, TokenizerError
+from dataprep_assets.errors import FormatError, TokenizerError, count_of
 from dataprep_assets.formats.packed_rows import PackedFile, open_packed, row_defects
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, no_file
@@ -177,7 +177,7 @@ class SourceScan:
     sampled_retracted: tuple[SampledNote, ...] = ()
 
     def __repr__(self) -> str:
-        return f"SourceScan({self.notes} notes)"
+        return f"SourceScan({count_of(self.notes, 'note')})"
 
 
 @dataclass(frozen=True, kw_only=True)

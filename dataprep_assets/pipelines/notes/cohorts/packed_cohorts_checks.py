@@ -34,6 +34,7 @@ from dataprep_assets.engine.checks.check import (
     verdict,
 )
 from dataprep_assets.engine.checks.scratch_rebuild import by_content, made_again, other_bytes
+from dataprep_assets.errors import count_of
 from dataprep_assets.formats.packed_rows import PackedFile, open_packed
 from dataprep_assets.formats.row_origins import Origins, read_origins
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -83,8 +84,9 @@ def no_retracted_document(packed: OpenedCohort) -> Finding:
             defects += _by_tokens(packed, index, split)
     return verdict(
         (f"{name_of(packed.receipt)}: {defect}" for defect in defects),
-        f"None of the {len(packed.retracted)} patients and notes on the list is in the rows; {looked} of their "
-        f"{dropped} notes were looked for by their tokens."
+        f"None of the {count_of(len(packed.retracted), 'patient')} and notes on the list is in the rows; {looked} of "
+        "their "
+        f"{count_of(dropped, 'note was', 'notes were')} looked for by their tokens."
         if packed.retracted
         else "No patient or note of this dataset is retracted.",
         REBUILD,
@@ -96,16 +98,19 @@ def _by_digest(packed: OpenedCohort, dropped: int) -> Iterator[str]:
     for path in packed_paths(packed.notes, packed.month).values():
         here = {digest.tobytes() for digest in read_patients(packed.directory / path.patients)}
         if left := len(here & packed.retracted):
-            yield f"{path.patients}: {left} retracted patients are in the rows"
+            yield f"{path.patients}: {count_of(left, 'retracted patient is', 'retracted patients are')} in the rows"
     # a patient whose entry was taken off the list is to come back
     if strays := len(packed.left_out - packed.retracted):
-        yield f"{RETRACTED_PATIENTS}: notes of {strays} patients were left out who are on the list no more"
+        yield (
+            f"{RETRACTED_PATIENTS}: notes of {count_of(strays, 'patient was', 'patients were')} left out who are "
+            f"on the list no more"
+        )
     if strays := len(packed.notes_left_out - packed.retracted):
-        yield f"{RETRACTED_NOTES}: {strays} notes were left out that are on the list no more"
+        yield f"{RETRACTED_NOTES}: {count_of(strays, 'note was', 'notes were')} left out that are on the list no more"
     if bool(packed.left_out or packed.notes_left_out) != bool(dropped):
         yield (
-            f"{RETRACTED_PATIENTS} has {len(packed.left_out)} patients, {RETRACTED_NOTES} {len(packed.notes_left_out)} "
-            f"notes, the ledger {dropped} notes that were left out"
+            f"{RETRACTED_PATIENTS} has {count_of(len(packed.left_out), 'patient')}, {RETRACTED_NOTES} "
+            f"{count_of(len(packed.notes_left_out), 'note')}, the ledger {count_of(dropped, 'note')} that were left out"
         )
 
 
@@ -113,17 +118,17 @@ def _by_source(packed: OpenedCohort, dropped: int) -> Iterator[str]:
     """Compare the counts with the source. Notes that do not fit in a row are dropped for that reason in any case."""
     source, late = packed.source, ledger_of(packed.receipt).dropped.get("header_too_long", 0)
     if not dropped <= source.retracted <= dropped + late:
-        yield f"the source has {source.retracted} retracted notes, {dropped} were left out"
+        yield f"the source has {count_of(source.retracted, 'retracted note')}, {dropped} were left out"
     alone = source.retracted_notes - packed.notes_left_out
     if packed.notes_left_out - source.retracted_notes or (alone and not late):
         yield (
-            f"the source has {len(source.retracted_notes)} notes that are retracted by themselves, "
+            f"the source has {count_of(len(source.retracted_notes), 'note')} that are retracted by themselves, "
             f"{len(packed.notes_left_out)} were left out"
         )
     missing = source.retracted_digests - packed.left_out
     if packed.left_out - source.retracted_digests or (missing and not late):
         yield (
-            f"the source has notes of {len(source.retracted_digests)} retracted patients, those of "
+            f"the source has notes of {count_of(len(source.retracted_digests), 'retracted patient')}, those of "
             f"{len(packed.left_out)} were left out"
         )
 
@@ -182,7 +187,7 @@ def misplaced(
     paths = packed_paths(packed.notes, packed.month)[split]
     origins = read_origins(packed.directory / paths.origins, ORIGIN_COLUMNS)
     if len(origins) != packed.scans[split].segments:
-        yield f"{paths.origins} has {len(origins)} segments, the rows {packed.scans[split].segments}"
+        yield f"{paths.origins} has {count_of(len(origins), 'segment')}, the rows {packed.scans[split].segments}"
         return
     yield from _mixed_up(origins, len(read_patients(packed.directory / paths.patients)), paths.origins)
     held, made = _pieces(packed.rows(split), origins, notes), defaultdict[int, list[bytes]](list)
@@ -254,13 +259,15 @@ def notes_recounted(packed: OpenedCohort) -> Finding:
     # a patient of whom no note has room is in the source and in no row
     if strangers or (not late and len(stored) != len(source.digests)):
         defects.append(
-            f"{where}: {len(stored)} patients are in the rows, {len(source.digests)} of the source have notes, "
+            f"{where}: {count_of(len(stored), 'patient is', 'patients are')} in the rows, {len(source.digests)} of "
+            "the source have notes, "
             f"{strangers} of the former are not among the latter"
         )
     missing = source.dropped.get("missing_metadata", 0)
     return verdict(
         defects,
-        f"{source.notes} notes of {source.patients} patients, {source.headers} with a header, {missing} dropped "
+        f"{count_of(source.notes, 'note')} of {count_of(source.patients, 'patient')}, {source.headers} with a "
+        f"header, {missing} dropped "
         "because a field of theirs is missing" + (f", {retracted} because they are retracted." if retracted else "."),
         f"The source or the key changed since the cohort was packed. {REBUILD}",
         facts={
@@ -309,7 +316,7 @@ def round_trip(packed: OpenedCohort) -> Finding:
     compared = packed.source.notes if level == EVERY_DOCUMENT else len(sampled)
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
-        f"{compared} notes, rendered and encoded again, are in the rows.",
+        f"{count_of(compared, 'note')}, rendered and encoded again, are in the rows.",
         f"Source, template or tokenizer changed since it was packed. {REBUILD}",
         facts={"documents_compared": compared, "documents": packed.source.notes, "level": level},
     )
@@ -350,12 +357,14 @@ def ledger_balances(packed: OpenedCohort) -> Finding:
         quarantined[position["reason"]] += position["notes"]
     defects = []
     if in_splits != ledger.documents:
-        defects.append(f"{name_of(receipt)}: its splits have {in_splits} notes, its ledger {ledger.documents}")
+        defects.append(
+            f"{name_of(receipt)}: its splits have {count_of(in_splits, 'note')}, its ledger {ledger.documents}"
+        )
     if dict(quarantined) != defective:
         defects.append(f"{name_of(receipt)}: {QUARANTINE} has {dict(quarantined)}, the ledger {defective}")
     return verdict(
         defects,
-        f"{ledger.rows_in} notes in, {ledger.documents} kept, {sum(ledger.dropped.values())} dropped.",
+        f"{count_of(ledger.rows_in, 'note')} in, {ledger.documents} kept, {sum(ledger.dropped.values())} dropped.",
         REBUILD,
         facts={"rows_in": ledger.rows_in, "documents": ledger.documents, "dropped": sum(ledger.dropped.values())},
         table=[{"reason": reason, "notes": count} for reason, count in ledger.dropped.items()] or None,
@@ -388,12 +397,16 @@ def patients_in_their_split(packed: OpenedCohort) -> Finding:
         if digests != sorted(set(digests)):
             defects.append(f"{path.patients}: its digests are not sorted, or one occurs twice")
         if len(digests) != packed.splits[name].patients:
-            defects.append(f"{path.patients}: {len(digests)} patients, the receipt says {packed.splits[name].patients}")
+            defects.append(
+                f"{path.patients}: {count_of(len(digests), 'patient')}, the receipt says {packed.splits[name].patients}"
+            )
         if strays := sum(split_of(digest, shares) != index for digest in digests):
-            defects.append(f"{path.patients}: {strays} patients are of another split than {name}")
+            defects.append(
+                f"{path.patients}: {count_of(strays, 'patient is', 'patients are')} of another split than {name}"
+            )
     return verdict(
         (f"{name_of(packed.receipt)}: {d}" for d in defects),
-        f"{total} patients, each in one of {len(shares)} splits.",
+        f"{count_of(total, 'patient')}, each in one of {count_of(len(shares), 'split')}.",
         REBUILD,
         facts={"patients": total, "splits": len(shares)},
     )

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.artifact.build import Facts
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
@@ -150,5 +150,7 @@ def read_patients(path: Path, width: int = DIGEST_BYTES) -> NDArray[np.void]:
     """
     content = path.read_bytes()
     if len(content) % width:
-        raise FormatError(f"{path}: {len(content)} bytes are not a multiple of {width}; it was cut")
+        raise FormatError(
+            f"{path}: {count_of(len(content), 'byte is', 'bytes are')} not a multiple of {width}; it was cut"
+        )
     return np.frombuffer(content, np.dtype((np.void, width)))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import Finding, Row, ledger_of, name_of, verdict
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.tensorflow.example import ABSENT
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.pipelines.notes.cohorts.opened_cohort import REBUILD, CohortRowScan, OpenedCohort
@@ -31,7 +31,10 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
     ``shape`` what all rows must share; every id must be below ``vocab_size``.
     """
     if set(columns) != {TOKENS} or columns[TOKENS].shape[1] > shape.row_length:
-        yield f"its columns are {sorted(columns)}, unpacked rows have `tokens` of at most {shape.row_length} values"
+        yield (
+            f"its columns are {sorted(columns)}, unpacked rows have `tokens` of at most "
+            f"{count_of(shape.row_length, 'value')}"
+        )
         return
     tokens = columns[TOKENS]
     # As many as are not ABSENT: one of these among the values, or a value behind them, is then out of place.
@@ -65,11 +68,14 @@ def rows_valid(packed: OpenedCohort) -> Finding:
             looked += 1
             if packed.notes.layout == "unpacked" and columns.keys() == {TOKENS}:
                 stored, there = int(scan.used[line]), columns[TOKENS].size
-                defects += [f"{path}: line {line + 1}: {there} tokens, its row has {stored}"] * (there != stored)
+                defects += [f"{path}: line {line + 1}: {count_of(there, 'token')}, its row has {stored}"] * (
+                    there != stored
+                )
             defects += [f"{path}: line {line + 1}: {d}" for d in _invalid(packed, columns)]
     return verdict(
         defects,
-        f"{sum(len(s.used) for s in packed.scans.values())} rows fit; {looked} JSON lines hold every invariant.",
+        f"{count_of(sum(len(s.used) for s in packed.scans.values()), 'row')} fit; "
+        f"{count_of(looked, 'JSON line holds', 'JSON lines hold')} every invariant.",
         REBUILD,
         facts={"rows": sum(len(s.used) for s in packed.scans.values()), "lines_examined": looked},
     )
@@ -100,7 +106,7 @@ def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
         total += lines
         if not lines == len(file) == packed.splits[name].rows:
             defects.append(
-                f"{path.jsonl}: {lines} lines for {len(file)} columnar rows; the receipt says "
+                f"{path.jsonl}: {count_of(lines, 'line')} for {count_of(len(file), 'columnar row')}; the receipt says "
                 f"{packed.splits[name].rows}"
             )
         for line, columns in sampled.columns.items():
@@ -121,7 +127,7 @@ def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
                 defects.append(f"{path.jsonl}: line {line + 1}, column {different[0]}: not that of {path.rows}")
     return verdict(
         defects,
-        f"{total} lines, as many as columnar rows; {compared} compared are equal.",
+        f"{count_of(total, 'line')}, as many as columnar rows; {compared} compared are equal.",
         REBUILD,
         facts={"lines": total, "lines_compared": compared},
     )
@@ -193,10 +199,10 @@ def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
     if (low, high) != (ledger.min_id, ledger.max_id):
         defects.append(f"{name_of(packed.receipt)}: ids are {low} to {high}, its ledger says otherwise")
     if pads and not packed.notes.pad_may_occur:
-        defects.append(f"{name_of(packed.receipt)}: {pads} tokens of notes are the reserved pad id")
+        defects.append(f"{name_of(packed.receipt)}: {count_of(pads, 'token')} of notes are the reserved pad id")
     return verdict(
         defects,
-        f"Ids are {low} to {high}, below {size}; {pads} tokens of notes are the pad id.",
+        f"Ids are {low} to {high}, below {size}; {count_of(pads, 'token')} of notes are the pad id.",
         f"The rows were made with another tokenizer, or are damaged. {REBUILD}",
         facts={
             "vocab_size": str(size),
@@ -213,7 +219,9 @@ def tokens_conserved(packed: OpenedCohort) -> Finding:
         scan, tokens = packed.scans[name], of.tokens
         where = f"{name_of(packed.receipt)}: split {name}"
         if tokens.balance != tokens.in_rows:
-            defects.append(f"{where}: its notes come to {tokens.balance} tokens, its rows to {tokens.in_rows}")
+            defects.append(
+                f"{where}: its notes come to {count_of(tokens.balance, 'token')}, its rows to {tokens.in_rows}"
+            )
         positions = _positions(packed, scan)
         counted = {
             "tokens": (scan.tokens, tokens.in_rows),
@@ -228,8 +236,12 @@ def tokens_conserved(packed: OpenedCohort) -> Finding:
         table.append({"split": name, **tokens.to_json(), "padding": counted["padding"][0]})
     in_rows, ledger = sum(scan.tokens for scan in packed.scans.values()), ledger_of(packed.receipt)
     if in_rows != ledger.tokens:
-        defects.append(f"{name_of(packed.receipt)}: {in_rows} tokens in its rows, {ledger.tokens} in its ledger")
-    return verdict(defects, f"{in_rows} tokens, none lost or added.", REBUILD, facts={"tokens": in_rows}, table=table)
+        defects.append(
+            f"{name_of(packed.receipt)}: {count_of(in_rows, 'token')} in its rows, {ledger.tokens} in its ledger"
+        )
+    return verdict(
+        defects, f"{count_of(in_rows, 'token')}, none lost or added.", REBUILD, facts={"tokens": in_rows}, table=table
+    )
 
 
 def _positions(packed: OpenedCohort, scan: CohortRowScan) -> int:
@@ -247,9 +259,15 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
     # text gives them only with `special_tokens: match`; then overlaps and headers may repeat them
     if not ledger.literal_separators:
         if found != ledger.separators:
-            defects.append(f"{where}: {found} separators in its rows, {ledger.separators} notes have their end there")
+            defects.append(
+                f"{where}: {count_of(found, 'separator')} in its rows, "
+                f"{count_of(ledger.separators, 'note has', 'notes have')} their end there"
+            )
         if inner:
-            defects.append(f"{where}: {inner} separators are within a note: doubled, or out of its text")
+            defects.append(
+                f"{where}: {count_of(inner, 'separator is', 'separators are')} within a note: doubled, or out of its "
+                "text"
+            )
     bos = packed.facts.bos_id
     begins = sum(s.bos_starts for s in scans)
     if bos is not None and bos != packed.facts.separator_id:
@@ -258,13 +276,13 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
         repeats = not packed.notes.concatenated and packed.notes.long_notes.rule == "repeat_header"
         wanted = every if repeats else ledger.documents
         if begins != wanted:
-            defects.append(f"{where}: {begins} segments begin with BOS, {wanted} should")
+            defects.append(f"{where}: {count_of(begins, 'segment begins', 'segments begin')} with BOS, {wanted} should")
         if doubled := sum(s.doubled_bos for s in scans):
-            defects.append(f"{where}: {doubled} segments begin with two BOS")
+            defects.append(f"{where}: {count_of(doubled, 'segment begins', 'segments begin')} with two BOS")
     return verdict(
         defects,
-        f"{found} separators end {ledger.documents} notes"
-        + ("." if bos is None else f", {begins} segments begin with BOS."),
+        f"{count_of(found, 'separator ends', 'separators end')} {count_of(ledger.documents, 'note')}"
+        + ("." if bos is None else f", {count_of(begins, 'segment begins', 'segments begin')} with BOS."),
         REBUILD,
         facts={"separators": found, "documents": ledger.documents, "literal_separators": ledger.literal_separators},
     )
@@ -280,10 +298,10 @@ def rows_filled(packed: OpenedCohort) -> Finding:
             wasted, why = 0, ""
         elif algorithm == "concat_then_split":
             wasted = int(np.count_nonzero(used[:-1] < length))
-            why = f"{wasted} rows before the last have padding"
+            why = f"{count_of(wasted, 'row')} before the last have padding"
         elif algorithm == "concatenative":
             wasted = int(np.count_nonzero(used[:-1] + used[1:] <= length))
-            why = f"{wasted} pairs of neighbouring rows would fit into one"
+            why = f"{count_of(wasted, 'pair')} of neighbouring rows would fit into one"
         else:
             # if the two emptiest rows do not fit into one, no two do
             emptiest = np.partition(used, 1)[:2] if used.size > 1 else np.array([length])
@@ -296,4 +314,6 @@ def rows_filled(packed: OpenedCohort) -> Finding:
     rows, tokens = sum(s.used.size for s in packed.scans.values()), sum(s.tokens for s in packed.scans.values())
     positions = sum(_positions(packed, scan) for scan in packed.scans.values())
     fill = round(tokens / positions, 6) if rows else 1.0
-    return verdict(defects, f"{rows} rows, filled to {fill}.", REBUILD, facts={"rows": rows, "fill": fill}, table=table)
+    return verdict(
+        defects, f"{count_of(rows, 'row')}, filled to {fill}.", REBUILD, facts={"rows": rows, "fill": fill}, table=table
+    )

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import sampled
-from dataprep_assets.errors import BadRecordError, Position, RowPosition
+from dataprep_assets.errors import BadRecordError, Position, RowPosition, count_of
 from dataprep_assets.formats.flat_bins import create, read_ranges
 from dataprep_assets.formats.packed_rows import token_ids
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger
@@ -119,7 +119,8 @@ class DropCounter:
         if sum(bad.values()) > self._budget * rows_in:
             first = self.quarantine[0]
             raise BadRecordError(
-                f"{self._month}: {sum(bad.values())} of {rows_in} notes would be dropped {bad}, more than the budget "
+                f"{self._month}: {sum(bad.values())} of {count_of(rows_in, 'note')} would be dropped {bad}, more "
+                "than the budget "
                 f"of {self._budget:.4%}. The first is record {first['record']}, note {first['note']}, byte "
                 f"{first['byte']}: {first['reason']}. Correct the source, or raise `bad_records.budget`",
                 month=self._month,

@@ -580,10 +580,14 @@ def splits_disjoint(directory: OpenedDirectory) -> Finding:
     if not leaked and len(keys) > 1 and len(splits) > 1:
         unknown = "its sources have different patient keys, so whether a patient is in several splits cannot be told"
         return verdict([f"{where}: {unknown}"], "", todo, warning=True)
-    defects = [f"{where}: {leaked} patients are in several of the splits {', '.join(splits)}"] if leaked else []
+    defects = (
+        [f"{where}: {count_of(leaked, 'patient is', 'patients are')} in several of the splits {', '.join(splits)}"]
+        if leaked
+        else []
+    )
     return verdict(
         defects,
-        f"{int(counts.size)} patients, none in several of {len(splits)} splits.",
+        f"{count_of(int(counts.size), 'patient')}, none in several of {count_of(len(splits), 'split')}.",
         todo,
         facts={"patients": int(counts.size), "in_several_splits": leaked},
     )

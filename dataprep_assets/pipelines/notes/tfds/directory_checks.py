@@ -100,7 +100,7 @@ def _compared(where: Path, dataset: str, version: str, format: FileFormat) -> Fi
     rows = 0
     for split in info.splits:
         if (said := builder.info.splits[split.name].num_examples) != split.rows:
-            defects.append(f"split {split.name}: TFDS counts {said} rows, {split.rows} are declared")
+            defects.append(f"split {split.name}: TFDS counts {count_of(said, 'row')}, {split.rows} are declared")
         names, ends = info.shard_names(split), np.cumsum([0, *split.shard_lengths])
         for first, stop in _slices(len(names), split.rows):
             low, high = int(ends[first]), int(ends[stop])
@@ -115,12 +115,12 @@ def _compared(where: Path, dataset: str, version: str, format: FileFormat) -> Fi
                         defects.append(f"split {split.name}: column {name} of the rows from {low + read} on differs")
                 read += len(next(iter(batch.values())))
             if read != high - low:
-                defects.append(f"split {split.name}: {read} rows read, {high - low} are stored")
+                defects.append(f"split {split.name}: {count_of(read, 'row')} read, {high - low} are stored")
             rows += read
     total = sum(split.rows for split in info.splits)
     return verdict(
         defects,
-        f"TFDS {library.__version__} read {rows} of {total} rows, in file order, equal to the stored ones.",
+        f"TFDS {library.__version__} read {rows} of {count_of(total, 'row')}, in file order, equal to the stored ones.",
         "The metadata do not describe the shards: materialize the directory again",
         facts={"rows_read": rows, "rows": total},
     )
@@ -206,7 +206,7 @@ def _files_intact(opened: OpenedDirectory) -> Finding:
     receipt = opened.receipt
     return verdict(
         (f"{opened.name}: {d}" for d in damage(opened.directory, receipt, opened.declared.verify)),
-        f"{count_of(len(receipt.files), 'file')}, {receipt.total_bytes} bytes, as the receipt says.",
+        f"{count_of(len(receipt.files), 'file')}, {count_of(receipt.total_bytes, 'byte')}, as the receipt says.",
         REBUILD,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )

@@ -152,7 +152,8 @@ def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -
     if missing:
         shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{notes.dataset}: {len(missing)} of {len(months)} months are not there: {shown}. Materialize "
+            f"{notes.dataset}: {len(missing)} of {count_of(len(months), 'month is', 'months are')} not there: "
+            f"{shown}. Materialize "
             f"these partitions of packed_cohorts and {COHORT_SHARDS[format]} first"
         )
     _require_same(notes, found)
@@ -231,7 +232,9 @@ def build_tfds_directory(
         rows = sum(split.rows for split in directory.info().splits)
         in_shards = sum(m.receipt.ledger.documents for m in months if m.receipt.ledger is not None)
         if rows != in_shards:
-            raise IntegrityError(f"{notes.dataset}: {rows} rows of {in_shards} in its shards. This is a bug")
+            raise IntegrityError(
+                f"{notes.dataset}: {count_of(rows, 'row')} of {in_shards} in its shards. This is a bug"
+            )
         return WrittenFiles(
             inputs={m.month: m.receipt.content for m in months} | {"tokenizer": months[0].receipt.inputs["tokenizer"]},
             facts=TfdsDirectoryFacts(
@@ -337,7 +340,7 @@ def equals_cohort_shards(opened: OpenedNotes) -> Finding:
     )
     return verdict(
         (f"{opened.name}: {d}" for d in different),
-        f"{rows} rows of {count_of(facts.months, 'month')}, every shard a cohort's, byte for byte.",
+        f"{count_of(rows, 'row')} of {count_of(facts.months, 'month')}, every shard a cohort's, byte for byte.",
         REBUILD_SOURCES,
         facts={"rows": rows, "months": facts.months},
     )
@@ -364,13 +367,16 @@ def patients_disjoint(opened: OpenedNotes) -> Finding:
         if again and notes.duplicate_patients == "fail":
             twice = found[counts > 1]
             months = [m for m, d in zip(notes.months.expected_keys, of_months, strict=True) if np.isin(d, twice).any()]
-            defects.append(f"{split}: {again} patients are in several cohorts, of {first_of(months, 8)}")
+            defects.append(
+                f"{split}: {count_of(again, 'patient is', 'patients are')} in several cohorts, of {first_of(months, 8)}"
+            )
     _, counts = np.unique(np.concatenate(in_splits), return_counts=True)
     if leaked := int(np.count_nonzero(counts > 1)):
-        defects.append(f"{leaked} patients are in several splits")
+        defects.append(f"{count_of(leaked, 'patient is', 'patients are')} in several splits")
     return verdict(
         (f"{notes.dataset}: {d}" for d in defects),
-        f"{distinct} patients, {several} of them in several cohorts" + (", as declared." if several else "."),
+        f"{count_of(distinct, 'patient')}, {several} of them in several cohorts"
+        + (", as declared." if several else "."),
         "Correct the source, or declare `duplicate_patients: allow` where cohorts may share patients",
         facts={"patients": distinct, "in_several_cohorts": several, "in_several_splits": leaked},
     )

@@ -27,7 +27,7 @@ def test_books_that_do_not_balance_are_found(shard: Shard) -> None:
     wrong = replace(shard, receipt=with_ledger(shard.receipt, rows_in=62))
     assert "does not balance" in failing(wrong)["ledger_balances"]
     (shard.directory / QUARANTINE).unlink()
-    assert "1 rows dropped as no_messages, quarantine.jsonl holds 0" in failing(shard)["ledger_balances"]
+    assert "1 row dropped as no_messages, quarantine.jsonl holds 0" in failing(shard)["ledger_balances"]
 
 
 def test_a_source_line_that_does_not_add_up_is_found(shard: Shard) -> None:

@@ -1,0 +1,27 @@
+"""`dataprep init`: folders that a shell has to quote, and names that Python has already."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.cli import main
+
+
+def test_the_printed_command_enters_a_folder_with_a_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "my data"
+    assert main(["init", str(folder)]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  cd "))
+    assert shlex.split(line) == ["cd", str(folder)]
+    assert (folder / "my_data" / "definitions.py").is_file()
+
+
+@pytest.mark.parametrize("name", ["class", "Import", "json", "winreg", "dagster", "yaml", "google", "ray", "boto3"])
+def test_a_name_that_python_has_is_refused_and_nothing_is_written(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", str(tmp_path / name)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"dataprep: {tmp_path / name}: {name.lower()} is ")
+    assert len(told.splitlines()) == 1
+    assert not (tmp_path / name).exists()
