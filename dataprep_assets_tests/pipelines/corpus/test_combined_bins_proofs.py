@@ -115,7 +115,7 @@ def test_each_split_holds_its_files_once(sample: Sample) -> None:
 def test_a_missing_a_doubled_and_a_reordered_shard_name_their_files(sample: Sample) -> None:
     first, second = sample.receipts()
     lost = sources_complete([first], sample.entries, "train")
-    assert f"file is missing: {second.sources[0]['file']}" in lost.summary
+    assert f"files are missing: {second.sources[0]['file']}" in lost.summary
     twice = sources_complete([first, second, second], sample.entries, "train")
     line = second.sources[0]
     assert f"{line['file']}: is in the split twice" in twice.summary
