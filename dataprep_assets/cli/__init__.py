@@ -42,6 +42,7 @@ from dataprep_assets.cli import (
     verify,
 )
 from dataprep_assets.cli.support.arguments import Options
+from dataprep_assets.cli.support.examples import examples
 from dataprep_assets.cli.support.project import choose, one_command, privacy
 from dataprep_assets.cli.support.welcome import DOCS, welcome
 from dataprep_assets.cli.training import release, schedule, seen
@@ -113,7 +114,8 @@ def _guarded(command: Callable[..., int]) -> Callable[..., int]:
 for _module in _COMMANDS:
     # by default the summary is cut after some words
     _summary = str(_module.command.__doc__).splitlines()[0]
-    _app.command(_module.__name__.rpartition(".")[2].rstrip("_"), short_help=_summary)(_guarded(_module.command))
+    _name = _module.__name__.rpartition(".")[2].rstrip("_")
+    _app.command(_name, short_help=_summary, epilog=examples(_name))(_guarded(_module.command))
 
 
 @_app.callback(invoke_without_command=True)
