@@ -122,7 +122,7 @@ def _made_of(dataset: "OpenDataset") -> list[str]:
     return list(dict.fromkeys(source.dataset for source in inputs if isinstance(source, DatasetInput)))
 
 
-def _sound(names: Sequence[str]) -> list["OpenDataset"]:
+def _sound(names: Sequence[str], *, whole: bool = True) -> list["OpenDataset"]:
     """The datasets, opened, if nothing is wrong with any; hints go to standard error.
 
     Raises ConfigError with what is wrong with each.
@@ -131,7 +131,7 @@ def _sound(names: Sequence[str]) -> list["OpenDataset"]:
     for name in names:
         dataset = project.current().dataset(name)
         try:
-            hints = dataset.require_sound()
+            hints = dataset.require_sound(whole=whole)
         except ConfigError as error:
             wrong.append(str(error))
             continue
@@ -218,7 +218,7 @@ def _run_part(name: str, part: PartitionSelection) -> int:
     from dataprep_assets.cli.support.steps import Steps
     from dataprep_assets.engine.artifact.summary import count_checks, end_of_run
 
-    (dataset,) = _sound([name])
+    (dataset,) = _sound([name], whole=False)
     project.take(dataset.component)
     part.partitioned(dataset.specs)
     print(f"{name}:")

@@ -18,7 +18,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, Ru
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.verify import Verified, verify_place
-from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment
+from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment, tried_mistakes
 from dataprep_assets.library.part import PartitionSelection
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stores.files import private_files
@@ -61,18 +61,19 @@ class OpenDataset:
         require_sound_environment()
         return mistakes_of(self.project, self.component, self.project.declaration_of(self.name))
 
-    def require_sound(self) -> list[Mistake]:
+    def require_sound(self, *, whole: bool = True) -> list[Mistake]:
         """Raise ConfigError naming all that holds up a run; else return the hints.
 
-        What only the source can tell is left to the run, because a dataset may be up to date while its source is out of
-        reach; but not of one of which nothing was made yet.
+        A first run of the whole is also held up by what only the source and the user's own taggers can tell. A later
+        one is not, because a dataset may be up to date while its source is out of reach.
         """
         from dataprep_assets.engine.staleness.status import never_built
 
         mistakes = self.check()
         wrong = [mistake for mistake in mistakes if not mistake.hint and not mistake.of_source]
-        if not wrong and (hiding := [mistake for mistake in mistakes if mistake.hides_all]):
-            wrong = hiding if never_built(self.specs, self.store) else []
+        if whole and not wrong and never_built(self.specs, self.store):
+            mistakes += tried_mistakes(self.component, self.project.declaration_of(self.name), self.store)
+            wrong = [mistake for mistake in mistakes if not mistake.hint]
         if wrong:
             raise ConfigError("\n".join(map(str, wrong)))
         return [mistake for mistake in mistakes if mistake.hint]
@@ -104,10 +105,10 @@ class OpenDataset:
         Raises ConfigError for what is wrong with the declaration, RunFailedError for anything else that failed; what
         was finished is kept, and the next run goes on from there.
         """
-        self.require_sound()
         part = PartitionSelection(
             split=split, bounds=partitions, option="partitions", count=process_count, index=process_index
         )
+        self.require_sound(whole=not part.is_some)
         result = self.build() if not part.is_some else self.build_part(part)
         if result.ended:
             lines = [*self.complaints(result), *(check for check in result.checks if check.startswith("check "))]

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.pool import chosen_engine, require_engine, worker_count
+from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.stores.connect import LocalPlace, missing_library
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ class Mistake:
         sentence: What is wrong, and what to do.
         hint: Whether it only may be wrong: nothing is held up by it.
         of_source: Whether only the source can tell: a run of a dataset that is up to date does not ask.
-        hides_all: Whether nothing can be made of such a source.
     """
 
     file: Path
@@ -41,7 +41,6 @@ class Mistake:
     sentence: str
     hint: bool = False
     of_source: bool = False
-    hides_all: bool = False
 
     def __str__(self) -> str:
         where = f":{self.line}" if self.line else ""
@@ -63,7 +62,10 @@ def mistakes_in(project: "OpenProject", path: Path) -> list[Mistake]:
     """The mistakes in a `defs.yaml`; none of one that declares no dataset."""
     try:
         component = project.declarations.load(path)
-        return mistakes_of(project, component, path, tried=True) if isinstance(component, Dataset) else []
+        if not isinstance(component, Dataset):
+            return []
+        mistakes = mistakes_of(project, component, path)
+        return mistakes + tried_mistakes(component, path, component.store(project.storage))
     except DataprepError as error:
         return _of_error(str(error), path)
 
@@ -81,23 +83,28 @@ def _of_error(text: str, path: Path) -> list[Mistake]:
     return mistakes
 
 
-def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried: bool = False) -> list[Mistake]:
-    """What is wrong with a dataset that could be loaded from the `defs.yaml` at `path`.
-
-    With `tried` the user's own code runs on a few rows.
-    """
-    (document, *_) = read_documents(path)
+def mistakes_of(project: "OpenProject", component: Dataset, path: Path) -> list[Mistake]:
+    """What is wrong with a dataset that could be loaded from the `defs.yaml` at `path`."""
     remarks = (
         *component.remarks(),
         *_of_other_datasets(project, component),
         *_of_engine(component),
         *_of_storage(project, component),
         *_pending(project, component),
-        *(component.tried() if tried else ()),
     )
+    return _mistakes(remarks, component, path, component.store(project.storage))
+
+
+def tried_mistakes(component: Dataset, path: Path, store: ArtifactStore) -> list[Mistake]:
+    """What is wrong with the user's own code, which runs on a few rows of the source."""
+    return _mistakes(tuple(component.tried()), component, path, store)
+
+
+def _mistakes(remarks: Sequence[Remark], component: Dataset, path: Path, store: ArtifactStore) -> list[Mistake]:
+    (document, *_) = read_documents(path)
     # of what is wrong for certain no hint says more
     wrong = {remark.keys for remark in remarks if not remark.hint}
-    privacy = privacy_of(component.declaration, component.store(project.storage))
+    privacy = privacy_of(component.declaration, store)
     return [
         Mistake(
             file=path,
@@ -108,7 +115,6 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried
             else remark.sentence,
             hint=remark.hint,
             of_source=remark.of_source,
-            hides_all=remark.hides_all,
         )
         for remark in remarks
         if not (remark.hint and remark.keys in wrong)

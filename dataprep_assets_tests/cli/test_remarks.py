@@ -203,10 +203,12 @@ def test_it_is_told_in_one_sentence_with_its_line(
     assert "Ann Nonymous" not in line
 
 
-def test_what_only_a_source_says_stops_no_run(told: tuple[dict[str, list[str]], Path]) -> None:
+def test_what_only_a_source_says_stops_a_first_run(told: tuple[dict[str, list[str]], Path]) -> None:
     """A dataset may be current without its source; a key or a token that is missing stops it at once."""
     _, defs = told
     declared = open_project(defs.parents[1])
-    declared.dataset("notes_9").require_sound()
+    declared.dataset("notes_9").require_sound(whole=False)
+    with pytest.raises(ConfigError):
+        declared.dataset("notes_9").require_sound()
     with pytest.raises(ConfigError, match="UNSET_KEY is not set"):
         declared.dataset("notes_7").require_sound()

@@ -163,7 +163,7 @@ class Dataset(ABC):
         return ()
 
     def tried(self) -> Iterable[Remark]:
-        """Remarks that need the user's own code to run on a few rows: `dataprep check` alone makes them."""
+        """Remarks that need the user's own code to run on a few rows: for `dataprep check` and first runs."""
         return ()
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:

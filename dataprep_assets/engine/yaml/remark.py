@@ -17,15 +17,13 @@ class Remark:
         keys: Path of the YAML key that it is about: keys from the outermost, and indices in lists.
         sentence: What is wrong, and what to do.
         hint: Whether it may be intended: then a run goes on.
-        of_source: Whether it is about the source only, which a run may not need: then a run goes on too.
-        hides_all: Whether nothing can be made of such a source: a first run does not go on.
+        of_source: Whether it is about the source only: a first run does not go on, a later one may not need it.
     """
 
     keys: tuple[str | int, ...]
     sentence: str
     hint: bool = False
     of_source: bool = False
-    hides_all: bool = False
 
 
 def mistakes_error(mistakes: Sequence[str]) -> ConfigError:

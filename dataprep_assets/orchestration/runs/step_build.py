@@ -364,10 +364,13 @@ def _failure(spec: ArtifactSpec, store: ArtifactStore, failed: Mapping[str, Exce
         counted = "failed; "
     elif len(failed) > _FAILURES_SHOWN:
         shown[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
+    by_error: dict[str, list[str]] = {}
+    for partition, error in shown.items():
+        by_error.setdefault(error, []).append(partition)
     return dg.Failure(
         description=counted
         + ("the others are finished and kept. " if done else "")
-        + " | ".join(f"{partition}: {error}" for partition, error in shown.items()),
+        + " | ".join(f"{', '.join(partitions)}: {error}" for error, partitions in by_error.items()),
         metadata={
             f"failed_{noun}s": dg.MetadataValue.table(
                 [dg.TableRecord({noun: partition, "error": error}) for partition, error in shown.items()]

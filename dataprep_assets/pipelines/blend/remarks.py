@@ -242,7 +242,7 @@ def _list_files(
             return None
         _, files = list_meant(place, dataset)
     except SourceError as error:
-        return Remark(keys=keys, sentence=str(error), of_source=True, hides_all=True)
+        return Remark(keys=keys, sentence=str(error), of_source=True)
     except DataprepError as error:
         return Remark(keys=keys, sentence=str(error))
     return [access.path(file) for file in sorted(files, key=lambda file: natural_key(file.relpath))]

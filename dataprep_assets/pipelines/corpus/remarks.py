@@ -117,7 +117,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         files = listing.files
         entries = build_manifest(files, include=corpus.include, splits=corpus.splits)
     except SourceError as error:
-        yield Remark(keys=("source",), sentence=str(error), of_source=True, hides_all=True)
+        yield Remark(keys=("source",), sentence=str(error), of_source=True)
         return
     except ConfigError as error:  # its sentence begins with the key
         yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))
@@ -243,7 +243,7 @@ def _field_remarks(
                 name, kind = "a file" if corpus.sensitive else entry.relpath, no_table(source.path(entry), ".parquet")
                 none = "is no Parquet: it does not begin and end as such a file does"
                 why = f"source: {name} {none}" if kind is None else f"source: {name}: {kind}"
-                yield Remark(keys=("source",), sentence=why, of_source=True, hides_all=True)
+                yield Remark(keys=("source",), sentence=why, of_source=True)
                 return
     chosen = [_JudgedFile(corpus, entry, source.path(entry)) for entry in sample_of(entries)]
     if damaged := [one.damage for one in chosen if one.damage]:

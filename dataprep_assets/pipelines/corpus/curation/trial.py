@@ -1,4 +1,5 @@
-"""Runs the taggers of a corpus on its first rows, for `dataprep check`: a tagger that fails on ten fails on all.
+"""Runs the taggers of a corpus on its first rows, for `dataprep check` and first runs: one that fails on ten
+fails on all.
 
 A function of the user's is called by a worker, because it may print, hang or end its process. Commands and assets are
 not tried: what they cost is not known. Rules are asked about these rows, too: one that drops all of them is more often
