@@ -140,7 +140,8 @@ class Project:
         # a spec without an origin is only a folder of that name, such as the project's own seen from the folder above
         # it
         if spec is None or spec.origin is None:
-            sys.path.insert(0, str(base))
+            # last: a `tokenizers.py` in the project's folder must not take the place of the library
+            sys.path.append(str(base))
 
     def load_environment(self) -> list[str]:
         """Set the variables of the project's `.env` for this process, and return those that had another value before.
@@ -172,7 +173,10 @@ def find(named: str | None = None) -> Project:
         if (project := read_project(folder)) is None:
             raise ConfigError(f"{folder}: not a project: no pyproject.toml with [tool.dg.project] is there")
         return project
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as error:
+        raise ConfigError("the working folder was removed. Change to a folder that exists") from error
     for folder in (here, *here.parents):
         if (project := read_project(folder)) is not None:
             return project
@@ -223,8 +227,10 @@ def _dotenv(path: Path) -> dict[str, str]:
 def _table(path: Path, *keys: str) -> dict[str, Any] | None:
     try:
         table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
     for key in keys:

@@ -211,7 +211,8 @@ def _execute(given: list[str]) -> int:
                 raise
             return _report_error(error, privacy().error(error), FAILED)
         command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
-        return _report_error(error, f"{format_message()} `{command} --help` lists what there is", WRONG_USAGE)
+        said = f"{format_message().rstrip('.')}. `{command} --help` lists what there is"
+        return _report_error(error, said, WRONG_USAGE)
 
 
 def _report_error(error: Exception, sentence: str, code: int) -> int:

@@ -206,7 +206,8 @@ def _report_result(dataset: "OpenDataset", result: "RunResult") -> int:
     for line in dataset.complaints(result):
         print(f"    {line}", file=sys.stderr)
     for check in result.checks:
-        tell_wrong(f"    {check}")
+        # what blocks is an error, as a failed step is
+        print(f"    {check}", file=sys.stderr) if check.startswith("check ") else tell_wrong(f"    {check}")
     if result.ended:
         for line in end_of_failed_run(dataset.component, dataset.store):
             print(line)

@@ -13,7 +13,8 @@ from pathlib import Path
 import dagster as dg
 import yaml  # type: ignore[import-untyped]
 
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.engine.yaml.mistakes import not_yaml
+from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets.stores.locks import own_file
 
@@ -52,10 +53,27 @@ def _open_configured(settings: Path) -> dg.DagsterInstance:
         return instance
     except ConfigError:
         raise
+    except yaml.MarkedYAMLError as error:
+        line, what = not_yaml(error, settings.read_text(encoding="utf-8", errors="replace"))
+        raise ConfigError(f"{settings}:{line}: not YAML: {what}") from error
     except Exception as error:  # a database that is damaged, or does not answer, raises what its driver has
         # without all that Dagster would have taken instead, and without the statement that SQLAlchemy sent
         why = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
         raise ConfigError(f"{settings}: Dagster cannot open its instance: {why:.300}") from error
+
+
+@contextmanager
+def database_errors(home: Path) -> Iterator[None]:
+    """Turn what the driver of Dagster's database raises, on a full disk for example, into a DataprepError."""
+    from sqlalchemy.exc import DBAPIError
+
+    try:
+        yield
+    except DBAPIError as error:
+        raise DataprepError(
+            f"DAGSTER_HOME: {home}: Dagster's database cannot be used: {error.orig}. What is finished is kept: free "
+            "space there, or choose another folder, then run again"
+        ) from error
 
 
 def _require_own_storage_of_dagster(settings: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,7 +54,13 @@ class Mistake:
 
 
 def require_sound_environment() -> None:
-    """Raise ConfigError if an environment variable that controls execution has an invalid value."""
+    """Raise ConfigError if an environment variable that controls execution has an invalid value, or the locale does."""
+    if (encoding := sys.getfilesystemencoding()) != "utf-8":
+        # names of files are in manifests, and must not depend on where they are read
+        raise ConfigError(
+            f"LC_ALL, LC_CTYPE or LANG: file names are read as {encoding}, not UTF-8. Set LC_ALL=C.UTF-8, and unset "
+            "PYTHONUTF8 and PYTHONCOERCECLOCALE"
+        )
     worker_count(None)
     chosen_engine(os.environ)
 

@@ -217,7 +217,7 @@ class OpenProject:
         """
         home = Path(os.environ.get(_HOME) or self.project.dagster_home)
         if not home.is_absolute():
-            raise ConfigError(f"{_HOME}: {str(home)!r}: Dagster wants an absolute path")
+            raise ConfigError(f"{_HOME}: {str(home)!r}: must be an absolute path")
         return home
 
     @contextmanager
@@ -226,12 +226,12 @@ class OpenProject:
 
         Raises ConfigError if its folder cannot be created, or if its settings are invalid.
         """
-        from dataprep_assets.library.instance import open_instance
+        from dataprep_assets.library.instance import database_errors, open_instance
 
         home, before = self.home, os.environ.get(_HOME)
         os.environ[_HOME] = str(home)
         try:
-            with open_instance(home) as instance:
+            with open_instance(home) as instance, database_errors(home):
                 yield instance
         finally:
             if before is None:

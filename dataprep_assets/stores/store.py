@@ -44,8 +44,10 @@ def why_not_a_name(name: object) -> str:
         return f"it is {type(name).__name__}, not text"
     if not _OUTSIDE.isdisjoint(name.split("/")):
         return "it has an empty part, '.' or '..'"
-    if _DECEIVING.search(name):
-        return "it has a control character, a mark of direction or a lone surrogate"
+    if (found := _DECEIVING.search(name)) is not None:
+        if "\ud800" <= found[0] <= "\udfff":
+            return "it is not UTF-8"
+        return "it has a control character or a mark of direction"
     return ""
 
 

@@ -198,7 +198,8 @@ def sampler_dry_run(
     return verdict(
         defects + weak + constant,
         f"Training would start at a loss of {uniform:.3f}; token frequencies alone bring it to {unigram:.3f}.",
-        "Look at `eye_test`; wrong dtype and damaged bytes look like this",
+        "Wrong dtype and damaged bytes look like this. Where files_intact and round_trip pass, the text is like that: "
+        "drop such documents with a rule",
         facts={
             # a text, because numbers are plotted, and this one cannot change
             "uniform_loss": str(round(uniform, 4)),

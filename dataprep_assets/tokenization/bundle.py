@@ -573,9 +573,9 @@ class TokenizerBundle:
         return tuple(SpecialToken(content=content, id=number) for content, number in self.definition.special)
 
     @property
-    def _some_special(self) -> list[str]:
+    def _some_special(self) -> str:
         """The first of the special tokens, for messages."""
-        return [token.content for token in self.special_tokens[:12]]
+        return ", ".join(token.content for token in self.special_tokens[:12]) or "none"
 
     def token(self, content: str, *, key: str) -> SpecialToken:
         """The token with exactly this content.
@@ -658,7 +658,7 @@ class TokenizerBundle:
 
     @property
     def _offered(self) -> str:
-        return f" ({', '.join(self._some_special)})" if self.special_tokens else ""
+        return f" ({self._some_special})" if self.special_tokens else ""
 
     @cached_property
     def special_literals(self) -> "LiteralFinder":

@@ -87,7 +87,7 @@ CASES = [
         2,
         "DATAPREP_SHOW: 'all' is not allowed; give none, samples, examples, or the last two with a comma",
     ),
-    (RUN, {"DAGSTER_HOME": "relative/home"}, 2, "DAGSTER_HOME: 'relative/home': Dagster wants an absolute path"),
+    (RUN, {"DAGSTER_HOME": "relative/home"}, 2, "DAGSTER_HOME: 'relative/home': must be an absolute path"),
     (RUN, {"DAGSTER_HOME": "HERE/file"}, 2, "file: cannot be made a folder: File exists"),
     (RUN, {"DAGSTER_HOME": "/proc/home"}, 2, "DAGSTER_HOME: /proc/home: cannot be made a folder: No such file"),
     (RUN, {"DAGSTER_HOME": "HERE/no_yaml"}, 2, "no_yaml/dagster.yaml: Dagster cannot open its instance: while parsing"),

@@ -62,7 +62,7 @@ def told(project: Path, folder: Path, name: str) -> dict[str, Any]:
 def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_path: Path) -> None:
     blocked = dataprep(tmp_path, "run", "words", project=project)
     assert blocked.returncode == 1
-    assert "check sampler_dry_run" in blocked.stdout
+    assert "check sampler_dry_run" in blocked.stderr
     rows = told(project, tmp_path, "words")["rebuild"]
     assert [(row["artifact"], row["kind"]) for row in rows] == [
         ("combined_bins_train", "check failed"),

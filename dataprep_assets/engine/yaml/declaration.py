@@ -1,5 +1,6 @@
 """The keys that declarations share: the dataset's name, owners and storage, how files are read, who does the work."""
 
+import os
 import re
 from collections.abc import Iterable
 from datetime import date
@@ -207,7 +208,8 @@ def resolved(path: Path, folder: Path) -> Path:
     Raises ConfigError for a path that no file can have.
     """
     found = expanded(path)
-    return found if found.is_absolute() else (folder / found).resolve()
+    # not `resolve`, which raises for a link that leads to itself
+    return found if found.is_absolute() else Path(os.path.realpath(folder / found))
 
 
 # Who makes a dataset whose heavy steps are tasks of an engine (`execution.pool`): worker processes or Ray.

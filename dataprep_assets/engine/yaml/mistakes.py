@@ -136,6 +136,16 @@ class Document:
             line, node = child[0].start_mark.line + 1, child[1]
         return int(line)
 
+    def scalar_at(self, keys: Sequence[str | int]) -> str | None:
+        """The text of the scalar at these nested keys as it is written; None if no scalar is there."""
+        node = self.node
+        for key in keys:
+            if isinstance(node, yaml.MappingNode):
+                node = next((value for one, value in node.value if one.value == str(key)), node)
+            elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+                node = node.value[key]
+        return str(node.value) if isinstance(node, yaml.ScalarNode) else None
+
 
 def read_documents(path: Path) -> list[Document]:
     """The documents of a `defs.yaml`.
@@ -153,7 +163,7 @@ def read_documents(path: Path) -> list[Document]:
             _refuse_malformed(path, node)
         documents = [_document(path, node) for node in nodes]
     except yaml.MarkedYAMLError as error:
-        line, what = _not_yaml(error, text)
+        line, what = not_yaml(error, text)
         raise ConfigError(f"{path}:{line}: not YAML: {what}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
@@ -162,7 +172,7 @@ def read_documents(path: Path) -> list[Document]:
     return documents
 
 
-def _not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
+def not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     """The line where text stops being YAML, and why, in words about what is written there."""
     mark, context, problem = error.problem_mark or error.context_mark, error.context or "", error.problem or str(error)
     line = mark.line + 1 if mark is not None else 1
@@ -170,6 +180,8 @@ def _not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     written = "".join(text.splitlines()[line - 1 : line])
     if "\t" in written:
         return line, "a tab; YAML is indented with spaces"
+    if "constructor for the tag" in problem:
+        return line, f"the tag {problem.rpartition('tag ')[2]} is not known here. Remove it"
     if "unknown escape" in problem:
         return line, "a backslash that escapes nothing: put the value in single quotes"
     if "end of stream" in problem and "quoted scalar" in context:
@@ -211,29 +223,47 @@ def of_json(path: Path, text: str, value: Any) -> Document:
     return Document(path=path, type="", attributes=value, node=node, line=0)
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+
+
 def _refuse_malformed(path: Path, node: yaml.Node) -> None:
     line = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:
-            line = key.start_mark.line + 1
-            if not isinstance(key, yaml.ScalarNode):
-                character = "{" if isinstance(key, yaml.MappingNode) else "["
-                raise ConfigError(f"{path}:{line}: a value that begins with `{character}`: put it in quotes")
-            _refuse_malformed(path, key)
+            _refuse_key(path, key)
             if key.value in seen:
-                raise ConfigError(f"{path}:{line}: `{key.value}` is given twice, first in line {seen[key.value]}")
-            seen[key.value] = line
+                raise ConfigError(
+                    f"{path}:{key.start_mark.line + 1}: `{key.value}` is given twice, first in line {seen[key.value]}"
+                )
+            seen[key.value] = key.start_mark.line + 1
             _refuse_malformed(path, value)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
             _refuse_malformed(path, value)
+    elif node.tag.endswith(":int") and (":" in node.value or re.fullmatch(r"[-+]?0[0-7_]+", node.value)):
+        # YAML 1.1 has numbers of base 60 and 8, which nobody means
+        number = _value(node)
+        raise ConfigError(f"{path}:{line}: `{node.value}` is {number} in YAML. Write {number}, or put it in quotes")
     elif not node.tag.endswith(":str"):
         try:
             # made only to see whether it can be: `2024-02-30` has the form of a date, and is none
             _value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ConfigError(f"{path}:{line}: no date or number, but written as one: put it in quotes") from error
+            what = f"`{node.value}` is read as a date or number, and is none"
+            raise ConfigError(f"{path}:{line}: {what}. Correct it, or put it in quotes") from error
+
+
+def _refuse_key(path: Path, key: yaml.Node) -> None:
+    """Raise ConfigError for a key that is no text: `on`, `no` and `2020` are values of other types in YAML."""
+    begins = f"{path}:{key.start_mark.line + 1}"
+    if not isinstance(key, yaml.ScalarNode):
+        character = "{" if isinstance(key, yaml.MappingNode) else "["
+        raise ConfigError(f"{begins}: a value that begins with `{character}`: put it in quotes")
+    if key.tag == _MERGE:
+        raise ConfigError(f"{begins}: `<<`: a declaration cannot merge blocks. Write the keys out")
+    if not key.tag.endswith(":str"):
+        raise ConfigError(f"{begins}: the key `{key.value}` is no text in YAML. Put it in quotes")
 
 
 def _near(name: str, keys: Iterable[str]) -> str:
@@ -302,9 +332,9 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
         written = map(str, _written_keys(keys, document.attributes, details["type"]))
         shown = ".".join(key if key.isprintable() else repr(key) for key in written)
         # a secret may have been written in the wrong place
-        sentence = _unset(document, line, details) or _sentence(
-            details, model, hidden=hides_all or not SECRETS.isdisjoint(keys)
-        )
+        hidden = hides_all or not SECRETS.isdisjoint(keys)
+        got = "" if hidden else _shown(details["input"], document.scalar_at(details["loc"]))
+        sentence = _unset(document, line, details) or _sentence(details, model, got)
         where = f"{document.path}:{line}" if line else str(document.path)
         lines.append((line, f"{where}: {f'{shown}: ' if shown else ''}{sentence}"))
     # a mistake in one member of a union is reported for each of its members
@@ -356,10 +386,20 @@ def _led_to(value: Any, key: str | int) -> tuple[bool, Any]:
     return has, value[key] if has else value
 
 
-def _sentence(details: ErrorDetails, model: type[BaseModel], *, hidden: bool) -> str:
+def _shown(value: Any, written: str | None) -> str:
+    """A wrong value for a message; numbers, dates, true and false as they are written in the file."""
+    if isinstance(value, str | dict | list) or written is None:
+        return f"{value!r:.80}"
+    read = f" (which is {str(value).lower()} in YAML)" if isinstance(value, bool) and written not in _BOOLEANS else ""
+    return f"{written:.80}{read}"
+
+
+_BOOLEANS = {"true", "false"}
+
+
+def _sentence(details: ErrorDetails, model: type[BaseModel], got: str) -> str:
     kind, context = details["type"], details.get("ctx") or {}
     _, field = field_at(model, details["loc"])
-    got = "" if hidden else f"{details['input']!r:.80}"
     if kind == "extra_forbidden":
         return "unknown key; " + meant_key(model, details["loc"])
     if kind == "missing":

@@ -241,7 +241,7 @@ def _field_remarks(
         with suppress(OSError):
             if not_parquet(source.path(entry)):
                 name, kind = "a file" if corpus.sensitive else entry.relpath, no_table(source.path(entry), ".parquet")
-                none = "is no Parquet: it does not begin and end as such a file does"
+                none = "is no Parquet: it does not begin and end with `PAR1`. Download it again, or remove it"
                 why = f"source: {name} {none}" if kind is None else f"source: {name}: {kind}"
                 yield Remark(keys=("source",), sentence=why, of_source=True)
                 return

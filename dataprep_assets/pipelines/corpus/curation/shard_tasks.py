@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from dataprep_assets.curation.function_tagger import FunctionTagger
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import BuildRequest
 from dataprep_assets.engine.checks.check import Check, at_level
 from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
+from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import fetch_again
@@ -74,7 +77,13 @@ class ShardTasks(Generic[S]):
         # on this machine the files are there now; workers on others fetch what they do not have
         fetches = {} if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions)
         jobs = [TaskJob(one, self.ensure, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
-        yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
+        try:
+            yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
+        except WorkerDiedError as error:
+            own = [one.function for one in corpus.taggers if self.name == TAGS and isinstance(one, FunctionTagger)]
+            if not own:
+                raise
+            raise WorkerDiedError(f"{error}. It ran {', '.join(own)}: look there first") from error
 
     def group(self, corpus: CorpusDeclaration) -> PartitionChecks[S, Any]:
         """The checks of each shard."""
