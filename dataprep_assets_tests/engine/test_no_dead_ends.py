@@ -6,8 +6,12 @@ its blocking proofs say what they said before.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, Datas
 from dataprep_assets.engine.staleness.status import decisions_of
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.engine.building import COMPARED, SAMPLES, Keys, failed, leaves, with_its_source
+from dataprep_assets_tests.engine.halves import culprits
 from dataprep_assets_tests.faults.edits import edit_receipt
 
 CLAIMS = ("inputs", "facts", "ledger", "sources", "recipe", "measured")
@@ -42,8 +47,30 @@ DECIDED = {
 """Claims that do not change alone → what decides them: it is in the keys of all that is made of the artifact."""
 
 
-def changed(value: Any) -> Any:
-    return value + 1 if isinstance(value, int | float) else f"{value}0"
+@dataclass(frozen=True)
+class Claim:
+    """A value in the receipt of an input, and the way to it."""
+
+    source: str
+    receipt: Path
+    path: Keys
+    value: Any
+
+    @property
+    def name(self) -> str:
+        """The input and the way, as one would write them."""
+        return f"{self.source}.{'.'.join(map(str, self.path))}"
+
+
+def claims_of(spec: ArtifactSpec, store: LocalArtifacts) -> Iterator[Claim]:
+    """The claims in the receipts of the inputs of an artifact that can change alone."""
+    for source in spec.inputs:
+        if (receipt := a_receipt(source, store)) is not None:
+            value = json.loads(receipt.read_bytes())
+            for path, old in leaves({name: value[name] for name in CLAIMS}):
+                claim = Claim(source.name, receipt, path, old)
+                if not any(fnmatch(claim.name, one) for one in DECIDED):
+                    yield claim
 
 
 def set_at(receipt: dict[str, Any], path: Keys, value: Any) -> None:
@@ -52,34 +79,48 @@ def set_at(receipt: dict[str, Any], path: Keys, value: Any) -> None:
     receipt[path[-1]] = value  # type: ignore[index]
 
 
-def ignored(spec: ArtifactSpec, store: LocalArtifacts, receipt: Path, paths: Mapping[Keys, Any]) -> Iterator[str]:
+@contextmanager
+def changed(claims: Iterable[Claim]) -> Iterator[None]:
+    """Have receipts with other claims."""
+    of_receipt: defaultdict[Path, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        of_receipt[claim.receipt].append(claim)
+    good = {receipt: receipt.read_bytes() for receipt in of_receipt}
+
+    def change(value: dict[str, Any], some: Iterable[Claim]) -> None:
+        for one in some:
+            set_at(value, one.path, one.value + 1 if isinstance(one.value, int | float) else f"{one.value}0")
+
+    try:
+        for receipt, some in of_receipt.items():
+            edit_receipt(receipt, partial(change, some=some))
+        yield
+    finally:
+        for receipt, data in good.items():
+            receipt.write_bytes(data)
+
+
+def ignored(spec: ArtifactSpec, store: LocalArtifacts) -> Iterator[str]:
     """The claims whose change an artifact's recipe ignores and its blocking proofs do not."""
-    good = receipt.read_bytes()
 
-    def red(some: Mapping[Keys, Any]) -> set[str]:
-        edit_receipt(receipt, lambda value: [set_at(value, path, changed(old)) for path, old in some.items()] and None)
-        try:
-            return set() if is_stale(spec, store) else failed(spec, store)
-        finally:
-            receipt.write_bytes(good)
+    def stale(some: Sequence[Claim]) -> set[str]:
+        with changed(some):
+            return {"stale"} if is_stale(spec, store) else set()
 
-    def current(some: Mapping[Keys, Any]) -> bool:
-        edit_receipt(receipt, lambda value: [set_at(value, path, changed(old)) for path, old in some.items()] and None)
-        try:
-            return not is_stale(spec, store)
-        finally:
-            receipt.write_bytes(good)
+    def red(some: Sequence[Claim]) -> set[str] | None:
+        with changed(some):
+            return None if is_stale(spec, store) else failed(spec, store)
 
-    left = {path: old for path, old in paths.items() if current({path: old})}
-    if left and (red(left) or not current(left)):
-        for path, old in left.items():
-            if names := red({path: old}):
-                yield f"{'.'.join(map(str, path))}: {sorted(names)}"
+    claims = list(claims_of(spec, store))
+    moved = {claim for claim, _ in culprits(claims, stale)}
+    for claim, names in culprits([claim for claim in claims if claim not in moved], red):
+        yield f"{spec.name} of {claim.name}: {sorted(names)}"
 
 
 def is_stale(spec: ArtifactSpec, store: LocalArtifacts) -> bool:
     """Whether any of its partitions cannot stay, with its inputs as they are."""
-    return any(one.is_stale for one in decisions_of(spec, store, spec.slots(store)).values())
+    found = decisions_of(spec, store, spec.slots(store), verification="size")  # nothing damages its files
+    return any(one.is_stale for one in found.values())
 
 
 def a_receipt(source: ArtifactSpec | DatasetInput | AssetInput, store: LocalArtifacts) -> Path | None:
@@ -104,13 +145,5 @@ def test_what_a_blocking_proof_compares_with_is_part_of_the_recipe(name: str, tm
         if not spec.checks or not spec.kept:
             continue
         assert failed(spec, store) == set(), spec.path
-        for source in spec.inputs:
-            if (receipt := a_receipt(source, store)) is not None:
-                value = json.loads(receipt.read_bytes())
-                claims = {
-                    path: old
-                    for path, old in leaves({name: value[name] for name in CLAIMS})
-                    if not any(fnmatch(f"{source.name}.{'.'.join(map(str, path))}", one) for one in DECIDED)
-                }
-                found += [f"{spec.name} of {source.name}: {one}" for one in ignored(spec, store, receipt, claims)]
+        found += ignored(spec, store)
     assert found == []

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from dataprep_assets_tests.engine.building import (
     sample,
     with_its_source,
 )
+from dataprep_assets_tests.engine.halves import culprits
 
 SELECTED = "sample_corpus, selected"
 """The sample corpus with a table of documents: taggers, rules, budgets, duplicates."""
@@ -116,22 +118,13 @@ class Changed:
             except DataprepError:
                 left.add(spec)
 
-    def red(self, artifact: tuple[str, ...], changes: Sequence[Change]) -> Iterator[str]:
-        """The changes that leave an artifact current, and of its blocking proofs some red.
-
-        They are made together first, which is not allowed or makes the artifact out of date for some: then in halves.
-        """
-        names = None
+    def red(self, artifact: tuple[str, ...], changes: Sequence[Change]) -> set[str] | None:
+        """The blocking proofs of an artifact that some changes turn red; None if they are not allowed together, or make
+        it out of date."""
         with suppress(ValidationError, DataprepError):
             spec = next((one for one in self.current(changes) if tuple(one.path) == artifact), None)
-            names = None if spec is None else failed(spec, self.store)
-        if names == set() or not changes:
-            return
-        if len(changes) > 1:
-            yield from self.red(artifact, changes[: len(changes) // 2])
-            yield from self.red(artifact, changes[len(changes) // 2 :])
-        elif names:
-            yield f"{changes[0].key}: {'/'.join(artifact)}: {sorted(names)}"
+            return None if spec is None else failed(spec, self.store)
+        return None
 
 
 def replaced(value: Any, path: Sequence[str | int], other: Any) -> Any:
@@ -171,5 +164,10 @@ def test_what_a_blocking_proof_takes_from_the_declaration_is_part_of_the_recipe(
         times[change.path] += 1  # of one key, one value at a time
         for spec in changed.current([change]):
             unmoved[tuple(spec.path), times[change.path]].append(change)
-    assert [one for (artifact, _), changes in unmoved.items() for one in changed.red(artifact, changes)] == []
+    found = [
+        f"{change.key}: {'/'.join(artifact)}: {sorted(names)}"
+        for (artifact, _), changes in unmoved.items()
+        for change, names in culprits(changes, partial(changed.red, artifact))
+    ]
+    assert found == []
     assert len(times) >= 5
