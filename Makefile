@@ -80,7 +80,7 @@ test-dagster: $(VENV)/.installed-tests
 	$(BIN)/python -m venv --without-pip $(OTHER)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 	  > "$$(echo $(OTHER)/lib/python3*/site-packages)/beside.pth"
-	$(BIN)/python -m pip --python $(OTHER)/bin/python install --quiet --disable-pip-version-check --no-warn-conflicts --upgrade \
+	$(BIN)/python -m pip --python $(OTHER)/bin/python install --quiet --disable-pip-version-check --no-compile --no-warn-conflicts --upgrade \
 	  $(foreach name,dagster dagster-webserver dagster-dg-cli,$(name)$(if $(DAGSTER),==$(DAGSTER))) \
 	  $(foreach name,aws gcp k8s postgres,dagster-$(name)$(LIBRARIES))
 	$(if $(DAGSTER),,ls -d $(OTHER)/lib/python3*/site-packages/dagster >/dev/null 2>&1 || { echo 'No Dagster is newer'; exit 0; };) \
@@ -97,7 +97,7 @@ test-lowest:
 	rm -rf $(LOWEST)
 	$(PYTHON) -m venv $(LOWEST)
 	$(PYTHON) -m dataprep_assets_tests.tools.lowest > $(LOWEST)/constraints.txt
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt .
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c $(LOWEST)/constraints.txt .
 	$(LOWEST)/bin/python -m pip check
 	cd $(LOWEST) && env -u PYTHONPATH bin/dataprep init project && cd project && for command in list "check sample_corpus" "run sample_corpus" \
 	  "status sample_corpus" "show sample_corpus" verify; do ../bin/dataprep $$command || exit 1; done

@@ -8,13 +8,18 @@ import pytest
 from dataprep_assets.execution.pool import PROCESSES, RAY
 from dataprep_assets_tests.deploy.backfill import measured_backfill
 from dataprep_assets_tests.deploy.wall_time import covered
+from dataprep_assets_tests.fakes.eager_daemon import eager
 
 pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-postgres) is not installed")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_500)  # 120 s on a quiet machine, 320 s on a busy one
-def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(tmp_path: Path) -> None:
+def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in eager(tmp_path / "eager").items():
+        monkeypatch.setenv(name, value)
     # a worker is killed on Ray alone: it takes the whole run with it elsewhere (`assets/test_killed_worker.py`)
     engine = RAY if find_spec("ray") else PROCESSES
     # so many documents that the second half takes longer than it takes to kill three processes

@@ -21,6 +21,7 @@ from dataprep_assets.project_template import write_project
 from dataprep_assets.project_template.deployment import DeployTarget, write_deployment
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.deploy.chart import KUBERNETES, OPERATORS, PLACES, literals, render, run_job
+from dataprep_assets_tests.samples import shrink
 
 OURS = re.compile(
     r"dataprep_assets\.definitions|dataprep_assets/defs|location_name: dataprep_assets|name: dataprep[_-]assets|"
@@ -184,7 +185,7 @@ exec "{python}" -m dataprep_assets.cli "$@"
 def test_a_node_of_slurm_runs_the_project_by_a_venv_by_modules_and_in_a_container(kind: str, tmp_path: Path) -> None:
     """The script that sbatch runs, with the variables that Slurm gives it; `test_slurm.py` has a real one."""
     root = tmp_path / "night-corpora"
-    write_project(root)
+    shrink(root / write_project(root) / "defs" / "sample_corpus" / "defs.yaml")
     write_deployment(root, DeployTarget.SLURM)
     environment = root / "deploy" / "slurm" / "environment.sh"
     assert f"#{ENVIRONMENTS[kind]}" in environment.read_text()

@@ -24,7 +24,7 @@ from dataprep_assets.project_template import write_project
 from dataprep_assets.project_template.deployment import DeployTarget, write_deployment
 from dataprep_assets_tests.deploy.cluster import SCRIPTS, Cluster, deployment
 from dataprep_assets_tests.project import sample_attributes
-from dataprep_assets_tests.samples import SAMPLE
+from dataprep_assets_tests.samples import SAMPLE, shrink
 
 pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-postgres) is not installed")
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """All services over a new project, which has one dataset, and a second code location beside it."""
     folder = tmp_path_factory.mktemp("services")
     project = folder / "night-corpora"
-    write_project(project)
+    shrink(project / write_project(project) / "defs" / "sample_corpus" / "defs.yaml")
     write_deployment(project, DeployTarget.COMPOSE)
     (project / "downstream.py").write_text(DOWNSTREAM)
     with deployment(folder / "cluster", project, PYTHONPATH=str(project)) as running:

@@ -85,10 +85,10 @@ class Changed:
             tried: list[Any] = [not inner] if isinstance(inner, bool) else []
             tried += [inner + 1, inner / 2] if isinstance(inner, float) else []
             tried += [inner + 1, inner * 2] if type(inner) is int else [f"{inner}0"] if isinstance(inner, str) else []
-            yield from self._allowed(Change(path, other) for other in tried if other != inner)
+            yield from self._allowed(inner, [Change(path, other) for other in tried if other != inner])
 
-    def _allowed(self, tried: Iterable[Change]) -> Iterator[Change]:
-        """The first that is allowed; of a key that takes names, all the other names."""
+    def _allowed(self, value: Any, tried: Iterable[Change]) -> Iterator[Change]:
+        """The first that is allowed; of a key that takes a name, all the other names, of a list of names one."""
         for change in tried:
             try:
                 self.specs([change])
@@ -99,30 +99,40 @@ class Changed:
             else:
                 yield change
                 return
-            for name in (one.strip("'") for one in names if one.startswith("'")):
+            for name in (one.strip("'") for one in names if one.startswith("'") and one != repr(value)):
                 with suppress(ValidationError, DataprepError):
                     self.specs([other := Change(change.path, name)])
                     yield other
+                    if isinstance(change.path[-1], int):
+                        return
 
-    def current(self, changes: Iterable[Change]) -> Iterator[ArtifactSpec]:
-        """The artifacts that a run would leave as they are, with all that they are made of."""
+    def current(self, changes: Iterable[Change], artifact: tuple[str, ...] | None = None) -> Iterator[ArtifactSpec]:
+        """The artifacts that a run would leave as they are, with all that they are made of; of all, or of an artifact
+        and what it is made of."""
         left: set[ArtifactSpec] = set()  # those that a run makes again, or says what is wrong with
-        for spec in self.specs(changes):
+        specs = self.specs(changes)
+        if artifact is not None:
+            judged = {spec for spec in specs if tuple(spec.path) == artifact}
+            judged |= ancestors(judged)
+            specs = [spec for spec in specs if spec in judged]
+        for spec in specs:
             try:
-                if ancestors([spec]) & left or any(
-                    one.is_stale for one in decisions_of(spec, self.store, spec.slots(self.store)).values()
-                ):
+                if ancestors([spec]) & left or self._is_stale(spec):
                     left.add(spec)
                 elif spec.checks and spec.kept:
                     yield spec
             except DataprepError:
                 left.add(spec)
 
+    def _is_stale(self, spec: ArtifactSpec) -> bool:
+        found = decisions_of(spec, self.store, spec.slots(self.store), verification="size")  # nothing damages its files
+        return any(one.is_stale for one in found.values())
+
     def red(self, artifact: tuple[str, ...], changes: Sequence[Change]) -> set[str] | None:
         """The blocking proofs of an artifact that some changes turn red; None if they are not allowed together, or make
         it out of date."""
         with suppress(ValidationError, DataprepError):
-            spec = next((one for one in self.current(changes) if tuple(one.path) == artifact), None)
+            spec = next((one for one in self.current(changes, artifact) if tuple(one.path) == artifact), None)
             return None if spec is None else failed(spec, self.store)
         return None
 

@@ -77,27 +77,13 @@ def undisturbed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_environment_moves_the_asset_to_a_ray_cluster_with_the_same_bytes_and_receipts(
-    needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
-) -> None:
-    code, lines = Run(corpus, tmp_path, DATAPREP_ENGINE="ray").finish()
-    assert (code, lines[0]) == (0, "ray: True"), lines
-    assert {what: len(shards) for what, shards in outcomes(lines[1:]).items()} == {"built": SHARDS}
-    assert token_bins(tmp_path / "artifacts") == token_bins(undisturbed)
-    code, lines = Run(corpus, tmp_path).finish()
-    assert (code, lines[0]) == (0, "ray: False"), lines
-    assert {what: len(shards) for what, shards in outcomes(lines[1:]).items()} == {"reused": SHARDS}
-    assert debris(tmp_path / "artifacts") == []
-
-
-@pytest.mark.slow
-def test_a_ray_worker_killed_half_way_is_retried_to_the_same_bytes_and_the_finished_shards_stay(
+def test_the_environment_moves_the_asset_to_ray_where_a_killed_worker_is_retried_and_processes_reuse_the_same_bytes(
     needs_ray: None, corpus: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     def half_way(folder: Path) -> tuple[Run, dict[str, int]] | None:
         """A run of which a worker was killed, and the shards that it had by then; None if this process was slow."""
         folder.mkdir()
-        run = Run(corpus, folder, "ray")
+        run = Run(corpus, folder, DATAPREP_ENGINE="ray")
         while run.process.poll() is None:
             before = run.committed()
             if SHARDS // 3 <= len(before) < SHARDS:
@@ -120,6 +106,9 @@ def test_a_ray_worker_killed_half_way_is_retried_to_the_same_bytes_and_the_finis
     assert {name: run.committed()[name] for name in before} == before
     assert token_bins(run.root) == token_bins(undisturbed)
     assert debris(run.root) == []
+    code, lines = Run(corpus, run.root.parent).finish()
+    assert (code, lines[0]) == (0, "ray: False"), lines
+    assert {what: len(shards) for what, shards in outcomes(lines[1:]).items()} == {"reused": SHARDS}
 
 
 @pytest.mark.slow

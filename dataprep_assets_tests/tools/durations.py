@@ -2,7 +2,7 @@
 
 Reads JUnit reports of pytest named after their tier, `fast.xml` and `slow.xml`, which `make test` and `make test-slow`
 write to `build/reports/`. Writes `dataprep_assets_tests/durations.json`, by which a session orders its files and `make
-test-quick` keeps to its budget. A tier without a report keeps its seconds.
+test-quick` keeps to its budget. A file that is in no report keeps its seconds as long as it exists.
 """
 
 import argparse
@@ -44,14 +44,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     kept = dict(read_durations(arguments.output))
     tests: list[tuple[float, str, str]] = []
+    root = PATH.parents[1]
     for report in arguments.reports:
         if report.stem not in TIERS:
             parser.error(f"{report}: must be named fast.xml or slow.xml")
-        found = list(read_report(report, PATH.parents[1]))
+        found = list(read_report(report, root))
         files: defaultdict[str, float] = defaultdict(float)
         for seconds, file, _ in found:
             files[file] += seconds
-        kept[report.stem] = {file: round(seconds, 1) for file, seconds in sorted(files.items())}
+        # a report may be of some files, as of a session that was cut short
+        before = {file: seconds for file, seconds in kept[report.stem].items() if (root / file).is_file()}
+        merged = {**before, **{file: round(seconds, 1) for file, seconds in files.items()}}
+        kept[report.stem] = dict(sorted(merged.items()))
         tests += found
         print(f"{report.stem}: {len(found):,} tests, {sum(files.values()):,.0f} s")
     for seconds, file, name in sorted(tests, reverse=True)[: arguments.slowest]:

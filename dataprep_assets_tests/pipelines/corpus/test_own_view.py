@@ -18,7 +18,7 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.dg_command import DG
-from dataprep_assets_tests.samples import SMALL
+from dataprep_assets_tests.samples import shrink
 
 pytestmark = pytest.mark.slow
 PAGE = PROJECT_ROOT / "docs" / "own-views.md"
@@ -51,9 +51,7 @@ class Machine:
         self.name = write_project(root)
         self.defs = root / self.name / "defs"
         self.declared = self.defs / SAMPLE / "defs.yaml"
-        text, count = re.subn("views: .*", f"views: [{', '.join(DECLARED)}]", self.declared.read_text())
-        assert count == 1
-        self.declared.write_text(text.replace("path: ./data", f"path: {SMALL}"))
+        shrink(self.declared, DECLARED)
         self.artifacts = root / ".dataprep" / "artifacts"
 
     def try_(self, *arguments: str, site: Path | None = None, program: str = "") -> subprocess.CompletedProcess[str]:
@@ -63,6 +61,7 @@ class Machine:
         variables = {"PYTHONPATH": path, "DAGSTER_DISABLE_TELEMETRY": "yes", "COLUMNS": "200"}
         # dg looks for the Python of a project in the environment that is active
         variables["VIRTUAL_ENV"] = str(Path(sys.executable).parent.parent)
+        # not forked: what is installed is read when Python starts
         command = [sys.executable, *(["-c", program] if program else ["-m", "dataprep_assets.cli"]), *arguments]
         return subprocess.run(command, cwd=self.root, env=kept | variables, capture_output=True, text=True)
 
