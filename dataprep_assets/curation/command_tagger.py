@@ -4,6 +4,7 @@ It ends with its run, with everything that it started, and after its time limit 
 """
 
 import os
+import re
 import shlex
 import shutil
 from dataclasses import dataclass
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from dataprep_assets.curation.function_tagger import digest_of_files
+from dataprep_assets.curation.module_code import is_of_project
 from dataprep_assets.curation.tagging import ExternalTagger, TaggingError
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.guarded_command import run_guarded
 from dataprep_assets.stores.files import digest_value
 
 _SHOWN = 300
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
+"""A line of the traceback that Python prints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +73,15 @@ class CommandTagger(ExternalTagger):
                 "Set `timeout`, or make shards smaller"
             )
         if ended.code or not made.is_file():
-            # the end, where programs say why they stopped
-            said = " ".join(ended.errors.split())[-_SHOWN:]
+            said = _reason(ended.errors)
             how = f"ended with exit code {ended.code}" if ended.code else "wrote no {output}"
             raise TaggingError(f"{where}the command {how}" + (f": {said}" if said else ""))
+
+
+def _reason(errors: str) -> str:
+    """Return why a program stopped: of a traceback the error with the innermost line of the user's, else the end."""
+    own = [frame for frame in _FRAME.findall(errors) if is_of_project(Path(frame[0]))]
+    if not own:
+        return " ".join(errors.split())[-_SHOWN:]
+    path, line, function = own[-1]
+    return f"{errors.strip().splitlines()[-1].strip()[:_SHOWN]} ({Path(path).name}:{line} in {function})"

@@ -17,9 +17,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.curation.module_code import ModuleCode, file_digest, is_of_project
+from dataprep_assets.curation.module_code import (
+    ModuleCode,
+    describe_error,
+    file_digest,
+    is_of_project,
+    place_in_project,
+)
 from dataprep_assets.curation.table import DocumentBatch, schema_of
-from dataprep_assets.curation.tagging import BatchTagger, place_in_project
+from dataprep_assets.curation.tagging import BatchTagger
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.files import digest_value
 
@@ -98,7 +104,8 @@ class FunctionTagger(BatchTagger):
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:  # whatever a module of the user's raises
-            raise self._import_error(f"{type(error).__name__}{place_in_project(error)}: {error}") from error
+            place = place_in_project(error)
+            raise self._import_error(describe_error(error) + (f" ({place})" if place else "")) from error
         if (found := getattr(module, attribute, None)) is None:
             # the module's text tells what it has instead
             raise ConfigError(self.absent() or f"tag: {self.function}: there is no {attribute!r} in {name}")

@@ -9,14 +9,13 @@ Entry points: `Tagger` and its kinds, `tags_of`.
 """
 
 import math
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dataprep_assets.curation.module_code import is_of_project
+from dataprep_assets.curation.module_code import describe_error, place_in_project
 from dataprep_assets.curation.table import Columns, ColumnType, DocumentBatch, ParquetRows, is_of, side_by_side
 from dataprep_assets.curation.taggers import TAGGERS
 from dataprep_assets.curation.text_tagger import TextTagger
@@ -200,13 +199,12 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
         # asked once more, text by text, to name the row
         at = _culprit(tagger, batch)
         place = place_in_project(error)
-        said = "" if sensitive else f": {error}"
-        why = f"{type(error).__name__}{place}{said}"
         where = f"row {batch.row(at)}" if at is not None else f"rows {batch.row(0)} and after"
-        told = TaggingError(f"{batch.label}: {where}: tagger {tagger.name!r} raised {why}")
+        why = type(error).__name__ if sensitive else describe_error(error)
+        text = f"{batch.label}: {where}: tagger {tagger.name!r} raised {why}{f' ({place})' if place else ''}"
         if sensitive:  # the message of the cause may quote a text
-            raise_alone(told)
-        raise told from error
+            raise_alone(TaggingError(text, code=place) if place else TaggingError(text))
+        raise TaggingError(text) from error
     if not isinstance(found, Mapping) or set(found) != set(tagger.columns):
         if sensitive:  # what it gave may be the text
             given = "something else"
@@ -238,17 +236,6 @@ def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
         except (Exception, SystemExit):
             return at
     return None
-
-
-def place_in_project(error: BaseException) -> str:
-    """The innermost line of the user's project that an error came through, as ` at file:line`; empty if none."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = Path(frame.filename)
-        if path.is_file() and is_of_project(path):
-            here = Path.cwd()
-            shown = path.relative_to(here) if path.is_relative_to(here) else Path(path.name)
-            return f" at {shown}:{frame.lineno}"
-    return ""
 
 
 def _values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, *, sensitive: bool) -> list[Any]:

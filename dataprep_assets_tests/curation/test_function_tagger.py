@@ -1,6 +1,7 @@
 """The version of a function is that of its code, of what this imports and names, and of the files that are declared."""
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,9 +189,14 @@ def test_an_exception_names_the_tagger_the_row_and_the_line_of_the_user(
         tags_of(declared(source), batch(3), sensitive=sensitive)
     said = str(failed.value)
     assert said.startswith("a.jsonl: row 2: tagger 'quality' raised ")
-    assert "judge.py:9" in said
+    assert "judge.py:9 in quality)" in said
     assert ("text 1" in said) is not sensitive
+    assert len(said.splitlines()) == 1
+    # as from a worker process, or from Ray
+    copy = pickle.loads(pickle.dumps(failed.value))
+    assert (str(copy), copy.at) == (said, failed.value.at)
     if sensitive:
+        assert copy.at["code"].endswith("judge.py:9 in quality")
         assert failed.value.__cause__ is failed.value.__context__ is None
 
 

@@ -176,7 +176,7 @@ def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path
         (
             "def quality(documents):\n    if 'Page 3.' in str(documents['text'].to_pylist()): raise KeyError('x')\n"
             "    return {'quality': [1.0] * documents.num_rows}\n",
-            "train/a.jsonl: row 3: tagger 'quality' raised KeyError at coast/taggers.py:2: 'x'",
+            "train/a.jsonl: row 3: tagger 'quality' raised KeyError: 'x' (coast/taggers.py:2 in quality)",
         ),
         ("import nothing_like_this\n", "cannot be imported: ModuleNotFoundError"),
     ],

@@ -66,8 +66,8 @@ TOLD = {
     "short": "gave 1 value of short for 10 documents",
     "typed": "is no number",
     "other": "gave unknown; its columns are other",
-    "fails": "raised ZeroDivisionError at",
-    "exits": "raised SystemExit at",
+    "fails": "raised ZeroDivisionError: division by zero (",
+    "exits": "raised SystemExit: 3 (",
     "dies": "its worker process died (exit code 3",
     "goood": "there is no 'goood' in judges_",
 }
@@ -89,7 +89,7 @@ def test_a_module_that_does_not_import_is_an_error_also_where_no_document_is_at_
 ) -> None:
     (found,) = remarks(tmp_path, [function(f"{module}_broken:good")], source={"kind": "local", "path": str(tmp_path)})
     assert not found.hint
-    assert "cannot be imported: ModuleNotFoundError at" in found.sentence
+    assert "cannot be imported: ModuleNotFoundError: " in found.sentence
     assert "_broken.py:1" in found.sentence
 
 

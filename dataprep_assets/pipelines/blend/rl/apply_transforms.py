@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dataprep_assets.curation.module_code import place_in_project
 from dataprep_assets.errors import BadRecordError, DataprepError
 from dataprep_assets.pipelines.blend.rl.options import RlRules
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep
@@ -106,9 +107,10 @@ def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
 
 def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
     # without the error's message: it may quote the record
-    return BadRecordError(
-        f"{where}: {name} raised {type(error).__name__}. Correct it, or let it return None to leave the record out"
-    )
+    place = place_in_project(error)
+    raised = type(error).__name__ + (f" ({place})" if place else "")
+    text = f"{where}: {name} raised {raised}. Correct it, or let it return None to leave the record out"
+    return BadRecordError(text, code=place) if place else BadRecordError(text)
 
 
 def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) -> SkippedRecord | Refused | None:

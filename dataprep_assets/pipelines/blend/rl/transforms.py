@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.curation.module_code import place_in_project
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.rl.options import OURS, RESOLVE, RlRules
@@ -274,7 +275,9 @@ def _imported(name: str) -> Callable[..., Record | None]:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"transforms: {name}: cannot be imported: {error}. Is its folder on PYTHONPATH?") from error
     except Exception as error:  # the user's module: whatever it raises, the transform must be named
-        raise ConfigError(f"transforms: {name}: importing it raised {type(error).__name__}. Correct its file") from None
+        place = place_in_project(error)
+        raised = type(error).__name__ + (f" ({place})" if place else "")
+        raise ConfigError(f"transforms: {name}: importing it raised {raised}. Correct its file") from None
     if not callable(found):
         raise ConfigError(f"transforms: {name}: not a function")
     return found

@@ -187,7 +187,7 @@ def test_a_function_that_raises_names_the_row_and_repeats_nothing(
     )
     outcome, _ = run(blend, tmp_path / "out")
     (error,) = outcome.failed.values()
-    assert "a.jsonl: row 1: my_raising:f raised ValueError" in str(error)
+    assert "a.jsonl: row 1: my_raising:f raised ValueError (my_raising.py:2 in f)." in str(error)
     assert "John" not in str(error)
 
 
