@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ import typer
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
 from dataprep_assets.engine.privacy import Privacy, privacy_of
+from dataprep_assets.engine.trace.asked_documents import AskedDocuments
 from dataprep_assets.errors import ConfigError, count_of
 
 _SHOWN = 20
@@ -28,61 +29,71 @@ def command(
             metavar="REASON", help="Rows that were dropped for this reason: a rule, `duplicate`, `retracted`."
         ),
     ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, metavar="N", help="Print at most N rows, and how many more there are."),
+    ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV: all of these rows, with all columns.")] = False,
     json_: AsJson = False,
 ) -> int:
     """Say what each rule drops, or which rows of the table of documents are as asked."""
     if as_csv and json_:
         raise ConfigError("--json and --csv: give one of them")
-    component = project.component(dataset)
-    store = component.store(project.storage())
-    asked, privacy = component.documents(store), privacy_of(component.declaration, store)
-    if where is None and reason is None and not as_csv:
-        drops = asked.drops()
-        if json_:
-            report = None if drops is None else {**drops.to_json(privacy), "unprotected": list(asked.unprotected())}
-            print(json.dumps(report, ensure_ascii=False))
-        elif drops is None:
-            print(f"{dataset}: no rules. Columns: {', '.join(asked.columns)}")
-            for gone, count in asked.reasons().items():
-                print(f"  {gone:<20}{privacy.count(count):>12}  `--reason {gone}` lists them")
-        else:
-            if not privacy.closed:
-                print(f"{dataset}: {count_of(drops.documents, 'document')}, {count_of(drops.bytes, 'byte')} of text")
-            print("\n".join(drops.lines(privacy)))
-        if not json_:
-            project.tell(asked.unprotected(), f"{dataset}: some taggers are not protected")
+    opened = project.open_dataset(dataset)
+    asked, privacy = opened.component.documents(opened.store), privacy_of(opened.component.declaration, opened.store)
+    if where is None and reason is None and limit is None and not as_csv:
+        _print_drops(dataset, asked, privacy, as_json=json_)
         return 0
-    if component.declaration.sensitive:
-        return _count(asked.rows(where=where, reason=reason), privacy)
     rows = asked.rows(where=where, reason=reason)
-    if as_csv:
-        writer = csv.DictWriter(sys.stdout, asked.columns)
-        writer.writeheader()
-        writer.writerows(rows)
-    elif json_:
-        for row in rows:
-            print(json.dumps(row, ensure_ascii=False))
+    if opened.component.declaration.sensitive:
+        print(f"rows (not shown: the dataset is sensitive)  {privacy.count(rows.count())}")
+        return 0
+    most = limit if limit is not None or as_csv or json_ else _SHOWN
+    write, printed = _csv_writer(asked.columns) if as_csv else _print_json if json_ else _print_row, 0
+    for printed, row in enumerate(islice(rows, most), 1):  # noqa: B007
+        write(row)
+    # the rest is counted by its columns, because nobody reads its rows
+    if most is not None and (more := rows.count() - printed):
+        ways = "all of them without --limit" if as_csv or json_ else "all of them with --json or --csv"
+        print(f"and {count_of(more, 'row')} more: {ways}", file=sys.stderr if as_csv or json_ else sys.stdout)
+    return 0
+
+
+def _print_drops(dataset: str, asked: AskedDocuments, privacy: Privacy, *, as_json: bool) -> None:
+    """Print what each rule drops; without rules the columns, and why rows are not kept."""
+    drops = asked.drops()
+    if as_json:
+        report = None if drops is None else {**drops.to_json(privacy), "unprotected": list(asked.unprotected())}
+        print(json.dumps(report, ensure_ascii=False))
+        return
+    if drops is None:
+        print(f"{dataset}: no rules. Columns: {', '.join(asked.columns)}")
+        for gone, count in asked.reasons().items():
+            print(f"  {gone:<20}{privacy.count(count):>12}  `--reason {gone}` lists them")
     else:
-        _show(rows)
-    return 0
+        if not privacy.closed:
+            print(f"{dataset}: {count_of(drops.documents, 'document')}, {count_of(drops.bytes, 'byte')} of text")
+        print("\n".join(drops.lines(privacy)))
+    project.tell(asked.unprotected(), f"{dataset}: some taggers are not protected")
 
 
-def _count(rows: Iterator[dict[str, Any]], privacy: Privacy) -> int:
-    """Print of a sensitive dataset the number of rows alone."""
-    print(f"rows (not shown: the dataset is sensitive)  {privacy.count(sum(1 for _ in rows))}")
-    return 0
+def _csv_writer(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], object]:
+    """Print the line of columns; returns the function that prints a row."""
+    # a table that was built before an edit of the declaration can have other columns
+    writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore")
+    writer.writeheader()
+    return writer.writerow
 
 
-def _show(rows: Iterator[dict[str, Any]]) -> None:
-    for row in islice(rows, _SHOWN):
-        tokens = row["tokens"]
-        became = f"kept, {count_of(tokens, 'token')}" if row["kept"] else f"dropped: {row['reason']}"
-        left = {k: v for k, v in row.items() if k not in _TOLD and v is not None}
-        print(f"{row['file']}:{row['row']}  {became}")
-        print("    " + ", ".join(f"{name} {_plain(value)}" for name, value in left.items()))
-    if more := sum(1 for _ in rows):
-        print(f"and {count_of(more, 'row')} more: all of them with --json or --csv")
+def _print_json(row: Mapping[str, Any]) -> None:
+    print(json.dumps(row, ensure_ascii=False))
+
+
+def _print_row(row: Mapping[str, Any]) -> None:
+    became = f"kept, {count_of(row['tokens'], 'token')}" if row["kept"] else f"dropped: {row['reason']}"
+    left = {k: v for k, v in row.items() if k not in _TOLD and v is not None}
+    print(f"{row['file']}:{row['row']}  {became}")
+    print("    " + ", ".join(f"{name} {_plain(value)}" for name, value in left.items()))
 
 
 # columns that the first line of a row tells

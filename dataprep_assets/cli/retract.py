@@ -113,7 +113,7 @@ def _list_ids(component: "Dataset", store: "ArtifactStore", ids: Path | None, wh
         raise ConfigError("--where: the documents of this dataset have no ids. Declare `document.id_key`, and run it")
     with tempfile.NamedTemporaryFile("w", prefix="dataprep-retract-", suffix=".jsonl") as file:
         # dropped ones, too: a rule that drops them today may keep them tomorrow
-        hashes = dict.fromkeys(row["id"] for row in asked.rows(where=where) if row["id"] is not None)
+        hashes = dict.fromkeys(row["id"] for row in asked.rows(where=where, columns=["id"]) if row["id"] is not None)
         if not hashes:
             raise ConfigError(f"--where: it is true of no document: {where}")
         file.writelines(json.dumps({"hash": one}) + "\n" for one in hashes)

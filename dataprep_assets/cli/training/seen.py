@@ -154,7 +154,7 @@ def _where(ledger: "SeenLedger", where: str) -> "list[KeptDocument]":
     documents: list[KeptDocument] = []
     for name, asked in _tables(ledger, "--where"):
         rows: dict[str, set[int]] = {}
-        for row in asked.rows(where=where):
+        for row in asked.rows(where=where, columns=["file", "row"]):
             rows.setdefault(row["file"], set()).add(row["row"])
         if rows:
             documents += find_documents(ledger, rows=rows, dataset=name)
@@ -173,7 +173,8 @@ def _tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str, int]:
     for name, asked in _tables(ledger, "--by"):
         if column not in asked.columns:
             raise ConfigError(f"seen: --by {column}: {name} has no such column. It has: {', '.join(asked.columns)}")
-        values[name] = {(row["file"], row["row"]): str(row[column]) for row in asked.rows()}
+        rows = asked.rows(columns=list(dict.fromkeys(["file", "row", column])))
+        values[name] = {(row["file"], row["row"]): str(row[column]) for row in rows}
     total: dict[str, int] = {}
     for content, tokens in tokens_read(ledger, until).items():
         of = values[ledger.shards[content][0]]

@@ -4,13 +4,16 @@ A wing implements `AskedDocuments` (`Dataset.documents`); `dataprep documents`, 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.engine.privacy import Privacy
 from dataprep_assets.errors import count_of
 from dataprep_assets.table import align_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +109,32 @@ def _format_counts(privacy: Privacy, counts: Mapping[str, int]) -> dict[str, int
     return dict(zip(counts, privacy.counts(list(counts.values())), strict=True))
 
 
+@dataclass(frozen=True, kw_only=True)
+class DocumentRows:
+    """Some rows of a table of documents, in the order of the source; files are read while they are iterated.
+
+    Attributes:
+        columns: Their columns, in order; None for all that each table has.
+        read: Yields the rows with such columns, in pieces of a row group.
+    """
+
+    columns: Sequence[str] | None
+    read: "Callable[[Sequence[str] | None], Iterator[pa.Table]]" = field(repr=False)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield each row: column → value."""
+        for table in self.tables():
+            yield from table.to_pylist()
+
+    def tables(self) -> "Iterator[pa.Table]":
+        """Yield the rows as Arrow tables of at most 65,536 rows."""
+        return self.read(self.columns)
+
+    def count(self) -> int:
+        """Return the number of rows; only the columns of the expression are read for it."""
+        return sum(table.num_rows for table in self.read(["row"]))
+
+
 class AskedDocuments(ABC):
     """The table of documents of a dataset."""
 
@@ -129,15 +158,23 @@ class AskedDocuments(ABC):
 
     @abstractmethod
     def rows(
-        self, *, where: str | None = None, reason: str | None = None, kept: bool | None = None
-    ) -> Iterator[dict[str, Any]]:
-        """The rows of the finished tables, in the order of the source: column → value.
+        self,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        kept: bool | None = None,
+        splits: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> DocumentRows:
+        """Return rows of the finished tables, in the order of the source.
 
         Args:
             where: An expression over the columns, as in a rule.
             reason: Only rows that were dropped for this reason.
             kept: Only rows that were kept, or only those that were not.
+            splits: Only rows of these splits.
+            columns: Only these columns, in this order.
 
-        Raises ConfigError for an expression that is none, and for a reason that no row has; MissingArtifactError if a
-        shard has no table yet.
+        Raises ConfigError for an invalid expression, and for a reason, split or column that the dataset does not have.
+        Iteration raises MissingArtifactError if a shard has no table yet.
         """

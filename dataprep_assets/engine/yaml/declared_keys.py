@@ -2,11 +2,13 @@
 
 import difflib
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+
+from dataprep_assets.errors import ConfigError
 
 _CUTOFF, _SURE = 0.6, 0.85
 """Least similarity of names that are taken for each other: of those beside each other (difflib's), and of others."""
@@ -15,6 +17,15 @@ _CUTOFF, _SURE = 0.6, 0.85
 def nearest(name: str, known: Sequence[str], *, cutoff: float = _CUTOFF) -> str | None:
     """The known name that a misspelt one most probably means; None if none is similar."""
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
+
+
+def require_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Raise ConfigError for the first name that is not known; it has the nearest, and the known ones."""
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            meant = "." if near is None else f"; did you mean {near!r}?"
+            raise ConfigError(f"unknown {kind} {name!r}{meant} Available: {', '.join(known) or 'none'}")
 
 
 def near_key(model: type[BaseModel], keys: Sequence[str | int]) -> str | None:

@@ -66,6 +66,19 @@ def test_documents_says_what_each_rule_drops_and_which_rows_are_as_asked(coast: 
     assert "there is no reason 'shrt'" in coast("documents", "pages", "--reason", "shrt", code=2)
 
 
+def test_documents_prints_at_most_so_many_rows_and_how_many_more_there_are(coast: Coast) -> None:
+    every = coast("documents", "pages", "--csv").splitlines()
+    *lines, more = coast("documents", "pages", "--csv", "--limit", "3").splitlines()
+    assert lines == every[:4]
+    assert more.startswith(f"and {len(every) - 4} rows more")
+    assert len(coast("documents", "pages", "--json", "--limit", "3").splitlines()) == 3 + 1
+    shown = coast("documents", "pages", "--limit", "2").splitlines()
+    assert [line for line in shown if ".jsonl:" in line] == [shown[0], shown[2]]
+    assert shown[-1].startswith(f"and {len(every) - 3} rows more")
+    assert "and 7 rows more" in coast("documents", "pages", "--reason", "short", "--limit", "3")
+    assert "more" not in coast("documents", "pages", "--reason", "short", "--limit", "10").splitlines()[-1]
+
+
 def test_the_questions_of_the_page_are_answered_by_the_table(coast: Coast, monkeypatch: pytest.MonkeyPatch) -> None:
     duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
     page = PAGE.read_text(encoding="utf-8")

@@ -2,16 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dataprep_assets.curation.rules import matching, parse
+from dataprep_assets.curation.rules import Rule, matching, parse
 from dataprep_assets.curation.selection import DUPLICATE, RESERVED, bad_in_words, in_words
 from dataprep_assets.curation.table import side_by_side
-from dataprep_assets.engine.trace.asked_documents import AskedDocuments, Drops, RuleDrops
+from dataprep_assets.engine.trace.asked_documents import AskedDocuments, DocumentRows, Drops, RuleDrops
+from dataprep_assets.engine.yaml.declared_keys import require_known
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
@@ -27,6 +28,9 @@ from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLI
 from dataprep_assets.pipelines.corpus.source.listed_rows import listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import has_manifest, load_manifest
 from dataprep_assets.planning.manifest import split_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _EXAMPLES = 10
 
@@ -90,24 +94,45 @@ class CorpusDocuments(AskedDocuments):
         )
 
     def rows(
-        self, *, where: str | None = None, reason: str | None = None, kept: bool | None = None
-    ) -> Iterator[dict[str, Any]]:
-        columns = table_columns(self._corpus)
-        asked = {} if where is None else {"where": parse(where, columns, "--where")}
+        self,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        kept: bool | None = None,
+        splits: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> DocumentRows:
+        every = table_columns(self._corpus)
+        asked = {} if where is None else {"where": parse(where, every, "--where")}
         if reason is not None:
             declared = [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
             if reason not in (reasons := {*declared, *RESERVED, *self.reasons()}):
                 known = ", ".join([*declared, *sorted(reasons - set(declared))])
                 raise ConfigError(f"--reason: there is no reason {reason!r}. Reasons: {known}")
-            asked["reason"] = parse(f"reason == {reason!r}", columns, "--reason")
+            asked["reason"] = parse(f"reason == {reason!r}", every, "--reason")
         if kept is not None:
-            asked["kept"] = parse("kept" if kept else "not kept", columns, "kept")
-        for partition in self._partitions:
-            for piece in side_by_side([self._table(partition)]):
-                if asked:
-                    found = np.logical_and.reduce(list(matching(piece, asked).values()))
-                    piece = piece.filter(found)
-                yield from piece.to_pylist()
+            asked["kept"] = parse("kept" if kept else "not kept", every, "kept")
+        require_known("split", splits or (), list(self._corpus.splits))
+        require_known("column", columns or (), list(every))
+        partitions = [one for one in self._partitions if splits is None or split_of(one) in splits]
+        return DocumentRows(columns=columns, read=partial(self._read, partitions, asked))
+
+    def _read(
+        self, partitions: Sequence[str], rules: Mapping[str, Rule], columns: Sequence[str] | None
+    ) -> "Iterator[pa.Table]":
+        """Yield these columns of the rows of some partitions of which every rule is true."""
+        needed = {*(columns or ())}.union(*(rule.columns for rule in rules.values()))
+        for partition in partitions:
+            for piece in side_by_side([self._table(partition)], None if columns is None else sorted(needed)):
+                # a tagger was declared after the table was built
+                if absent := sorted(needed - {*piece.column_names}):
+                    table = self._corpus.artifact(DOCUMENTS, partition)
+                    raise MissingArtifactError(
+                        f"{table}: no column {absent[0]!r} yet. Run `dataprep run {self._corpus.dataset}`"
+                    )
+                if rules:
+                    piece = piece.filter(np.logical_and.reduce(list(matching(piece, rules).values())))
+                yield piece if columns is None else piece.select(list(columns))
 
     def why_not_id(self, hashed: int) -> str | None:
         """As `why_not`, of the first dropped row with this id, and where the row is."""
