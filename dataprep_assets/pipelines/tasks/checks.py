@@ -5,7 +5,7 @@ declaration: its table answers which tasks may be trained on. Messages name file
 of a row; if `sensitive`, no keys except the contract's.
 
 A fault that leaves the data usable as it is only warns: line ends, other keys, repeated ids, another number of rows,
-permissions of a file that this user may read. Everything else blocks.
+permissions of a file that this user may read. Everything else blocks, but for a task that is `optional`.
 
 Entry points: `CHECKS`, `task_checks`, `check_task`.
 """
@@ -13,7 +13,7 @@ Entry points: `CHECKS`, `task_checks`, `check_task`.
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -62,7 +62,13 @@ class _TaskFolders:
     def faults(self) -> Mapping[str, Mapping[str, Sequence[Fault]]]:
         """The faults of each task folder, by check."""
         chosen = [p for p in self.every if p in self.examined or _is_migrated(self.declaration, self.store, p)]
-        return {p: check_task(self.declaration, self.store, p) for p in chosen}
+        return {p: self._faults_of(p) for p in chosen}
+
+    def _faults_of(self, partition: str) -> Mapping[str, Sequence[Fault]]:
+        found = check_task(self.declaration, self.store, partition)
+        if not self.declaration.tasks[partition.partition(".")[0]].optional:
+            return found
+        return {name: [replace(fault, warns=True) for fault in faults] for name, faults in found.items()}
 
     def finding(self, name: str, remedy: str) -> Finding:
         """Return the finding of one check."""

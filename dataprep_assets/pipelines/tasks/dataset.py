@@ -33,7 +33,14 @@ from dataprep_assets.pipelines.tasks.checks import task_checks
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import VERSION, TaskFolderFacts, migrate_task, recipe_now
 from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
-from dataprep_assets.pipelines.tasks.routes import TaskRoute, partitions, route_of, target_of, task_line
+from dataprep_assets.pipelines.tasks.routes import (
+    TaskRoute,
+    partitions,
+    route_of,
+    skipped_partitions,
+    target_of,
+    task_line,
+)
 
 
 class Tasks(Dataset):
@@ -84,6 +91,9 @@ def _remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
         text = f"old_root: {migration.old_tasks}: no such folder; `layout` is the part below the root"
         yield Remark(keys=("old_root",), sentence=text, of_source=True)
         return
+    for partition, reason in skipped_partitions(migration).items():
+        text = f"tasks.{partition}: {reason}: skipped, because it is optional"
+        yield Remark(keys=("tasks", partition.partition(".")[0]), sentence=text, of_source=True, hint=True)
     for partition in partitions(migration):
         task = partition.partition(".")[0]
         try:
@@ -117,7 +127,7 @@ def _card_sources(declaration: TaskMigrationDeclaration, _: ArtifactStore, recei
     facts = _facts(receipts)
     sources = {
         task: CardSource(name=task, kind="task folder", files=sum(len(f.rows) for f in facts if f.task == task))
-        for task in declaration.tasks
+        for task in dict.fromkeys(partition.partition(".")[0] for partition in partitions(declaration))
     }
     return [attributed(source, declaration.tasks[task]) for task, source in sources.items()]
 
@@ -183,7 +193,7 @@ def _about(declaration: TaskMigrationDeclaration) -> str:
     tasks = []
     for name, task in declaration.tasks.items():
         files = ", ".join(file.name for file in declaration.contract(name).files.values())
-        tasks.append(f"| {name} | {task.version} | {task.mode} | {files} |")
+        tasks.append(f"| {name}{' (optional)' if task.optional else ''} | {task.version} | {task.mode} | {files} |")
     about = (
         "Task folders of the old project, where the new project's trainer looks. A partition is a task, or a task and "
         "a version; its metadata says which file came from where, how rows differ from the original, and what `TASK` "
@@ -215,6 +225,8 @@ def _losses(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipt
             part = f"{partition}, {split}"
             yield _loss("no_row_of_its_id", lost, difference.original_rows, part, unit="row", kind=kind)
     yield from skipped.values()
+    for partition, reason in skipped_partitions(declaration).items():
+        yield _loss("optional", {partition: 1}, 1, partition, unit="task", kind=reason)
 
 
 def _loss(reason: str, files: Mapping[str, int], of: int, part: str, *, unit: str = "file", kind: str = "") -> Loss:

@@ -42,6 +42,11 @@ class TaskDeclaration(Attribution):
         "mezo_gpt",
         description="Folder below the task's, whose folders are the versions; `.`: the task's folder itself.",
     )
+    optional: bool = Field(
+        False,
+        description="Skip the task while its folder, its version or a required file is missing, and only warn of rows "
+        "that do not fit its contract. The end of a run lists what was skipped, and why.",
+    )
 
     @field_validator("versions_in")
     @classmethod
@@ -90,6 +95,10 @@ class TaskMigrationDeclaration(KeyedSources):
             if contract.folder != name:
                 raise ValueError(f"contracts.{name}: folder: {contract.folder!r}: must be {name!r}")
             self._contracts[name] = contract
+        if all(task.optional for task in self.tasks.values()):
+            raise ValueError(
+                "tasks: all of them are optional. Leave `optional` out of one, so that nothing to do fails"
+            )
         for name in self.tasks:
             if name not in self._contracts:
                 raise ValueError(

@@ -4,7 +4,7 @@ A partition is a task (`Copa`), or a task and a version (`Copa.version_4-1`) if 
 takes the task from the last component of the path, so each version of `all` goes to `versions/<version>/<Task>/`; a
 folder `<Task>/<version>/` would be taken for a task of the version's name.
 
-Entry points: `partitions`, `route_of`, `target_of`, `task_line`.
+Entry points: `partitions`, `skipped_partitions`, `route_of`, `target_of`, `task_line`.
 """
 
 import os
@@ -76,8 +76,42 @@ class TaskRoute:
 def partitions(declaration: TaskMigrationDeclaration) -> list[str]:
     """Return the partition keys of a declaration, in its order; `all` gives one for each version of a task.
 
-    A task whose versions cannot be listed gives one partition, which fails when it is migrated and stops no other.
+    A task whose versions cannot be listed gives one partition, which fails when it is migrated and stops no other. An
+    optional one is left out instead (`skipped_partitions`).
     """
+    left_out = skipped_partitions(declaration)
+    return [key for key in _declared_partitions(declaration) if key not in left_out]
+
+
+def skipped_partitions(declaration: TaskMigrationDeclaration) -> dict[str, str]:
+    """Return the partitions of optional tasks that are left out, with the reason. Lists folders; reads no file."""
+    found = {}
+    for key in _declared_partitions(declaration):
+        if declaration.tasks[key.partition(".")[0]].optional and (reason := _absence(declaration, key)) is not None:
+            found[key] = reason
+    return found
+
+
+def _absence(declaration: TaskMigrationDeclaration, partition: str) -> str | None:
+    """Return what a partition lacks in the old project; None if it can be migrated."""
+    if not _base(declaration, partition.partition(".")[0]).is_dir():
+        return "no such folder"
+    try:
+        route = route_of(declaration, partition)
+    except DataprepError:
+        return "no such version"
+    if not route.source.is_dir():
+        return "no such version"
+    for split in route.contract.splits:
+        spec = route.contract.files[split]
+        folders = [route.source, *([route.base] if split in route.declared.inherit else [])]
+        if spec.required and not any((folder / spec.name).is_file() for folder in folders):
+            return f"no {split} file"
+    return None
+
+
+def _declared_partitions(declaration: TaskMigrationDeclaration) -> list[str]:
+    """Return the partition keys of all tasks, also of those that are skipped."""
     keys: list[str] = []
     for task, declared in declaration.tasks.items():
         versions: tuple[str, ...] = ()
