@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import source_of
 from dataprep_assets.errors import FormatError, SourceError
+from dataprep_assets.fields import value_at
 from dataprep_assets.sources.readers.records import Block, RecordFields
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES
 from dataprep_assets.sources.readers.rows import RowBlock
@@ -127,11 +128,9 @@ class CarriedFields:
 
     @property
     def field_names(self) -> list[str]:
-        """The fields that are read, of a Parquet file the columns."""
-        paths = [self.text, self.ids.id_field if self.ids is not None else None, self.source, self.url]
-        every = [path for path in (*paths[:2],) if path is not None]
-        nested = [path for path in (*paths[2:], *(path for path, _ in self.keep)) if path is not None]
-        return list(dict.fromkeys([*every, *nested, *(path.partition(".")[0] for path in nested)]))
+        """The fields that are read."""
+        paths = [self.text, None if self.ids is None else self.ids.id_field, self.source, self.url]
+        return list(dict.fromkeys(filter(None, [*paths, *(path for path, _ in self.keep)])))
 
 
 def column_of(path: str) -> str:
@@ -263,16 +262,6 @@ def _sources(
     if (path := fields.source) is None:
         return [source_of(label)] * len(numbers)
     return [one if isinstance(one := value_at(values[at], path), str) else "unknown" for at in numbers]
-
-
-def value_at(value: Any, path: str) -> Any:
-    """The value of a field; one whose name has a dot comes before the object that the dot leads into."""
-    if not isinstance(value, Mapping):
-        return None
-    if path in value:
-        return value[path]
-    name, dot, rest = path.partition(".")
-    return value_at(value.get(name), rest) if dot else None
 
 
 def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: CarriedFields) -> Any:

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dataprep_assets.fields import value_at
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import open_place, present_part
@@ -60,9 +61,9 @@ def _texts_of(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, 
 def row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:
     """The texts of a `row` of the dataset `unit` of `blend` that are tokenized: its text, or those of its messages."""
     if blend.stage == "pretrain":
-        yield from _strings(row.get(unit.dataset.text_field))
+        yield from _strings(value_at(row, unit.dataset.text_field))
     else:
-        yield from _strings(row.get(unit.dataset.messages_field or blend.sft_options.messages_field))
+        yield from _strings(value_at(row, unit.dataset.messages_field or blend.sft_options.messages_field))
 
 
 def _strings(value: Any) -> Iterator[str]:

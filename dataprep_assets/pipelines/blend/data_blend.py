@@ -78,7 +78,9 @@ class BlendDataset(ReadingDeclaration, _Noted, Attribution):
         description="Only files with this as a whole part of their path; if there is none, as the beginning of one.",
     )
     subset: str | None = Field(None, min_length=1, description="The same, applied before `split`.")
-    text_field: str = Field("text", description="Pretraining: key or column of the text.")
+    text_field: str = Field(
+        "text", description="Pretraining: key or column of the text; a dot leads into an object (`data.text`)."
+    )
     messages_field: str | None = Field(None, description="SFT: key of the messages, instead of the stage's.")
     tools_field: str | None = Field(None, description="SFT: key of the tools, instead of the stage's.")
     category: str | None = Field(None, description="Which part of the mixture it is, for readers. Only shown.")

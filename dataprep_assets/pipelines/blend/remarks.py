@@ -19,6 +19,7 @@ from dataprep_assets.errors import (
     TokenizerError,
     count_of,
 )
+from dataprep_assets.fields import value_at
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import left_out_data, list_meant, open_place
@@ -190,7 +191,7 @@ def _rendered_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Seq
     with suppress(DataprepError, OSError):
         if (bundle := bundle_at_hand(blend.required_tokenizer, reading)) is not None:
             rows = first_rows(paths, dataset.reading)
-            texts = [text for row in rows if isinstance(text := row.get(dataset.text_field), str)]
+            texts = [text for row in rows if isinstance(text := value_at(row, dataset.text_field), str)]
             yield from rendered_remarks(texts, bundle, reading, ("pretrain", "special_tokens"))
 
 

@@ -64,7 +64,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
     id_field: str | None = Field(
         None,
         min_length=1,
-        description="Key (JSON) or column (Parquet) of the document's id, a string or an integer, which the index "
+        description="Field of the document's id, a string or an integer, named as `text_field` is, which the index "
         "finds it by; default: by its text.",
     )
     id_key: EnvironmentKey | None = Field(
@@ -166,7 +166,11 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     splits: dict[str, tuple[str, ...]] = Field(
         min_length=1, description="Split name → globs of its files; a file belongs to one split."
     )
-    text_field: str = Field("text", description="Key (JSON) or column (Parquet, CSV, Arrow) of the document's text.")
+    text_field: str = Field(
+        "text",
+        description="Key (JSON) or column (Parquet, CSV, Arrow) of the document's text; a dot leads into an object or "
+        "a struct (`data.text`).",
+    )
     tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
     document: CorpusDocumentPolicy = Field(
         CorpusDocumentPolicy(), description="Tokens around a document, special tokens in it, and its id."

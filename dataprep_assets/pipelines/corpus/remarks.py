@@ -16,10 +16,11 @@ from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
 from dataprep_assets.curation.documents import source_of
 from dataprep_assets.curation.duplicates.signatures import library_version
 from dataprep_assets.curation.retractions import retracted_ids
-from dataprep_assets.curation.table import column_of, value_at
+from dataprep_assets.curation.table import column_of
 from dataprep_assets.engine.yaml.declared_keys import nearest
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError, SourceError, TokenizerError, count_of
+from dataprep_assets.fields import names_beside, value_at
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import benchmark_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import present_part, texts_of
@@ -39,7 +40,7 @@ from dataprep_assets.sources.readers.contents import no_table
 from dataprep_assets.sources.readers.csv_rows import merged_rows
 from dataprep_assets.sources.readers.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
 from dataprep_assets.sources.readers.input_format import input_format
-from dataprep_assets.sources.readers.records import RecordFields
+from dataprep_assets.sources.readers.records import AbsentColumnError, RecordFields
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import refusal_of
@@ -287,7 +288,7 @@ def _field_remarks(
     yield from _merged_remarks(corpus, [entry for entry in sample_of(entries) if entry.format == "csv"])
     yield from _carried_remarks(corpus, seen)
     if bundle is not None:
-        texts = [text for row in seen if isinstance(text := row.get(corpus.text_field), str)]
+        texts = [text for row in seen if isinstance(text := value_at(row, corpus.text_field), str)]
         yield from rendered_remarks(texts, bundle, corpus.document.special_tokens, ("document", "special_tokens"))
 
 
@@ -311,6 +312,8 @@ class _JudgedFile:
         self.damage, self.refusal = "", ""
         try:
             found = first_bad((len(block.texts), block.bad) for block in part.read_records(_fields(corpus)))
+        except AbsentColumnError as error:
+            self.damage = error.hidden if corpus.sensitive else str(error)
         except (SourceError, OutOfMemoryError) as error:
             self.damage = str(error)
         except OSError as error:
@@ -333,8 +336,9 @@ def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) 
     ]
     for keys, path in asked:
         if path is not None and rows and all(value_at(row, path) is None for row in rows):
-            names = dict.fromkeys(name for row in rows for name in row)
-            there = "" if corpus.sensitive else f": they have {', '.join(map(repr, names))}"
+            inside, names = names_beside(rows, path)
+            have = f"{inside!r} has" if inside else "they have"
+            there = "" if corpus.sensitive else f": {have} {', '.join(map(repr, names))}"
             told = f"{'.'.join(keys[:2])}: no row that was looked at has {path!r}{there}"
             yield Remark(keys=keys, sentence=told, hint=True)
     column, order = _order_of(corpus)

@@ -31,6 +31,7 @@ from dataprep_assets.curation.retractions import (
 from dataprep_assets.curation.table import side_by_side
 from dataprep_assets.engine.trace.retraction import NOT_BUILT, Held, NotFound, Retracted
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
+from dataprep_assets.fields import value_at
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.kept_documents import duplicates_change
@@ -155,7 +156,7 @@ class LeftOutRows:
             return None
         for block in part.read_rows([field], only={row}):
             for value in block.rows:
-                found = value.get(field) if isinstance(value, dict) else None
+                found = value_at(value, field)
                 if isinstance(found, str | int) and not isinstance(found, bool):
                     return str(found)
         return None

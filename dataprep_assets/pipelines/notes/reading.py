@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from dataprep_assets.fields import value_at
 from dataprep_assets.pipelines.notes.declaration import OBJECT_KEY, NoteFields
 from dataprep_assets.pipelines.notes.rendering import CannotRenderError, HeaderTemplate, MissingFieldError, as_text
 from dataprep_assets.sources.cohorts import CohortReader, PatientRecord
@@ -146,23 +147,23 @@ class _Parts:
 
     def __init__(self, fields: NoteFields, template: HeaderTemplate, key: bytes, month: str) -> None:
         self._template, self._key, self._month = template, key, month
-        self._id = None if fields.patient_id == OBJECT_KEY else _path(fields.patient_id)
-        self._notes = None if fields.notes is None else _path(fields.notes)
-        self._text = _path(fields.text)
-        self._date = None if fields.date is None else _path(fields.date)
+        self._id = None if fields.patient_id == OBJECT_KEY else fields.patient_id
+        self._notes = None if fields.notes is None else fields.notes
+        self._text = fields.text
+        self._date = None if fields.date is None else fields.date
         self._date_format = fields.date_format
-        self._birth = None if fields.birth_date is None else _path(fields.birth_date)
+        self._birth = None if fields.birth_date is None else fields.birth_date
         # what the header does not use may be missing or of any kind
-        self._of_patient = {n: _path(p) for n, p in fields.patient.items() if n in template.used}
-        self._of_note = {n: _path(p) for n, p in fields.note.items() if n in template.used}
+        self._of_patient = {n: p for n, p in fields.patient.items() if n in template.used}
+        self._of_note = {n: p for n, p in fields.note.items() if n in template.used}
 
     def patient(self, record: PatientRecord) -> bytes:
-        value = record.key if self._id is None else _get_value(record.value, self._id)
+        value = record.key if self._id is None else value_at(record.value, self._id, _ABSENT)
         if value is _ABSENT or value is None or value == "":
             raise _NoteRefusedError("missing_patient_id")
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise _NoteRefusedError("bad_patient_id")
-        if self._birth is not None and self._birth_month(_get_value(record.value, self._birth)) != self._month:
+        if self._birth is not None and self._birth_month(value_at(record.value, self._birth, _ABSENT)) != self._month:
             raise _NoteRefusedError("wrong_birth_month")
         # 7 and "7" are one patient, in records and in lists of ids alike
         return patient_digest(self._key, str(value))
@@ -184,7 +185,7 @@ class _Parts:
     def notes(self, record: PatientRecord) -> list[Any]:
         if self._notes is None:
             return [record.value]
-        found = _get_value(record.value, self._notes)
+        found = value_at(record.value, self._notes, _ABSENT)
         if found is _ABSENT:
             raise _NoteRefusedError("missing_notes")
         if found is not None and not isinstance(found, list):
@@ -195,14 +196,14 @@ class _Parts:
     def note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
         if not isinstance(note, dict):
             raise _NoteRefusedError("note_not_an_object")
-        text = _get_value(note, self._text)
+        text = value_at(note, self._text, _ABSENT)
         if not isinstance(text, str):
             raise _NoteRefusedError(
                 "missing_text" if text is _ABSENT else "null_text" if text is None else "text_not_a_string"
             )
         if not text or text.isspace():
             raise _NoteRefusedError(EMPTY)
-        date = 0 if self._date is None else self._when(_get_value(note, self._date))
+        date = 0 if self._date is None else self._when(value_at(note, self._date, _ABSENT))
         return Note(record.row, number, patient, self._header(record.value, note), text, date)
 
     def _header(self, record: Mapping[str, Any], note: Mapping[str, Any]) -> str:
@@ -236,18 +237,6 @@ def _parsed(value: str, date_format: str | None) -> datetime:
     return datetime.fromisoformat(value) if date_format is None else datetime.strptime(value, date_format)
 
 
-def _path(path: str) -> tuple[str, ...]:
-    return tuple(path.split("."))
-
-
-def _get_value(value: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        if not isinstance(value, dict):
-            return _ABSENT
-        value = value.get(name, _ABSENT)
-    return value
-
-
-def _value(record: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
-    found = _get_value(record, path)
+def _value(record: Mapping[str, Any], path: str) -> str | None:
+    found = value_at(record, path, _ABSENT)
     return None if found is _ABSENT else as_text(found)

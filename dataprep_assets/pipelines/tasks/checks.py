@@ -22,9 +22,10 @@ from pydantic_core import SchemaValidator, ValidationError
 from dataprep_assets.engine.checks.check import Check, Finding, Row, first_of, verdict
 from dataprep_assets.engine.checks.verdicts import CheckedSpec, WholeChecks
 from dataprep_assets.errors import DataprepError, count_of
+from dataprep_assets.fields import value_at
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.tasks.contract import ChoiceGroup, FileSpec, Split, value_at
+from dataprep_assets.pipelines.tasks.contract import ChoiceGroup, FileSpec, Split
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.file_placement import MODE
 from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts, find_conflicts, read_source, recipe_of

@@ -145,16 +145,6 @@ def _key_schema(spec: KeySpec, contract: TaskContract, path: str) -> CoreSchema:
     return core_schema.chain_schema([types[spec.type], core_schema.literal_schema(list(spec.one_of))])
 
 
-def value_at(row: Mapping[str, Any], path: str) -> Any:
-    """The value under a dotted path of keys; None when there is none."""
-    value: Any = row
-    for part in path.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return None
-        value = value[part]
-    return value
-
-
 @lru_cache(maxsize=1)
 def shipped_contracts() -> Mapping[str, TaskContract]:
     """Return the contracts that come with the package, by folder name, in name order."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from dataprep_assets.bounds import report_position
 from dataprep_assets.errors import CorruptSourceError, out_of_memory
+from dataprep_assets.fields import narrowed
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.sources.readers.contents import no_table
 from dataprep_assets.sources.readers.input_format import MOST_ROWS, InputFile, InputFormat, RowBlock
@@ -81,7 +82,7 @@ class ArrowRows(ReadThrough[BlockReader]):
             check_names(batch.schema.names, file.columns, file.label)
             chosen = file.rows.rows_within(first, batch.num_rows)
             if file.columns is not None:
-                batch = batch.select([name for name in file.columns if name in batch.schema.names])
+                batch = narrowed(batch, file.columns)
             step = max(1, min(MOST_ROWS, batch.num_rows * _BLOCK_BYTES // max(batch.nbytes, 1)))
             for start in range(chosen.start, chosen.stop, step):
                 row = first + start

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dataprep_assets.fields import names_beside, value_at
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions
 from dataprep_assets.sources.readers.row_files import BadRecord
@@ -22,6 +23,7 @@ FILES = 32
 _SHOWN = 8
 """Most fields that a message names."""
 _MAGIC = b"PAR1"
+_ABSENT: Any = object()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,22 +89,34 @@ def absent_field(
         types: What its values may be; empty for anything.
         hidden: Whether the names of other fields are left out, which sensitive data may have.
     """
-    seen: dict[str, None] = {}
-    count, there = 0, False
+    looked_at, there = list[dict[str, Any]](), False
     for row in rows:
-        if field in row and (not types or type(row[field]) in types):
+        value = value_at(row, field, _ABSENT)
+        if value is not _ABSENT and (not types or type(value) in types):
             return None
-        there |= field in row
-        count += 1
-        seen.update(dict.fromkeys(row))
-    if not seen:
+        there |= value is not _ABSENT
+        looked_at.append(row)
+    if not any(looked_at):
         return None
-    begins = f"`{key}: {field}`: {none_of_first(count)} of {whose} has it"
+    begins = f"`{key}: {field}`: {none_of_first(len(looked_at))} of {whose} has it"
     if there:
         names = " or ".join({str: "text", int: "a whole number"}[one] for one in types)
         return f"{begins} as {names}"
-    shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
-    return begins + ("" if hidden else f"; they have {shown}") + other_delimiter(seen)
+    return begins + fields_there(looked_at, field, hidden=hidden)
+
+
+def fields_there(rows: Sequence[dict[str, Any]], field: str, *, hidden: bool) -> str:
+    """Return the end of a sentence about a field that no row has: the fields that are there, at its level.
+
+    Args:
+        rows: The rows that were looked at.
+        field: The field.
+        hidden: Whether the names of fields are left out, which sensitive data may have.
+    """
+    inside, names = names_beside(rows, field)
+    shown = ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    have = "" if hidden else f"; `{inside}` has {shown or 'no fields'}" if inside else f"; they have {shown}"
+    return have + other_delimiter(names)
 
 
 def none_of_first(count: int) -> str:

@@ -49,7 +49,7 @@ def rows_at_once(
         file: Descriptor of the open Parquet file.
         metadata: Its `pyarrow.parquet.FileMetaData`.
         group: The number of the row group, from 0.
-        columns: The names of the top-level columns that are read; None: all.
+        columns: The columns that are read, and fields of structs as `data.text`; None: all.
         most: Upper limit of the result, for small rows.
         longest: Returns the bytes of the longest value in the dictionary of a column, by its path; None if not known.
 
@@ -59,7 +59,7 @@ def rows_at_once(
     found = []
     for index in range(of_group.num_columns):
         chunk = of_group.column(index)
-        if columns is None or chunk.path_in_schema.partition(".")[0] in columns:
+        if columns is None or _is_read(chunk.path_in_schema, columns):
             # of a type of a fixed length every value takes that much, also a null
             width = max(_VALUE_BYTES, metadata.schema.column(index).length)
             found.append(_Column.from_chunk(file, chunk, max(1, of_group.num_rows), width))
@@ -75,6 +75,11 @@ def rows_at_once(
     while most > 1 and sum(column.bytes(most) for column in found) > BATCH_BYTES:
         most //= 2
     return most
+
+
+def _is_read(path: str, columns: Collection[str]) -> bool:
+    """Whether a column of values is read for one of some fields: it is the field, or inside of it."""
+    return path in columns or any(path.startswith(f"{name}.") for name in columns)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import orjson
 
 from dataprep_assets.bounds import is_close, report_position
-from dataprep_assets.errors import SourceError
+from dataprep_assets.errors import Position, SourceError
+from dataprep_assets.fields import column_at, inner_type, names_of_type, value_at, values_at
 from dataprep_assets.sources.readers.contents import BOM, is_array
 from dataprep_assets.sources.readers.input_format import ALL_ROWS, AS_NAMED, InputFile, ReadOptions, RowBlock, RowReader
 from dataprep_assets.sources.readers.json_values import parse
@@ -108,7 +109,7 @@ def read_records(
         compression=compression,
         label=label,
         rows=rows,
-        columns=[fields.text] if fields.id is None else [fields.text, fields.id],
+        columns=fields.names,
         max_record_bytes=max_record_bytes,
         reading=reading,
     )
@@ -138,9 +139,19 @@ class RecordFields:
         """The ids of a block without records."""
         return None if self.id is None else []
 
+    @property
+    def names(self) -> list[str]:
+        """The fields that are read."""
+        return [self.text] if self.id is None else [self.text, self.id]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether no name can lead into an object."""
+        return not any("." in name for name in self.names)
+
     def of_rows(self, found: RowBlock) -> Block:
         """The records of whole rows, with what is bad among these."""
-        texts: list[Any] = [row.get(self.text) for row in found.rows] if self.id is None else []
+        texts: list[Any] = values_at(found.rows, self.text) if self.id is None else []
         # All are texts, and none can be beyond the limit: a character has at most four bytes in UTF-8.
         if {*map(type, texts)} == {str} and max(map(len, texts)) * 4 <= self.max_record_bytes:
             block = Block(texts, found.numbers[0], rows=found.numbers)
@@ -159,19 +170,19 @@ class RecordFields:
         if not isinstance(record, dict):
             block.bad.append(BadRecord(row, byte, "not_an_object"))
             return
-        text = record.get(self.text, _ABSENT)
+        text = value_at(record, self.text, _ABSENT)
         reason = _text_refused(text)
         if reason is None and is_longer(text, self.max_record_bytes):
             reason = TOO_LARGE
         if reason is None and self.id is not None:
-            reason = _id_refused(record.get(self.id))
+            reason = _id_refused(value_at(record, self.id))
         if reason is not None:
             block.bad.append(BadRecord(row, byte, reason))
             return
         block.texts.append(text)
         block.rows.append(row)
         if block.ids is not None:
-            block.ids.append(str(record[self.id]))
+            block.ids.append(str(value_at(record, self.id or "")))
 
 
 class JsonLinesReader(ReadThrough[JsonRows]):
@@ -227,13 +238,17 @@ class JsonLinesReader(ReadThrough[JsonRows]):
         loads = orjson.loads
         ids: list[Any] | None = None
         try:
-            if id_name is None:
+            if not self._fields.is_flat:
+                records = list(map(loads, lines))
+                texts = values_at(records, name)
+                ids = None if id_name is None else values_at(records, id_name)
+            elif id_name is None:
                 texts = [loads(line)[name] for line in lines]
             else:
                 pairs = [(record[name], record[id_name]) for record in map(loads, lines)]
                 texts, ids = [text for text, _ in pairs], [found for _, found in pairs]
         # Whatever is wrong, and with which line, `_parse_each` finds out.
-        except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
+        except (orjson.JSONDecodeError, KeyError, TypeError, IndexError, AttributeError):
             return None
         if not set(map(type, texts)) <= {str}:
             return None
@@ -261,6 +276,8 @@ class JsonLinesReader(ReadThrough[JsonRows]):
 
 
 _ABSENT: Any = object()
+_SHOWN = 8
+"""Most columns that a message names."""
 
 
 def is_longer(text: str, limit: int) -> bool:
@@ -286,6 +303,27 @@ def _outer(kind: Any) -> str:
     return told if ":" not in told else f"{told.partition('<')[0]}<…>"
 
 
+class AbsentColumnError(SourceError):
+    """A Parquet file without a declared column.
+
+    `hidden` is the message without the names of other columns, which can be of sensitive data.
+    """
+
+    # a worker process hands it on by its message and attributes alone
+    def __init__(self, message: str = "", *, hidden: str = "", **at: Unpack[Position]) -> None:
+        super().__init__(message, **at)
+        self.hidden = hidden
+
+
+def _absent(label: str, kind: str, name: str, setting: str, schema: Any) -> AbsentColumnError:
+    inside, names = names_of_type(schema, name)
+    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    has = f"column {inside!r} has" if inside else "it has"
+    begun = f"{label}: no {kind} column {name!r}: "
+    hidden = f"{begun}it has none of that name. Set `{setting}`"
+    return AbsentColumnError(f"{begun}{has} {shown or 'none'}. Set `{setting}`", hidden=hidden, file=label)
+
+
 class ParquetReader(ParquetBlocks[Block]):
     """One text column of a Parquet file, and one of ids if it is declared."""
 
@@ -300,13 +338,14 @@ class ParquetReader(ParquetBlocks[Block]):
         import pyarrow.types as types
 
         def require(name: str, kind: str, setting: str, *allowed: Any) -> str:
-            column = schema.field(name) if name in schema.names else None
-            if column is None or not any(allows(column.type) for allows in allowed):
+            its_type = inner_type(schema, name)
+            if its_type is None:
+                raise _absent(self._label, kind, name, setting, schema)
+            if not any(allows(its_type) for allows in allowed):
                 # of a struct not the names of its fields
-                its = "it has none of that name" if column is None else f"that one is {_outer(column.type)}"
-                if column is not None and types.is_null(column.type):
+                its = f"that one is {_outer(its_type)}"
+                if types.is_null(its_type):
                     its = "that one has the type null, so no row has a value"
-                # the names of other columns can be of sensitive data; `dataprep check` gives them where it may
                 raise SourceError(f"{self._label}: no {kind} column {name!r}: {its}. Set `{setting}`")
             return name
 
@@ -314,8 +353,7 @@ class ParquetReader(ParquetBlocks[Block]):
             values = kind.value_type if types.is_dictionary(kind) else kind
             return any(is_one(values) for is_one in (types.is_string, types.is_large_string, types.is_string_view))
 
-        wanted = [self._fields.text] if self._fields.id is None else [self._fields.text, self._fields.id]
-        check_names(schema.names, wanted, self._label)
+        check_names(schema.names, self._fields.names, self._label)
         columns = [require(self._fields.text, "string", "text_field", is_text)]
         if self._fields.id is not None:
             setting = "document.id_field"
@@ -325,8 +363,8 @@ class ParquetReader(ParquetBlocks[Block]):
     def _block(self, batch: Any, row: int) -> Block:
         import pyarrow.compute as pc
 
-        column = batch.column(self._fields.text)
-        ids = None if self._fields.id is None else batch.column(self._fields.id)
+        column = column_at(batch, self._fields.text)
+        ids = None if self._fields.id is None else column_at(batch, self._fields.id)
         lengths, limit = pc.binary_length(own_values(column)), self._fields.max_record_bytes
         fits = (pc.max(lengths).as_py() or 0) <= limit
         if fits and not column.null_count and (ids is None or not ids.null_count):

@@ -18,6 +18,7 @@ import orjson
 
 from dataprep_assets.bounds import MOST_PARSED, is_close, report_position
 from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.fields import inner_type, top_name
 from dataprep_assets.sources.readers.blocks import TextReader
 from dataprep_assets.sources.readers.contents import BOM, is_array
 from dataprep_assets.sources.readers.input_format import (
@@ -238,7 +239,7 @@ class _ParquetRows(ParquetBlocks[RowBlock]):
 
     def _columns(self, schema: Any) -> list[str] | None:
         check_names(schema.names, self._wanted, self._label)
-        return None if self._wanted is None else [name for name in self._wanted if name in schema.names]
+        return None if self._wanted is None else [name for name in self._wanted if inner_type(schema, name) is not None]
 
     def _parts(self, batch: Any) -> Iterator[Any]:
         return small_parts(batch)
@@ -250,6 +251,7 @@ class _ParquetRows(ParquetBlocks[RowBlock]):
 def check_names(names: Sequence[str], wanted: Collection[str] | None, label: str) -> None:
     """Raise CorruptSourceError, naming the file `label`, if two columns that are wanted (None: all) have one name."""
     places: dict[str, int] = {}
+    wanted = None if wanted is None else {top_name(names, path) for path in wanted}
     for place, name in enumerate(names, 1):
         if (wanted is None or name in wanted) and (first := places.setdefault(name, place)) != place:
             raise CorruptSourceError(f"{label}: columns {first} and {place} have the same name. Rename one of them")

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from dataprep_assets.bounds import json_of
+from dataprep_assets.fields import value_at
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 
 FILTERED = ("not_used_in",)
@@ -97,12 +98,12 @@ def read_conversation(
     `fields` names the fields of the row; `choices` say what counts as a conversation.
     """
     # first, so that a row that is used elsewhere is filtered, whatever is wrong with it
-    if fields.used_in_filter and not _used_in(row.get(fields.used_in)) & set(fields.used_in_filter):
+    if fields.used_in_filter and not _used_in(value_at(row, fields.used_in)) & set(fields.used_in_filter):
         return Refusal("not_used_in")
-    tools = _tools(row.get(fields.tools), choices)
+    tools = _tools(value_at(row, fields.tools), choices)
     if isinstance(tools, Refusal):
         return tools
-    given = row.get(fields.messages)
+    given = value_at(row, fields.messages)
     if not isinstance(given, list) or not given:
         return NO_MESSAGES
     messages = []

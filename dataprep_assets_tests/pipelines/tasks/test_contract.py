@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.tasks.contract import contract_from, shipped_contracts, value_at
+from dataprep_assets.fields import value_at
+from dataprep_assets.pipelines.tasks.contract import contract_from, shipped_contracts
 
 
 def test_the_guides_six_tasks_ship_with_its_file_names() -> None:

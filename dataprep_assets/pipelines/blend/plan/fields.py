@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.fields import value_at
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.losses import by_file
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.readers.first_rows import ROWS, first_rows, none_of_first, other_delimiter
+from dataprep_assets.sources.readers.first_rows import ROWS, fields_there, first_rows, none_of_first
 from dataprep_assets.sources.readers.input_format import ReadOptions
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.sources.readers.unreadable import shape_of
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, ConversationFields, Refusal, read_conversation
 
-_SHOWN = 8
-"""Most fields that a message names."""
+_ABSENT: Any = object()
 _BLANK = "blank"
 
 
@@ -125,24 +125,23 @@ def _refusals(
 def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, whole: bool) -> str | None:
     """As `fault_of_files`; raises CorruptSourceError or OSError for a file that cannot be read."""
     asked = asked_field(blend, dataset)
-    seen: dict[str, None] = {}
+    looked_at: list[dict[str, Any]] = []
     reasons: dict[str, Counter[str]] = {}
-    count = having = 0
+    having = 0
     rows = ((path, row) for path in paths for row in first_rows([path], dataset.reading))
     for file, row in itertools.islice(rows, ROWS):
         if asked is None or (reason := of_no_use(blend, dataset, row)) is None:
             return None
         reasons.setdefault(reason, Counter())[file.name] += 1
-        count += 1
-        having += asked[1] in row
-        seen.update(dict.fromkeys(row))
+        having += value_at(row, asked[1], _ABSENT) is not _ABSENT
+        looked_at.append(row)
+    count = len(looked_at)
     if not count and whole:
         return f"dataset {dataset.name} is empty: there is no row in {dataset.path}"
-    if asked is None or not seen:
+    if asked is None or not any(looked_at):
         return None
-    shown = ", ".join(f"`{name}`" for name in list(seen)[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
     # any text can be a field's name, so those of a sensitive dataset are not shown
-    told = ("" if blend.sensitive else f"; they have {shown}") + other_delimiter(seen)
+    told = fields_there(looked_at, asked[1], hidden=blend.sensitive)
     begun = f"`{asked[0]}: {asked[1]}`: {none_of_first(count)} of dataset {dataset.name}"
     begun += "" if blend.sensitive else f", from {paths[0].name} on,"
     if not having:
@@ -163,7 +162,7 @@ def of_no_use(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any
         fields = conversation_fields(blend.sft_options, dataset)
         found = read_conversation(row, fields, blend.sft_options.choices)
         return found.reason if isinstance(found, Refusal) and found.reason not in FILTERED else None
-    text = row.get(dataset.text_field)
+    text = value_at(row, dataset.text_field)
     if not isinstance(text, str):
         return "not a text"
     return None if text.strip() else _BLANK

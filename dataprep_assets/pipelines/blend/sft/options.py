@@ -71,7 +71,9 @@ class SftOptions(Declared):
     join_text_parts: bool = Field(
         False, description="A content that is a list of text parts is their texts, joined by newlines."
     )
-    messages_field: str = Field("messages", description="Key of the messages.")
+    messages_field: str = Field(
+        "messages", description="Key of the messages; a dot leads into an object (`data.messages`)."
+    )
     tools_field: str = Field("tools", description="Key of the tools.")
     used_in_filter: tuple[str, ...] = Field(
         (), description="Only rows whose `used_in_field` names one of these, or this one."

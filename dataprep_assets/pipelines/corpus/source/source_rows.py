@@ -15,6 +15,7 @@ from dataprep_assets.curation.selection import Selection
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.trace.trace import SourceBytes
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
+from dataprep_assets.fields import value_at
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -125,10 +126,10 @@ class SourceRows:
             file.seek(found[0])
             line = file.read(found[1] - found[0])
         try:
-            value = json_of(line)[ids.id_field or self._corpus.text_field]
-        except (ValueError, KeyError, TypeError):
+            value = value_at(json_of(line), ids.id_field or self._corpus.text_field)
+        except ValueError:
             return False
-        return hash_id(value, ids.key) == hashed
+        return value is not None and hash_id(value, ids.key) == hashed
 
 
 def corpus_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, list[IndexedShard]]:
