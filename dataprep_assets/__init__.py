@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.rebuild import Rebuild as Rebuild
     from dataprep_assets.engine.staleness.rebuild import ToBuild as ToBuild
+    from dataprep_assets.engine.trace.asked_documents import DocumentRows as DocumentRows
     from dataprep_assets.engine.trace.trace import Question as Question
     from dataprep_assets.engine.trace.trace import Trace as Trace
     from dataprep_assets.engine.trace.trace import Tracer as Tracer
@@ -34,6 +35,7 @@ _WHERE = {
     "ArtifactHandle": "integrity.artifacts",
     "ConfigError": "errors",
     "DataprepError": "errors",
+    "DocumentRows": "engine.trace.asked_documents",
     "Mistake": "library.mistakes",
     "OpenDataset": "library.dataset",
     "OpenProject": "library.project",

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.cli.support.arguments import AsJson, Name
+from dataprep_assets.cli.support.arguments import AsJson, Name, Splits
 from dataprep_assets.engine.privacy import Privacy, privacy_of
 from dataprep_assets.engine.trace.asked_documents import AskedDocuments
 from dataprep_assets.errors import ConfigError, count_of
+from dataprep_assets.library.part import split_names
 
 _SHOWN = 20
 
@@ -29,6 +30,7 @@ def command(
             metavar="REASON", help="Rows that were dropped for this reason: a rule, `duplicate`, `retracted`."
         ),
     ] = None,
+    split: Splits = None,
     limit: Annotated[
         int | None,
         typer.Option("--limit", min=1, metavar="N", help="Print at most N rows, and how many more there are."),
@@ -41,13 +43,14 @@ def command(
         raise ConfigError("--json and --csv: give one of them")
     opened = project.open_dataset(dataset)
     asked, privacy = opened.component.documents(opened.store), privacy_of(opened.component.declaration, opened.store)
-    if where is None and reason is None and limit is None and not as_csv:
+    if where is None and reason is None and split is None and limit is None and not as_csv:
         _print_drops(dataset, asked, privacy, as_json=json_)
         return 0
-    rows = asked.rows(where=where, reason=reason)
     if opened.component.declaration.sensitive:
-        print(f"rows (not shown: the dataset is sensitive)  {privacy.count(rows.count())}")
+        count = asked.rows(where=where, reason=reason, splits=split_names(split)).count()
+        print(f"rows (not shown: the dataset is sensitive)  {privacy.count(count)}")
         return 0
+    rows = opened.documents(where=where, reason=reason, split=split)
     most = limit if limit is not None or as_csv or json_ else _SHOWN
     write, printed = _csv_writer(asked.columns) if as_csv else _print_json if json_ else _print_row, 0
     for printed, row in enumerate(islice(rows, most), 1):  # noqa: B007

@@ -12,10 +12,10 @@ import typer
 from dataprep_assets.cli.lock import LockedBuild, lock_of
 from dataprep_assets.cli.status import tell
 from dataprep_assets.cli.support import project
-from dataprep_assets.cli.support.arguments import AsJson, LockFile, NamesOrAll, Options, tell_wrong
+from dataprep_assets.cli.support.arguments import AsJson, LockFile, NamesOrAll, Options, Splits, tell_wrong
 from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
-from dataprep_assets.library.part import PartitionSelection
+from dataprep_assets.library.part import PartitionSelection, split_names
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.lock.lock import Lock
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 def command(
     datasets: NamesOrAll = None,
     all_: Annotated[bool, typer.Option("--all", help="All datasets of the project, but the ones that ship.")] = False,
-    split: Annotated[
-        str | None, typer.Option(help="Only the shards of this split; a plain `run` combines them later.")
-    ] = None,
+    split: Splits = None,
     shards: Annotated[
         str | None,
         typer.Option(metavar="FIRST...LAST", help="Only these partitions, for example train-00000...train-00099."),
@@ -55,7 +53,7 @@ def command(
     """Make datasets, from their sources to their last views, with all checks."""
     datasets = _chosen(datasets or [], all_=all_)
     part = PartitionSelection(
-        split=split,
+        splits=split_names(split),
         bounds=months or shards,
         option="--months" if months else "--shards",
         count=process_count,

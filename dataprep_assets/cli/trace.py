@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
 from dataprep_assets.cli.training.training_steps import runs_of, steps_of, told_steps
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.library.part import split_names
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.trace.trace import Trace
@@ -38,7 +40,12 @@ def command(
     tfrecord_row: Annotated[
         int | None, _number("Of notes: record of the directory of --split, or of the one file that --shard names.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Split that numbers refer to; of a blend, its dataset.")] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPLIT", help="Split that numbers refer to, or several: val,test; of a blend, its dataset."
+        ),
+    ] = None,
     shard: Annotated[
         str | None, typer.Option(help="Partition of token bins that numbers refer to: train-00003.")
     ] = None,
@@ -66,7 +73,6 @@ def command(
         "sample": sample,
         "packed_row": packed_row,
         "tfrecord_row": tfrecord_row,
-        "split": split,
         "shard": shard,
         "file": file,
         "id": id_,
@@ -78,7 +84,8 @@ def command(
     tracer = project.open_dataset(dataset).tracer()
     # opened once: each document that is found is looked up in all of them
     runs = list(runs_of(dataset))
-    for match in trace(tracer, decode=not no_text, **question):
+    splits = split_names(split) or (None,)
+    for match in chain.from_iterable(trace(tracer, decode=not no_text, split=one, **question) for one in splits):
         shown_match = replace(match, source_bytes=tracer.source_bytes(match))
         read = {name: steps_of(ledger, _find_kept(ledger, shown_match)) for name, ledger in runs}
         if json_:

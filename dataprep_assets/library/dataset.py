@@ -19,11 +19,12 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, Artifa
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.verify import Verified, verify_place
 from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment, tried_mistakes
-from dataprep_assets.library.part import PartitionSelection
+from dataprep_assets.library.part import PartitionSelection, split_names
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stores.files import private_files
 
 if TYPE_CHECKING:
+    from dataprep_assets.engine.trace.asked_documents import DocumentRows
     from dataprep_assets.library.project import OpenProject
     from dataprep_assets.orchestration.build import BuildListener
     from dataprep_assets.orchestration.runs.runs import RunResult
@@ -86,7 +87,7 @@ class OpenDataset:
     def run(
         self,
         *,
-        split: str | None = None,
+        split: str | Sequence[str] | None = None,
         partitions: str | None = None,
         process_count: int | None = None,
         process_index: int | None = None,
@@ -94,7 +95,7 @@ class OpenDataset:
         """Make it, with all checks; what is current is kept. The run is recorded in the project's Dagster instance.
 
         Args:
-            split: Only the partitions of this split.
+            split: Only the partitions of this split, or of several.
             partitions: Only this range of them, `FIRST...LAST`, or one.
             process_count: Cut what these leave into so many even parts, …
             process_index: … and make this one, from 0.
@@ -106,7 +107,7 @@ class OpenDataset:
         was finished is kept, and the next run goes on from there.
         """
         part = PartitionSelection(
-            split=split, bounds=partitions, option="partitions", count=process_count, index=process_index
+            splits=split_names(split), bounds=partitions, option="partitions", count=process_count, index=process_index
         )
         self.require_sound(whole=not part.is_some)
         result = self.build() if not part.is_some else self.build_part(part)
@@ -172,7 +173,7 @@ class OpenDataset:
         from dataprep_assets.engine.staleness.status import decisions_of
 
         partitioned = part.partitioned(self.specs)
-        needed = ancestors(spec for spec in partitioned if part.split in (None, spec.split))
+        needed = ancestors(spec for spec in partitioned if part.takes(spec))
         # refused at once: it would fail after hours, where a shard needs what all shards have to be there for
         for spec in self.specs:
             of_all = spec in needed and spec.partitions is None and ancestors([spec]) & set(partitioned)
@@ -224,6 +225,32 @@ class OpenDataset:
         Raises NotFoundError if there is none, ConfigError for a question that this dataset cannot answer.
         """
         return trace(self.tracer(), decode=decode, **question)
+
+    def documents(
+        self,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        kept: bool | None = None,
+        split: str | Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> "DocumentRows":
+        """Return rows of its table of documents, in the order of the source, as `dataprep documents` lists them.
+
+        Args:
+            where: Only rows of which this is true, written as a rule is.
+            reason: Only rows that were dropped for this reason: a rule, `duplicate`, `retracted`.
+            kept: Only rows that were kept, or only those that were not.
+            split: Only rows of this split, or of several.
+            columns: Only these columns, in this order.
+
+        Raises ConfigError for a dataset without a table or a sensitive one, whose rows are not listed, and for an
+        invalid expression or an unknown reason, split or column; MissingArtifactError if there is no table yet.
+        """
+        if self.component.declaration.sensitive:
+            raise ConfigError(f"{self.name} is sensitive: its rows are not listed. `dataprep documents` counts them")
+        asked = self.component.documents(self.store)
+        return asked.rows(where=where, reason=reason, kept=kept, splits=split_names(split), columns=columns)
 
     def verify(self, verification: Verification = "full") -> Iterator[Verified]:
         """The verdict on each of its artifacts: the bytes against the receipt. `verification`: `full` or `size`."""

@@ -1,9 +1,10 @@
 """The partitions that a run is limited to: those of a split, a range of them, or one of several even parts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dataprep_assets.engine.yaml.declared_keys import require_known
 from dataprep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -11,19 +12,33 @@ if TYPE_CHECKING:
     from dataprep_assets.integrity.artifacts import ArtifactStore
 
 
+def split_names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the names of splits, each once: of `val,test`, or of several such texts; None if none was given.
+
+    Raises ConfigError for a text without a name.
+    """
+    if given is None:
+        return None
+    texts = [given] if isinstance(given, str) else list(given)
+    names = [name.strip() for text in texts for name in text.split(",")]
+    if texts and not all(names):
+        raise ConfigError(f"--split {','.join(texts)!r}: a name is empty. Give one split, or several as val,test")
+    return tuple(dict.fromkeys(names)) or None
+
+
 @dataclass(frozen=True, kw_only=True)
 class PartitionSelection:
     """A part of a dataset's partitions.
 
     Attributes:
-        split: Only partitions of this split.
+        splits: Only partitions of these splits.
         bounds: `FIRST...LAST`, or one name.
         option: The option that gave the bounds.
         count: Number of even parts into which the remaining partitions are cut.
         index: Which of these parts, from 0.
     """
 
-    split: str | None = None
+    splits: tuple[str, ...] | None = None
     bounds: str | None = None
     option: str = "--shards"
     count: int | None = None
@@ -38,10 +53,14 @@ class PartitionSelection:
     @property
     def is_some(self) -> bool:
         """Whether anything is limited at all."""
-        return any(value is not None for value in (self.split, self.bounds, self.count))
+        return any(value is not None for value in (self.splits, self.bounds, self.count))
 
     def __str__(self) -> str:
-        said = {"--split": self.split, self.option: self.bounds, "--process-count": self.count}
+        said = {
+            "--split": None if self.splits is None else ",".join(self.splits),
+            self.option: self.bounds,
+            "--process-count": self.count,
+        }
         return ", ".join(name for name, value in said.items() if value is not None)
 
     def select_partitions(
@@ -56,7 +75,7 @@ class PartitionSelection:
         known: list[str] = []
         some = False
         for spec in partitioned:
-            if self.split not in (None, spec.split) or spec.partitions is None:
+            if not self.takes(spec) or spec.partitions is None:
                 continue
             every = spec.partitions.keys(store)
             known += [f"{every[0]}...{every[-1]}"] if every else []
@@ -78,9 +97,14 @@ class PartitionSelection:
         if not partitioned:
             raise ConfigError(f"{self}: {dataset} has no partitions to choose from")
         splits = list(dict.fromkeys(spec.split for spec in partitioned if spec.split is not None))
-        if self.split is not None and self.split not in splits:
-            raise ConfigError(f"--split {self.split}: {dataset} has {splits or 'no splits, its partitions are chosen'}")
+        if self.splits and not splits:
+            raise ConfigError(f"{self}: {dataset} has no splits to choose from. Choose partitions by {self.option}")
+        require_known("split", self.splits or (), splits)
         return partitioned
+
+    def takes(self, spec: "ArtifactSpec") -> bool:
+        """Whether an artifact is of one of the splits."""
+        return self.splits is None or spec.split in self.splits
 
     def _select_within_bounds(self, every: Sequence[str]) -> Sequence[str]:
         """The partitions within the bounds; none if the bounds are not among them."""

@@ -43,6 +43,13 @@ def test_what_it_prints_leads_back_to_the_same_document(folder: Path, tmp_path: 
     assert all("text" not in one for one in found)
 
 
+def test_a_number_is_looked_up_in_each_split_that_is_given(folder: Path) -> None:
+    asked = ("trace", "sample_corpus", "--document", "0", "--no-text", "--json")
+    one_by_one = [dataprep(folder, *asked, "--split", split).stdout for split in ("val", "train")]
+    assert all(one_by_one)
+    assert dataprep(folder, *asked, "--split", "val,train").stdout == "".join(one_by_one)
+
+
 def test_what_does_not_exist_is_one_line(folder: Path) -> None:
     told = dataprep(folder, "trace", "sample_corpus", "--split", "train", "--token", "999999999")
     assert (told.returncode, told.stdout) == (1, "")

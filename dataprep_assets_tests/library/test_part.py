@@ -10,7 +10,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.library.part import PartitionSelection
+from dataprep_assets.library.part import PartitionSelection, split_names
 
 TRAIN = [f"train-{i:05d}" for i in range(10)]
 VAL = ["val-00000", "val-00001"]
@@ -46,7 +46,7 @@ def test_the_parts_of_all_processes_cover_every_partition_once(count: int) -> No
     parts = [made(PartitionSelection(count=count, index=i), ("train", TRAIN), ("val", VAL)) for i in range(count)]
     assert sorted(key for part in parts for run in part for key in run) == TRAIN + VAL
     one_split = [
-        made(PartitionSelection(split="train", count=count, index=i), ("train", TRAIN), ("val", VAL))
+        made(PartitionSelection(splits=("train",), count=count, index=i), ("train", TRAIN), ("val", VAL))
         for i in range(count)
     ]
     assert [key for part in one_split for run in part for key in run] == TRAIN
@@ -61,6 +61,31 @@ def test_a_range_is_found_in_the_split_that_has_it_and_in_months() -> None:
     ]
 
 
+def test_several_splits_are_chosen_together() -> None:
+    part = PartitionSelection(splits=split_names("val,train"))
+    assert made(part, ("train", TRAIN), ("val", VAL), ("test", ["test-00000"])) == [TRAIN, VAL]
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (None, None),
+        ([], None),
+        ("val", ("val",)),
+        ("val, test", ("val", "test")),
+        (["val,test", "val", "train"], ("val", "test", "train")),
+    ],
+)
+def test_splits_are_given_by_commas_or_one_by_one(given: list[str] | str | None, names: tuple[str, ...] | None) -> None:
+    assert split_names(given) == names
+
+
+@pytest.mark.parametrize("given", ["", "val,", ["val", ""], ","])
+def test_an_empty_name_of_a_split_is_refused(given: list[str] | str) -> None:
+    with pytest.raises(ConfigError, match="a name is empty"):
+        split_names(given)
+
+
 @pytest.mark.parametrize(
     ("part", "told"),
     [
@@ -70,14 +95,15 @@ def test_a_range_is_found_in_the_split_that_has_it_and_in_months() -> None:
             "val-00000...val-00001",
         ),
         (
-            PartitionSelection(bounds="2010-01", split="val"),
+            PartitionSelection(bounds="2010-01", splits=("val",)),
             "--shards 2010-01: give FIRST...LAST among val-00000...val-00001",
         ),
         (
-            PartitionSelection(bounds="val-00000...", split="val"),
+            PartitionSelection(bounds="val-00000...", splits=("val",)),
             "--shards val-00000...: give FIRST...LAST among val-00000...val-00001",
         ),
-        (PartitionSelection(split="test"), "--split test: d has ['train', 'val']"),
+        (PartitionSelection(splits=("test",)), "unknown split 'test'. Available: train, val"),
+        (PartitionSelection(splits=("train", "vl")), "unknown split 'vl'; did you mean 'val'? Available: train, val"),
     ],
 )
 def test_what_is_not_among_them_is_named(part: PartitionSelection, told: str) -> None:
@@ -94,7 +120,7 @@ def test_a_dataset_without_partitions_has_no_part() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["run"], "Missing argument 'NAME...'"),
+        (["run"], "name a dataset, or give --all"),
         (["rnu", "x"], "No such command 'rnu'. Did you mean 'run'?"),
         (["run", "x", "--spilt", "train"], "No such option: --spilt"),
         (["run", "x", "--process-count", "2"], "--process-count and --process-index: give both"),

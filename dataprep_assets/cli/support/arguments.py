@@ -42,6 +42,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a l
 Select = Annotated[
     list[str] | None, typer.Option("--select", metavar="GLOB", help="Only what matches this; may be repeated.")
 ]
+Splits = Annotated[
+    list[str] | None,
+    typer.Option("--split", metavar="SPLIT", help="Only these splits: val,test, or the option repeated."),
+]
 LockFile = Annotated[Path | None, typer.Option("--lock", metavar="FILE", help="A lock that `dataprep lock` wrote.")]
 Profile = Annotated[
     str | None, typer.Option(metavar="PROFILE", help="A profile of boto3's configuration: credentials and endpoint.")

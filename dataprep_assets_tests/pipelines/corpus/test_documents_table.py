@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dataprep_assets import ConfigError, open_project
 from dataprep_assets_tests.pipelines.corpus.coast import DECLARED, Coast, record, records, write_lines
 
 pytestmark = pytest.mark.slow
@@ -77,6 +78,23 @@ def test_documents_prints_at_most_so_many_rows_and_how_many_more_there_are(coast
     assert shown[-1].startswith(f"and {len(every) - 3} rows more")
     assert "and 7 rows more" in coast("documents", "pages", "--reason", "short", "--limit", "3")
     assert "more" not in coast("documents", "pages", "--reason", "short", "--limit", "10").splitlines()[-1]
+
+
+def test_in_python_the_rows_are_those_of_the_command(coast: Coast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATAPREP_ROOT", str(coast.root.parent / "artifacts"))
+    pages = open_project(coast.root).dataset("pages")
+    rows = pages.documents(where="words < 20", split="train")
+    lines = coast("documents", "pages", "--where", "words < 20", "--json", "--split", "train").splitlines()
+    assert list(rows) == [json.loads(line) for line in lines]
+    assert rows.count() == len(list(rows)) == sum(table.num_rows for table in rows.tables())
+    (first, *_) = pages.documents(columns=["reason", "row"], kept=False)
+    assert list(first) == ["reason", "row"]
+    assert first["reason"] is not None
+    with pytest.raises(ConfigError, match=r"unknown split 'val'\. Available: train"):
+        pages.documents(split=["train", "val"])
+    with pytest.raises(ConfigError, match=r"unknown column 'wrds'; did you mean 'words'\?"):
+        pages.documents(columns=["wrds"])
+    assert "unknown split 'val'" in coast("documents", "pages", "--split", "train,val", code=2)
 
 
 def test_the_questions_of_the_page_are_answered_by_the_table(coast: Coast, monkeypatch: pytest.MonkeyPatch) -> None:
