@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from dataprep_assets.errors import count_of
+from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.project import read_project
-from dataprep_assets.project_template import write_project
+from dataprep_assets.project_template import Sample, write_project
 from dataprep_assets.project_template.deployment import PAGE, DeployTarget, wheel_wanted, write_deployment
 
 
@@ -16,17 +16,24 @@ def command(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="A folder that is empty or not there; with --deploy also a project.")
     ],
+    sample: Annotated[
+        Sample | None,
+        typer.Option(help="What the sample of a new project is: its declaration and small data. [corpus]"),
+    ] = None,
     deploy: Annotated[
         DeployTarget | None, typer.Option(help="Write deploy/PLACE as well: the image and the files of that place.")
     ] = None,
 ) -> int:
     """Make a project: a small dataset that runs without a network, its settings, and room for your own."""
     if deploy is None or read_project(folder) is None:
-        write_project(folder)
-        print(f"{folder}: a project with one dataset, sample_corpus. Next:")
+        chosen = sample or Sample.CORPUS
+        write_project(folder, chosen)
+        print(f"{folder}: a project with the sample {chosen.datasets[-1]}. Next:")
         print(f"  cd {shlex.quote(str(folder))}")
-        print("  dataprep run sample_corpus")
+        print(f"  dataprep run {' '.join(chosen.datasets)}")
         print("  dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus")
+    elif sample is not None:
+        raise ConfigError(f"--sample: {folder} is a project already. Name a new folder")
     if deploy is not None:
         written = write_deployment(folder, deploy)
         print(f"{folder / 'deploy'}: {count_of(len(written), 'file')} for {deploy.value}. Next:")

@@ -1,13 +1,15 @@
-"""What `dataprep init` writes: a project of Dagster's `dg` with one small dataset, and the settings of its instance.
+"""What `dataprep init` writes: a project of Dagster's `dg` with a small dataset, and the settings of its instance.
 
-`package/` becomes the package of the project; `NAME` in a file, the project's name. The dataset is a copy of the sample
-corpus of this project, which needs no network.
+`package/` becomes the package of the project; `NAME` in a file, the project's name, and `SAMPLE`, the dataset. It is a
+copy of a sample of this project, with the samples that it is made of; none needs a network.
 """
 
 import keyword
 import re
 import shutil
 import sys
+from collections.abc import Iterable
+from enum import Enum
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,12 +17,41 @@ from pathlib import Path
 from dataprep_assets.errors import ConfigError
 
 TEMPLATE = Path(__file__).parent
-_SAMPLE = TEMPLATE.parent / "defs" / "samples" / "sample_corpus"
+_SAMPLES = TEMPLATE.parent / "defs" / "samples"
 _TO_FILL = ("pyproject.toml", "README.md", "package/definitions.py", "package/__init__.py")
 
 
-def write_project(target: Path) -> str:
-    """Write a project into an empty or new folder, and return the name of its package.
+class Sample(Enum):
+    """The datasets that a new project may begin with, by what they are of."""
+
+    CORPUS = "corpus"
+    CHATS = "chats"
+    NOTES = "notes"
+    BLEND = "blend"
+    RL = "rl"
+    RELEASE = "release"
+    DUPLICATES = "duplicates"
+    REPLAY = "replay"
+    SCHEDULE = "schedule"
+    TASKS = "tasks"
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The datasets to run, those that others are made of first."""
+        return _DATASETS.get(self, (f"sample_{self.value}",))
+
+
+_DATASETS = {
+    Sample.CHATS: ("sample_blend_sft",),
+    Sample.BLEND: ("sample_blend_pretrain",),
+    Sample.RL: ("sample_blend_rl",),
+    Sample.REPLAY: ("sample_notes", "sample_replay", "sample_notes_replay_combined"),
+    Sample.SCHEDULE: ("sample_corpus", "sample_schedule"),
+}
+
+
+def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
+    """Write a project with a sample into an empty or new folder, and return the name of its package.
 
     Raises ConfigError if the folder is not empty, or if no package can have its name.
     """
@@ -34,6 +65,7 @@ def write_project(target: Path) -> str:
     target.mkdir(parents=True, exist_ok=True)
     for relative in _TO_FILL:
         text = (TEMPLATE / relative).read_text(encoding="utf-8").replace("NAME", name)
+        text = text.replace("SAMPLE", sample.datasets[-1])
         written = target / relative.replace("package/", f"{name}/")
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_text(text, encoding="utf-8")
@@ -43,7 +75,12 @@ def write_project(target: Path) -> str:
     defs = target / name / "defs"
     defs.mkdir()
     (defs / "__init__.py").touch()
-    shutil.copytree(_SAMPLE, defs / "sample_corpus", ignore=shutil.ignore_patterns("__pycache__"))
+    for dataset in _folders(sample.datasets):
+        shutil.copytree(_SAMPLES / dataset, defs / dataset, ignore=shutil.ignore_patterns("__pycache__"))
+        declared = defs / dataset / "defs.yaml"
+        # samples are a folder deeper in their own project
+        text = declared.read_text(encoding="utf-8").replace("../../../../.dataprep", "../../../.dataprep")
+        declared.write_text(text, encoding="utf-8")
     return name
 
 
@@ -64,3 +101,12 @@ def _owner_of(name: str) -> str | None:
     places = [there.origin] if there.origin is not None else list(there.submodule_search_locations or ())
     installed = [place for place in places if there.origin is not None or "site-packages" in Path(place).parts]
     return f"a package that is installed ({installed[0]})" if installed else None
+
+
+def _folders(datasets: Iterable[str]) -> list[str]:
+    """The folders of samples, with those whose tokenizer or data they read."""
+    found = dict[str, None]()
+    for dataset in datasets:
+        text = (_SAMPLES / dataset / "defs.yaml").read_text(encoding="utf-8")
+        found |= dict.fromkeys([dataset, *re.findall(r"\.\./(sample_\w+)/", text)])
+    return list(found)
