@@ -90,7 +90,7 @@ CASES = [
     (RUN, {"DAGSTER_HOME": "relative/home"}, 2, "DAGSTER_HOME: 'relative/home': must be an absolute path"),
     (RUN, {"DAGSTER_HOME": "HERE/file"}, 2, "file: cannot be made a folder: File exists"),
     (RUN, {"DAGSTER_HOME": "/proc/home"}, 2, "DAGSTER_HOME: /proc/home: cannot be made a folder: No such file"),
-    (RUN, {"DAGSTER_HOME": "HERE/no_yaml"}, 2, "no_yaml/dagster.yaml: Dagster cannot open its instance: while parsing"),
+    (RUN, {"DAGSTER_HOME": "HERE/no_yaml"}, 2, "no_yaml/dagster.yaml:1: not YAML: "),
     (RUN, {"DAGSTER_HOME": "HERE/no_key"}, 2, 'Received unexpected config entry "storrage" at the root.'),
     (RUN, {"DAGSTER_HOME": "HERE/damaged"}, 2, "damaged/dagster.yaml: Dagster cannot open its instance: (sqlite3."),
     (RUN, {"DAGSTER_HOME": "HERE/old"}, 2, "old/dagster.yaml: delete `storage:` and `compute_logs:` with"),

@@ -306,9 +306,33 @@ def validated(model: type[M], document: Document) -> M:
             f"{document.path}:{document.line}: `attributes` is missing" + (near or ": `dg scaffold defs` writes them")
         )
     try:
-        return model.model_validate(document.attributes)
+        declaration = model.model_validate(document.attributes)
     except ValidationError as error:
         raise mistakes_error(mistakes(error, model, document)) from error
+    truths = [(document.line_of(keys), keys) for keys in _truths_as_numbers(document.attributes, declaration, ())]
+    if truths:
+        raise mistakes_error(
+            [
+                f"{document.path}:{line}: {'.'.join(map(str, keys))}: must be a number, not "
+                + _shown(True, document.scalar_at(keys))
+                for line, keys in truths
+            ]
+        )
+    return declaration
+
+
+def _truths_as_numbers(written: Any, value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    """The keys at which true or false is written, and which pydantic has taken for 1 or 0."""
+    if isinstance(written, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield keys
+    elif isinstance(written, dict):
+        inner = dict(value) if isinstance(value, BaseModel | Mapping) else {}
+        for key, one in written.items():
+            yield from _truths_as_numbers(one, inner.get(key), (*keys, key))
+    elif isinstance(written, list) and isinstance(value, list | tuple):
+        for at, (one, made) in enumerate(zip(written, value, strict=False)):
+            yield from _truths_as_numbers(one, made, (*keys, at))
 
 
 def mistakes(error: ValidationError, model: type[BaseModel], document: Document) -> list[str]:
@@ -388,13 +412,7 @@ def _led_to(value: Any, key: str | int) -> tuple[bool, Any]:
 
 def _shown(value: Any, written: str | None) -> str:
     """A wrong value for a message; numbers, dates, true and false as they are written in the file."""
-    if isinstance(value, str | dict | list) or written is None:
-        return f"{value!r:.80}"
-    read = f" (which is {str(value).lower()} in YAML)" if isinstance(value, bool) and written not in _BOOLEANS else ""
-    return f"{written:.80}{read}"
-
-
-_BOOLEANS = {"true", "false"}
+    return f"{value!r:.80}" if isinstance(value, str | dict | list) or written is None else f"{written:.80}"
 
 
 def _sentence(details: ErrorDetails, model: type[BaseModel], got: str) -> str:
