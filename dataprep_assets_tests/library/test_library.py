@@ -124,8 +124,16 @@ def test_damage_is_named_told_by_status_and_made_again(corpus: OpenDataset) -> N
 def test_a_run_that_fails_is_raised_with_what_failed(project: OpenProject) -> None:
     folder = project.project.defs / "team" / "cut"
     write_corpus(folder, "cut")
-    (folder / "texts" / "train.jsonl").write_text('{"text": "a whole line"}\n{"text": "cut of')
     project._forget()
+    train = folder / "texts" / "train.jsonl"
+    whole = train.read_text()
+    train.write_text('{"text": "a whole line"}\n{"text": "cut of')
+    with pytest.raises(ConfigError, match=r"defs.yaml:4: source: train.jsonl: row 2"):
+        project.dataset("cut").run()
+    assert not project.dataset("cut").artifacts, "a first run begins with what `check` finds"
+    train.write_text(whole)
+    project.dataset("cut").run(split="val")
+    train.write_text('{"text": "a whole line"}\n{"text": "cut of')
     with pytest.raises(RunFailedError, match=r"cut/token_bins_train: .*train.jsonl.*row 2"):
         project.dataset("cut").run()
 

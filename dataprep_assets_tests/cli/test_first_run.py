@@ -1,0 +1,149 @@
+"""Mistakes in files, taggers and the environment: found by a first run before it makes anything, in one sentence."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.library.instance import database_errors
+from dataprep_assets.library.mistakes import require_sound_environment
+from dataprep_assets.project import find
+from dataprep_assets.stores.store import why_not_a_name
+from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.cli.nested_project import nested_project, write_corpus
+
+TAGGED = """  tag:
+    - {function: "my_texts.taggers:quality", columns: {quality: number}}
+  drop: {dull: quality < 0}
+"""
+
+
+def no_field(path: Path) -> None:
+    """Another field in one file."""
+    (path.with_name("texts") / "train_more.jsonl").write_text('{"txt": "hello"}\n')
+
+
+def another_kind(path: Path) -> None:
+    """A file that is not what its name says."""
+    (path.with_name("texts") / "train_more.jsonl").write_bytes(b"PAR1\x00\x00PAR1")
+
+
+def bad_row(path: Path) -> None:
+    """A row that is not UTF-8."""
+    with open(path.with_name("texts") / "train.jsonl", "ab") as file:
+        file.write(b'{"text": "caf\xe9"}\n')
+
+
+def no_module(path: Path) -> None:
+    """A tagger that cannot be imported."""
+    tagger(path, "import surely_not_installed\ndef quality(documents): ...\n")
+
+
+def exits(path: Path) -> None:
+    """A tagger that ends its process."""
+    tagger(path, "import sys\ndef quality(documents):\n    sys.exit(0)\n")
+
+
+def tagger(path: Path, code: str) -> None:
+    path.write_text(path.read_text() + TAGGED)
+    (path.parents[3] / "taggers.py").write_text(code)
+
+
+FOUND: dict[Callable[[Path], None], str] = {
+    no_field: ":4: source: train_more.jsonl: no row of it can be read",
+    another_kind: ":4: source: train_more.jsonl: it is a Parquet file",
+    bad_row: ":4: source: train.jsonl: row 21, byte ",
+    no_module: ":11: tag: my_texts.taggers:quality: cannot be imported: ModuleNotFoundError",
+    exits: ":11: train.jsonl: row 1: tagger 'quality' raised SystemExit",
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return nested_project(tmp_path_factory.mktemp("first"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", FOUND)
+def test_a_first_run_begins_with_what_check_finds(project: Path, mistake: Callable[[Path], None]) -> None:
+    name = f"first_{mistake.__name__}"
+    path = write_corpus(project / "my_texts" / "defs" / "team" / name, name)
+    mistake(path)
+    done = dataprep(project, "run", name, project=project)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert f"{path}{FOUND[mistake]}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (project / "artifacts" / name).exists()
+
+
+@pytest.mark.slow
+def test_a_tagger_that_kills_its_worker_is_named_once(project: Path) -> None:
+    path = write_corpus(project / "my_texts" / "defs" / "team" / "dies", "dies")
+    rows = "".join('{"text": "a text"}\n' for _ in range(40))
+    (path.with_name("texts") / "train.jsonl").write_text(rows)
+    tagger(path, "import os\ndef quality(documents):\n    os._exit(3) if len(documents) > 20 else None\n" + GIVES)
+    done = dataprep(project, "run", "dies", project=project, DATAPREP_WORKERS="2")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("It ran my_texts.taggers:quality: look there first") == 1, done.stderr
+
+
+GIVES = "    return {'quality': [1.0] * len(documents)}\n"
+
+
+def test_a_file_of_the_project_takes_the_place_of_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shadowing" / "defs").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "shadowing"\n')
+    (tmp_path / "tokenizers.py").touch()
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    find(str(tmp_path)).importable()
+    assert sys.path[-1] == str(tmp_path)
+
+
+def test_a_file_as_the_project_is_no_project(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="file: not a project"):
+        find(str(tmp_path / "file"))
+
+
+def test_a_working_folder_that_was_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATAPREP_PROJECT", raising=False)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ConfigError, match="the working folder was removed"):
+        find()
+
+
+def test_a_locale_that_reads_names_of_files_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.getfilesystemencoding", lambda: "iso8859-1")
+    with pytest.raises(ConfigError, match="file names are read as iso8859-1, not UTF-8"):
+        require_sound_environment()
+
+
+def test_a_database_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/absent/runs.db")
+    said = f"DAGSTER_HOME: {tmp_path}: Dagster's database cannot be used: unable to"
+    with pytest.raises(DataprepError, match=said), database_errors(tmp_path), engine.connect():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [(os.fsdecode(b"c\xff.jsonl"), "it is not UTF-8"), ("a\nb", "it has a control character")]
+)
+def test_a_name_is_refused_for_what_it_has(name: str, why: str) -> None:
+    assert why_not_a_name(name).startswith(why)
+
+
+def test_a_link_to_itself_is_no_folder(project: Path) -> None:
+    path = write_corpus(project / "my_texts" / "defs" / "team" / "loop", "loop")
+    subprocess.run(["rm", "-r", str(path.with_name("texts"))], check=True)
+    path.with_name("texts").symlink_to("texts")
+    done = dataprep(project, "check", "loop", project=project)
+    assert done.returncode == 2
+    assert f"{path}:4: {path.with_name('texts')} is not a folder" in done.stdout
