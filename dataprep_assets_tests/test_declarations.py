@@ -116,6 +116,7 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         ("description: text", "description: !!int text", "5: `text` is read as a date or number, and is none"),
         ("description: text", "description: !note text", "5: not YAML: the tag '!note' is not known here. Remove it"),
         ("description: text", "sample_rate: no", "5: sample_rate: must be a number, not no"),
+        ("description: text", "sample_rate: .nan", "5: sample_rate: must be "),
         ("description: text", "tag: no", "5: tag: must be a list, not no"),
         ("description: text", "workers: yes", "5: workers: must be a number, not yes"),
         ("description: text", "budget: {per_source: yes}", "5: budget.per_source: must be a number, not yes"),

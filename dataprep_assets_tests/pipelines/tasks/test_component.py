@@ -251,8 +251,8 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
         shutil.rmtree(path.parent / root / LAYOUT / "CopaEasy")
     broken = command(cloned, "dataprep", "run", "my_tasks")
     assert broken.returncode == 1
-    assert broken.stdout.count("    check ") == 1, broken.stdout
-    assert "check files_match_receipt: CopaEasy: copa_train.jsonl: missing in" in broken.stdout
+    assert broken.stderr.count("    check ") == 1, broken.stderr
+    assert "check files_match_receipt: CopaEasy: copa_train.jsonl: missing in" in broken.stderr
     assert f"TASK={path.parent}/new/{LAYOUT}/Sentiment" in broken.stdout
 
 
