@@ -74,7 +74,9 @@ class OpenDataset:
         wrong = [mistake for mistake in mistakes if not mistake.hint and not mistake.of_source]
         if whole and not wrong and never_built(self.specs, self.store):
             mistakes += tried_mistakes(self.component, self.project.declaration_of(self.name), self.store)
-            wrong = [mistake for mistake in mistakes if not mistake.hint]
+            # of sensitive data the error of a step says more than a remark: it has the position
+            sensitive = self.component.declaration.sensitive
+            wrong = [mistake for mistake in mistakes if not mistake.hint and not (sensitive and mistake.of_source)]
         if wrong:
             raise ConfigError("\n".join(map(str, wrong)))
         return [mistake for mistake in mistakes if mistake.hint]

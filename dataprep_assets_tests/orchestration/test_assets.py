@@ -138,6 +138,7 @@ def test_failed_partitions_are_named_and_the_others_are_reported_as_they_are(boa
 def test_of_many_failed_partitions_it_is_said_how_many_are_left_out(board: NoticeBoard) -> None:
     failure = _failure(board.specs[0], board.store, {f"n-{n:02}": DataprepError("is not there") for n in range(25)}, 3)
     assert str(failure.description).startswith("25 of 28 notices failed")
+    assert str(failure.description).count("is not there") == 1, "one reason is given once, with all that have it"
     assert str(failure.description).endswith("n-19: is not there | and 5 more: the log names every notice")
     rows = [dict(record.data) for record in failure.metadata["failed_notices"].records]  # type: ignore[union-attr]
     assert (len(rows), rows[-1]) == (21, {"notice": "and 5 more", "error": "the log names every notice"})
