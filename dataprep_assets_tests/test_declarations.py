@@ -119,7 +119,11 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         ("description: text", "sample_rate: .nan", "5: sample_rate: must be "),
         ("description: text", "tag: no", "5: tag: must be a list, not no"),
         ("description: text", "workers: yes", "5: workers: must be a number, not yes"),
-        ("description: text", "budget: {per_source: yes}", "5: budget.per_source: must be a number, not yes"),
+        (
+            "description: text",
+            "bad_records: {policy: drop, budget: yes}",
+            "5: bad_records.budget: must be a number, not yes",
+        ),
         ("description: text", "workers: 010", "5: `010` is 8 in YAML. Write 8, or put it in quotes"),
         ("description: text", "workers: 1:30", "5: `1:30` is 90 in YAML. Write 90, or put it in quotes"),
         ("description: text", "keep: {no: bytes > 0}", "5: the key `no` is no text in YAML. Put it in quotes"),
