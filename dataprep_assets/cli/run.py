@@ -77,6 +77,12 @@ def command(
         return _run_part(datasets[0], part)
     # all are loaded first: a mistake in the last of them is not found after hours of the others
     sound = [(dataset, lock_of(dataset.name, lock) if locks else None) for dataset in _sound(datasets)]
+    with project.current().instance():
+        return _run_all(sound)
+
+
+def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
+    """Make datasets, each with its lock if it has one; what lacks one that failed is left out."""
     codes: dict[str, int] = {}
     for dataset, lock_ in sound:
         failed = [of for of in _made_of(dataset) if codes.get(of)]

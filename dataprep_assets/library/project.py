@@ -2,6 +2,7 @@
 
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,6 +49,7 @@ class OpenProject:
 
     def __init__(self, project: Project) -> None:
         self.project = project
+        self._opened = threading.local()
 
     def __repr__(self) -> str:
         return f"open_project({str(self.root)!r})"
@@ -224,16 +226,23 @@ class OpenProject:
     def instance(self) -> "Iterator[dg.DagsterInstance]":
         """Its Dagster instance, created on first use. Inside, DAGSTER_HOME is set: its settings and Dagster read it.
 
+        Inside of another such block of the same thread it is the same instance, because opening one takes half a second.
+
         Raises ConfigError if its folder cannot be created, or if its settings are invalid.
         """
+        if (outer := getattr(self._opened, "instance", None)) is not None:
+            yield outer
+            return
         from dataprep_assets.library.instance import database_errors, open_instance
 
         home, before = self.home, os.environ.get(_HOME)
         os.environ[_HOME] = str(home)
         try:
             with open_instance(home) as instance, database_errors(home):
+                self._opened.instance = instance
                 yield instance
         finally:
+            self._opened.instance = None
             if before is None:
                 del os.environ[_HOME]
             else:
