@@ -73,6 +73,7 @@ class HubServer(Programmed[Kind, Logged]):
         tree: Mapping[str, bytes],
         *,
         repo_id: str = "org/data",
+        repo_type: Literal["dataset", "model"] = "dataset",
         branch: str = "main",
         lfs_bytes: int = 1024,
         page_size: int = 1000,
@@ -81,6 +82,7 @@ class HubServer(Programmed[Kind, Logged]):
     ) -> None:
         super().__init__()
         self.repo_id = repo_id
+        self.repo_type = repo_type
         self.lfs_bytes = lfs_bytes
         self.page_size = page_size
         self.seconds_per_chunk = seconds_per_chunk
@@ -179,8 +181,9 @@ class _Handler(BaseHTTPRequestHandler):
         hub = self.server.hub
         url = urlsplit(self.path)
         path = unquote(url.path)
-        api = f"/api/datasets/{hub.repo_id}/"
-        resolve = f"/datasets/{hub.repo_id}/resolve/"
+        api = f"/api/{hub.repo_type}s/{hub.repo_id}/"
+        # the hub's addresses of a model's files begin with its name
+        resolve = f"{'/datasets' if hub.repo_type == 'dataset' else ''}/{hub.repo_id}/resolve/"
         if self.server.storage and path.startswith("/storage/"):
             _, _, commit, name = path.split("/", 3)
             self._file(commit, name)
