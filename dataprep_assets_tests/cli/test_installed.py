@@ -119,12 +119,14 @@ NOT_RUN = {
     "pip install torch": "that of the tests is linked, or that part is skipped",
     "dataprep init my-data": "the fixture has done it",
     "cd my-data": "every line runs there",
+    "dataprep ui": "it runs until Ctrl-C; the tests of the UI start it",
 }
 
 
-def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> None:
-    """Line by line; its declaration is the README's."""
-    page = (PROJECT_ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+def test_the_quickstart_and_its_training_loops(project: Path) -> None:
+    """Line by line, in the order of the pages."""
+    docs = PROJECT_ROOT / "docs"
+    page = "\n".join((docs / name).read_text(encoding="utf-8") for name in ("quickstart.md", "train.md"))
     commands: list[str] = []
     outs: dict[str, str] = {}
 
@@ -133,7 +135,11 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
             outs.update(answers(project, *commands) | outs)  # of a command that comes again the first answer
         commands.clear()
 
+    readme = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
     for language, block in re.findall(r"^```(python|yaml|bash)\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        if language != "bash" and not block.startswith("# "):  # two keys of the README's declaration, which is built
+            assert block in readme
+            continue
         if language != "bash":
             run_commands()
             name = block.partition("\n")[0].removeprefix("# ")
@@ -158,9 +164,6 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
             outs[line] = said(project, program, script, *(["20"] if script == "gpt.py" else arguments))
     run_commands()
 
-    (readme,) = re.findall(r"```yaml\n(.*?)```", (PROJECT_ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    declared = (project / "my_data" / "defs" / "my_corpus" / "defs.yaml").read_text(encoding="utf-8")
-    assert declared.partition("\n")[2] == readme
     assert "1 declaration: nothing to correct" in outs["dataprep check my_corpus"]
     made, shown = outs["dataprep run my_corpus"], outs["dataprep show my_corpus"]
     passed, every = re.findall(r"checks: (\d+) of (\d+) passed", made)[0]
@@ -174,7 +177,9 @@ def test_the_tutorial_from_ones_own_text_to_a_training_loop(project: Path) -> No
             losses = [float(loss) for loss in re.findall(r"loss on val ([0-9.]+)", outs[line])]
             assert losses[-1] < losses[0] - 1, outs[line]
     compare_with_the_loop(project, outs)
-    assert "all match their receipts" in outs["dataprep verify"]
+    for line in ("dataprep verify", "dataprep verify my_corpus"):
+        assert "all match their receipts" in outs[line]
+    assert outs["dataprep trace my_corpus --split train --token 1000"].startswith("train.jsonl:")
     assert "all is up to date" in outs["dataprep status my_corpus"]
 
 
@@ -205,6 +210,33 @@ def compare_with_the_loop(project: Path, outs: dict[str, str]) -> None:
     assert max(read) < 100
     assert all(re.search(rf"\b{step}\b", retracted.partition("scheduled it for")[2]) for step in read[:10])
     assert any("train_more.jsonl" in document.file for step in range(100, 200) for document in seen[step])
+
+
+def test_the_examples_of_the_concepts_are_those_of_the_sample(project: Path) -> None:
+    """Its commands run; its JSON is part of the file that the text before it names."""
+    if not (project / ".dataprep" / "artifacts" / "sample_corpus" / "data_card").is_dir():  # run alone
+        said(project, "dataprep", "run", "sample_corpus")
+    page = (PROJECT_ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
+    lines = [
+        line
+        for block in re.findall(r"^```bash\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        for line in block.splitlines()
+    ]
+    assert len(answers(project, *lines)) == len(lines) >= 6
+    (project / "my_data" / "defs" / "sample_corpus" / "dataset.lock").unlink()
+    examples = re.findall(r"`(sample_corpus/\S+\.jsonl?)`[^`]*```json\n(.*?)\n```", page, re.DOTALL)
+    assert len(examples) == page.count("```json") >= 5
+    for file, example in examples:
+        text = (project / ".dataprep" / "artifacts" / file).read_text(encoding="utf-8")
+        values = [json.loads(line) for line in text.splitlines()] if file.endswith("l") else [json.loads(text)]
+        assert any(contains(value, json.loads(example)) for value in values), f"{file}: {example}"
+
+
+def contains(value: object, part: object) -> bool:
+    """Whether a JSON value is `part`, or an object that has its keys with values that contain its own."""
+    if isinstance(value, dict) and isinstance(part, dict) and part:
+        return all(key in value and contains(value[key], wanted) for key, wanted in part.items())
+    return value == part
 
 
 def test_the_python_of_the_pages_runs_on_the_sample(project: Path) -> None:

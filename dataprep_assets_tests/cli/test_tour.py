@@ -1,4 +1,4 @@
-"""The tour of a corpus that changes, ten lines of the README, line by line, on a copy of the project."""
+"""The ten lines of docs/corpus-changes.md that append and retract, line by line, on a copy of the project."""
 
 import os
 import re
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.slow
 
 def tour() -> list[str]:
     """The lines of the block that appends and retracts."""
-    blocks = re.findall(r"```bash\n(.*?)```", (PROJECT_ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```bash\n(.*?)```", (PROJECT_ROOT / "docs" / "corpus-changes.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     (found,) = [block for block in blocks if "dataprep prune" in block]
     return [line.partition("  #")[0].strip() for line in found.splitlines()]
 

@@ -31,7 +31,8 @@ HERE = "dataprep_assets_tests/docs/test_python_blocks.py"
 INSTALLED = "dataprep_assets_tests/cli/test_installed.py"
 CONSUMERS = "dataprep_assets_tests/pipelines/notes/test_notes_consumers.py"
 RUN_BY = {
-    "tutorial.md": [INSTALLED] * 5,
+    "quickstart.md": [INSTALLED],
+    "train.md": [INSTALLED] * 4,
     "installation.md": [INSTALLED],
     "dagster.md": [INSTALLED],
     "storage.md": [INSTALLED],

@@ -1,0 +1,176 @@
+"""The README keeps its promises: its length, its words, its links, and the two declarations that it leads to.
+
+Both are built as they are printed, by its commands; the hub is a server on this machine with the repository and the
+commit that they name.
+"""
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from dataprep_assets_tests.docs.test_pages import DOCS, ROOT, blocks
+from dataprep_assets_tests.fakes.hub_server import HubServer
+
+README = ROOT / "README.md"
+BLENDS = DOCS / "pipelines" / "blends.md"
+CHAT = ROOT / "dataprep_assets" / "defs" / "samples" / "sample_blend_sft"
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+QUESTIONS = {
+    "tokenize with Qwen3": ("README.md", "#your-text-your-tokenizer", "yaml"),
+    "train with nanoGPT or Megatron": ("docs/train.md", "", "python"),
+    "prepare SFT data": ("docs/pipelines/blends.md", "#prepare-sft-data", "yaml"),
+    "add a filter": ("docs/documents.md", "", "yaml"),
+    "run on Slurm": ("deploy/README.md", "#slurm", "bash"),
+    "run on Kubernetes": ("deploy/README.md", "#kubernetes", "bash"),
+    "understand an error": ("docs/troubleshooting.md", "", "bash"),
+}
+"""What a newcomer asks first: the page, the heading that the README links, and what its block is written in."""
+
+
+def test_the_readme_is_short_and_has_the_words_that_people_search_for() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    for word in ("filter", "deduplicate", "Slurm", "Kubernetes", "SFT", "Hugging Face Hub"):
+        assert word in text, word
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_readme_links_to_a_block_that_answers(question: str) -> None:
+    page, heading, language = QUESTIONS[question]
+    text = README.read_text(encoding="utf-8")
+    assert page == README.name or f"]({page}{heading})" in text
+    assert blocks(ROOT / page, language)
+
+
+def test_every_figure_of_the_readme_is_on_the_page_of_benchmarks() -> None:
+    table = README.read_text(encoding="utf-8").partition("## Measured")[2].partition("\n## ")[0]
+    known = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    ratios = re.findall(r"\| ([0-9.]+) × \|", table)
+    assert len(ratios) >= 5
+    # of near-duplicates the page has the two times
+    assert f"{1013 / 194:.1f}" in ratios
+    assert [ratio for ratio in ratios if ratio not in known and ratio != f"{1013 / 194:.1f}"] == []
+    rows = [row for row in table.splitlines() if " × " in row and row.startswith("|")]
+    assert [row for row in rows if not re.search(r"\| 20\d\d-\d\d-\d\d \|$", row)] == []
+
+
+@pytest.fixture(params=["small", "real"])
+def hub(request: pytest.FixtureRequest) -> Iterator[HubServer]:
+    """The hub with the tokenizer that the README names: a small one with Qwen3's special tokens, or Qwen3's own."""
+    (named,) = set(re.findall(r"repo: (\S+), revision: (\w{40})", README.read_text() + BLENDS.read_text()))
+    folder = CHAT / "tokenizer"
+    if request.param == "real":
+        folder = request.getfixturevalue("shared") / "tokenizers" / "qwen3"
+    config = json.loads((folder / "tokenizer_config.json").read_bytes())
+    config.setdefault("chat_template", TEMPLATE)
+    assert config["eos_token"] == "<|im_end|>"
+    files = {
+        "tokenizer.json": (folder / "tokenizer.json").read_bytes(),
+        "tokenizer_config.json": json.dumps(config).encode(),
+    }
+    with HubServer(files, repo_id=named[0], repo_type="model") as server:
+        server.commits[named[1]] = server.commits[server.commit]
+        yield server
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with the texts and conversations of a user; one text is short, one repeats itself, one is a copy."""
+    draw = random.Random(7)
+    words = ["".join(draw.choices("abcdefghijklmnop", k=draw.randint(2, 9))) for _ in range(900)]
+    texts = [" ".join(draw.choices(words, k=120)) for _ in range(46)]
+    planted = ["Too short.", "\n".join(["the same line again"] * 40), f"{texts[0]} Edited."]
+    for name, part in (("train", [*texts[:40], *planted]), ("val", texts[40:])):
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in part)
+        (tmp_path / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def environment(hub: HubServer, home: Path) -> dict[str, str]:
+    """The environment of that user, whose hub is the server."""
+    return {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(home),
+        "HF_ENDPOINT": hub.endpoint,
+        "HF_HUB_DISABLE_XET": "1",
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+    }
+
+
+def run_lines(lines: Iterable[str], folder: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Run lines of a shell in a folder, and return what each printed; an exit code other than 0 fails the test."""
+    outputs = {}
+    for line in lines:
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+        outputs[line] = done.stdout
+    return outputs
+
+
+def shell_lines(page: Path, first: str) -> list[str]:
+    """The lines of the shell block of a page that begins with some words, without comments."""
+    (block,) = [block for block in blocks(page, "bash") if block.startswith(first)]
+    return [line.partition("  #")[0].strip() for line in block.splitlines()]
+
+
+def read_documents(bins: Path, split: str, tokenizer: Tokenizer) -> list[str]:
+    """The texts of a split's token file, which end with the separator."""
+    meta = json.loads((bins / "meta.json").read_bytes())
+    ids = np.fromfile(bins / f"{split}.bin", dtype=meta["dtype"])
+    ends = np.flatnonzero(ids == tokenizer.token_to_id("<|endoftext|>"))
+    assert ends[-1] == ids.size - 1
+    return [tokenizer.decode(part[:-1].tolist()) for part in np.split(ids, ends + 1)[:-1]]
+
+
+@pytest.mark.slow
+def test_the_declarations_are_built_as_they_are_printed(
+    home: Path, hub: HubServer, environment: dict[str, str]
+) -> None:
+    run_lines(["dataprep init my-data"], home, environment)
+    project = home / "my-data"
+    run_lines(shell_lines(README, "mkdir -p"), project, environment)
+    corpus = project / "my_data" / "defs" / "my_corpus" / "defs.yaml"
+    declaration, rules = blocks(README, "yaml")
+    assert len(declaration.splitlines()) <= 10
+    corpus.write_text(declaration, encoding="utf-8")
+    outputs = run_lines(shell_lines(README, "dataprep check my_corpus"), project, environment)
+    assert "nothing to correct" in outputs["dataprep check my_corpus"]
+    bins = project / ".dataprep" / "artifacts" / "my_corpus" / "nanogpt_bins"
+    assert f"nanoGPT: data_dir = '{bins}'" in outputs["dataprep run my_corpus"]
+    assert (bins.parent / "megatron_bins" / "train.idx").is_file()
+    tokenizer = Tokenizer.from_str(hub.commits[hub.commit]["tokenizer.json"].content.decode())
+    for split in ("train", "val"):
+        lines = (home / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
+        assert read_documents(bins, split, tokenizer) == [json.loads(line)["text"] for line in lines]
+
+    corpus.write_text(declaration + rules, encoding="utf-8")
+    outputs = run_lines(shell_lines(README, "dataprep run my_corpus"), project, environment)
+    kept = read_documents(bins, "train", tokenizer)
+    assert len(kept) == 40
+    assert not [text for text in kept if text.startswith(("Too short", "the same line"))]
+    for rule in ("short", "repeated", "duplicate"):
+        assert re.search(rf"^{rule} +1 ", outputs["dataprep documents my_corpus"], re.MULTILINE)
+
+    (line,) = blocks(BLENDS, "json")
+    chat = project / "my_data" / "defs" / "my_chat"
+    chat.mkdir()
+    (chat / "chat.jsonl").write_text(line + (CHAT / "data" / "chat.jsonl").read_text(encoding="utf-8"))
+    (chat / "defs.yaml").write_text(blocks(BLENDS, "yaml")[0], encoding="utf-8")
+    outputs = run_lines(shell_lines(BLENDS, "dataprep check my_chat"), project, environment)
+    (folder,) = re.findall(r"packed_train_data_path=(\S+)", outputs["dataprep run my_chat"])
+    assert list(Path(folder).iterdir())
