@@ -1,4 +1,4 @@
-"""Training data for language models as proven, resumable Dagster assets.
+"""Filter, deduplicate, tokenize and pack training data, with a receipt for every file.
 
 The names in `__all__` are the library: they and their public methods stay as docs/python.md has them. Each is imported
 when it is first asked for.

@@ -226,7 +226,7 @@ class OpenProject:
     def instance(self) -> "Iterator[dg.DagsterInstance]":
         """Its Dagster instance, created on first use. Inside, DAGSTER_HOME is set: its settings and Dagster read it.
 
-        Inside of another such block of the same thread it is the same instance, because opening one takes half a second.
+        Inside another such block of the same thread it is the same instance: opening one takes half a second.
 
         Raises ConfigError if its folder cannot be created, or if its settings are invalid.
         """

@@ -14,10 +14,11 @@ from typing import Any
 import dagster as dg
 
 
-def blocks(page: Path) -> list[str]:
-    """The Python blocks of a page, without their indentation in a list."""
-    found = re.findall(r"^( *)```python\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return ["\n".join(line.removeprefix(indent) for line in text.splitlines()) for indent, text in found]
+def blocks(page: Path, language: str = "python") -> list[str]:
+    """The code blocks of a language on a page, without their indentation in a list."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
+    return ["".join(line.removeprefix(indent) for line in code.splitlines(keepends=True)) for indent, code in found]
 
 
 def block(page: Path) -> str:

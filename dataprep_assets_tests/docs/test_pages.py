@@ -15,6 +15,7 @@ from typer.main import get_command
 from dataprep_assets import cli, components
 from dataprep_assets.engine.yaml.mistakes import read_documents, validated
 from dataprep_assets.pipelines.corpus.views import VIEWS
+from dataprep_assets_tests.docs.run_blocks import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -34,11 +35,6 @@ OWN_WORDS = {
     *("receipt", "release", "retraction list", "revision", "shard plan", "tagger", "token bins", "trace", "view"),
 }
 COMMAND = re.compile(r"^ *(?:\$ )?dataprep (.+)$", re.MULTILINE)
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    """The code blocks of a language on a page."""
-    return re.findall(rf"^ *```{language}\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
 def pages() -> Iterator[Path]:

@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from dataprep_assets_tests.docs.test_pages import DOCS, ROOT, blocks
+from dataprep_assets_tests.docs.run_blocks import blocks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 BLENDS = DOCS / "pipelines" / "blends.md"
 CHAT = ROOT / "dataprep_assets" / "defs" / "samples" / "sample_blend_sft"
