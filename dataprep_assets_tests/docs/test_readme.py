@@ -33,7 +33,8 @@ QUESTIONS = {
     "tokenize with Qwen3": ("README.md", "#your-text-your-tokenizer", "yaml"),
     "train with nanoGPT or Megatron": ("docs/train.md", "", "python"),
     "prepare SFT data": ("docs/pipelines/blends.md", "#prepare-sft-data", "yaml"),
-    "add a filter": ("docs/documents.md", "", "yaml"),
+    "add a filter": ("README.md", "#your-text-your-tokenizer", "yaml"),
+    "write a filter": ("docs/documents.md", "#a-function-of-your-own", "python"),
     "run on Slurm": ("deploy/README.md", "#slurm", "bash"),
     "run on Kubernetes": ("deploy/README.md", "#kubernetes", "bash"),
     "understand an error": ("docs/troubleshooting.md", "", "bash"),
@@ -53,7 +54,12 @@ def test_the_readme_links_to_a_block_that_answers(question: str) -> None:
     page, heading, language = QUESTIONS[question]
     text = README.read_text(encoding="utf-8")
     assert page == README.name or f"]({page}{heading})" in text
-    assert blocks(ROOT / page, language)
+    sections = re.split(r"^##+ ", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    slugs = {
+        re.sub(r"[^\w\- ]", "", section.partition("\n")[0].lower()).replace(" ", "-"): section for section in sections
+    }
+    section = slugs[heading[1:]] if heading else "".join(sections)
+    assert f"```{language}\n" in section
 
 
 def test_every_figure_of_the_readme_is_on_the_page_of_benchmarks() -> None:
@@ -125,9 +131,10 @@ def run_lines(lines: Iterable[str], folder: Path, environment: dict[str, str]) -
 
 
 def shell_lines(page: Path, first: str) -> list[str]:
-    """The lines of the shell block of a page that begins with some words, without comments."""
+    """The lines of the shell block of a page that begins with some words, without comments and what pip would fetch."""
     (block,) = [block for block in blocks(page, "bash") if block.startswith(first)]
-    return [line.partition("  #")[0].strip() for line in block.splitlines()]
+    lines = (line.partition("  #")[0].strip() for line in block.splitlines())
+    return [line for line in lines if not line.startswith("pip install ")]
 
 
 def read_documents(bins: Path, split: str, tokenizer: Tokenizer) -> list[str]:
@@ -161,7 +168,7 @@ def test_the_declarations_are_built_as_they_are_printed(
         assert read_documents(bins, split, tokenizer) == [json.loads(line)["text"] for line in lines]
 
     corpus.write_text(declaration + rules, encoding="utf-8")
-    outputs = run_lines(shell_lines(README, "dataprep run my_corpus"), project, environment)
+    outputs = run_lines(shell_lines(README, "pip install 'dataprep-assets["), project, environment)
     kept = read_documents(bins, "train", tokenizer)
     assert len(kept) == 40
     assert not [text for text in kept if text.startswith(("Too short", "the same line"))]

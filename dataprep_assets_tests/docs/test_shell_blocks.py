@@ -25,7 +25,10 @@ READERS_OWN = "names a dataset of the reader's own"
 LINES = (
     Lines(r"make demo", file=".ci/run", proof="make PYTHON="),
     Lines(r"make test", file=".ci/run", proof=" test"),
-    Lines(r"python -m venv .*|pip install (dataprep-assets|torch)", not_run="it would come from a network"),
+    Lines(
+        r"python -m venv .*|pip install (dataprep-assets|'dataprep-assets\[.*|torch)",
+        not_run="it would come from a network",
+    ),
     Lines(
         r"pip install ./line-views",
         "docs/own-views.md",
