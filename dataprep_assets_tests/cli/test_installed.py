@@ -70,7 +70,13 @@ def test_the_wheel_holds_the_package_and_no_other(wheel: Path) -> None:
         (metadata,) = (packed.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"dataprep_assets"}
     assert not [name for name in names if name.endswith(".pyc") or Path(name).name.startswith("test_")]
-    for wanted in ("py.typed", "resources/io_manager.py", "resources/r2.py", "project_template/dagster.yaml"):
+    for wanted in (
+        "py.typed",
+        "resources/io_manager.py",
+        "resources/r2.py",
+        "project_template/dagster.yaml",
+        "docs/pictures/architecture.svg",
+    ):
         assert f"dataprep_assets/{wanted}" in names
     for told in (
         "Author: ",
@@ -184,7 +190,7 @@ def test_the_quickstart_and_its_training_loops(project: Path) -> None:
 
 
 def compare_with_the_loop(project: Path, outs: dict[str, str]) -> None:
-    """What the tutorial's loop wrote down is, sample by sample, what the ledger of its schedule tells."""
+    """The log of the loop equals the ledger of its schedule, sample by sample."""
     folder = project / "my_data" / "defs" / "my_corpus" / "texts"
     texts = {
         f"{path.name}:{row}": json.loads(line)["text"]
