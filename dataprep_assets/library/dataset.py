@@ -156,13 +156,15 @@ class OpenDataset:
         from dataprep_assets.orchestration.build import job_of
         from dataprep_assets.orchestration.partitions import PART
         from dataprep_assets.orchestration.runs.runs import execute
+        from dataprep_assets.orchestration.runs.terminal import watched_in_notebook
 
         job, here = job_of(self.specs, only=only, attendants=attendants), self.project.project
         definitions = bind_resources(dg.Definitions(jobs=[job]), here.root)
         with self.project.instance() as instance, private_files(self.component.declaration.sensitive):
             tags = {PART: part} if part else {}
             whole = definitions.resolve_job_def(job.name)
-            return execute(whole, instance, tags=tags, verbose=verbose)
+            with watched_in_notebook():
+                return execute(whole, instance, tags=tags, verbose=verbose)
 
     def build_part(
         self, part: PartitionSelection, *, attendants: "Sequence[BuildListener]" = (), verbose: bool = False

@@ -4,8 +4,10 @@ import io
 import json
 import os
 import re
+import sys
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -15,7 +17,16 @@ from rich.console import Console
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.orchestration.runs import step_build
 from dataprep_assets.orchestration.runs.step_build import LogSink, ObservationSink
-from dataprep_assets.orchestration.runs.terminal import StepLine, TerminalSink, heard, say, watched, watching
+from dataprep_assets.orchestration.runs.terminal import (
+    StepLine,
+    TerminalSink,
+    heard,
+    say,
+    watched,
+    watched_in_notebook,
+    watching,
+)
+from dataprep_assets.project_template import write_project
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.engine.specs import spec
 from dataprep_assets_tests.orchestration.notice_board import notice_board
@@ -210,3 +221,81 @@ def test_a_run_of_the_asset_logs_its_sum(tmp_path: Path) -> None:
         outcome = board.run(board.specs[0], partitions=["n-0", "n-1"])
         logged = [entry.user_message for entry in board.instance.all_logs(outcome.run_id)]
     assert "2 notices: 2 built, 0 reused" in logged
+
+
+class _Cell:
+    """The output below a cell: stands for a kernel's display, which sends each text as it is (no kernel is needed)."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def update(self, data: dict[str, str], raw: bool) -> None:
+        assert raw
+        self.texts.append(data["text/plain"])
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_in_a_notebook_one_output_of_the_cell_has_the_bar_of_each_step(
+    kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells: list[_Cell] = []
+
+    def display(data: dict[str, str], raw: bool, display_id: bool) -> _Cell:
+        assert display_id
+        cells.append(_Cell())
+        cells[-1].update(data, raw)
+        return cells[-1]
+
+    shell = SimpleNamespace(kernel=None) if kernel else SimpleNamespace()
+    ipython = ModuleType("IPython")
+    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    output = ModuleType("IPython.display")
+    output.display = display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", output)
+    with watched_in_notebook():
+        for name in ("first", "second"):
+            step = Progress(source_bytes=10, sinks=watching(name))
+            step.add({"source_bytes": 5})
+            step.show()
+            step.close()
+    if not kernel:
+        assert cells == []
+        return
+    (cell,) = cells
+    drawn = [text for text in cell.texts if text]
+    assert [text.split()[0] for text in drawn] == ["first", "second"]
+    assert all("━" in text and "50.0%" in text and "\x1b" not in text for text in drawn)
+    assert cell.texts[-1] == ""
+
+
+@pytest.mark.slow
+def test_a_real_kernel_shows_the_bar_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="a notebook's kernel is not among the tools of development")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    write_project(tmp_path / "in_a_notebook")
+    spec_file = tmp_path / "kernels" / "python3" / "kernel.json"
+    spec_file.parent.mkdir(parents=True)
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec_file.write_text(json.dumps({"argv": command, "display_name": "Python", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    for name in ("DATAPREP_PROJECT", "DATAPREP_STORAGE", "DATAPREP_ROOT", "DAGSTER_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    drawn: list[str] = []
+
+    class Client(nbclient.NotebookClient):  # type: ignore[misc, name-defined]
+        def process_message(self, message: Any, cell: Any, index: int) -> Any:
+            if message["msg_type"] in ("display_data", "update_display_data"):
+                drawn.append(message["content"]["data"]["text/plain"])
+            return super().process_message(message, cell, index)
+
+    build = (
+        "from dataprep_assets import open_project\n"
+        f"open_project({str(tmp_path / 'in_a_notebook')!r}).dataset('sample_corpus').run()\n"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(build)])
+    Client(notebook, timeout=300, kernel_name="python3").execute()
+    assert any("sample_corpus/token_bins_train" in text and "ETA" in text for text in drawn), drawn
+    shown = [output for output in notebook.cells[0].outputs if output.output_type == "display_data"]
+    assert len(shown) == 1, "one output, which is drawn again"

@@ -4,12 +4,14 @@ in a pipe), and lines of its own.
 During a step Dagster redirects descriptors 1 and 2 to its compute log, and another process shows what is written there:
 later, and on a busy machine not its end. So both are written on descriptors of their own.
 
-Entry points: `watched` around the runs of a command, and inside it `at_work` and `at_rest`, and `watching`, which gives
-the sinks of a step; `heard`, and `say` inside it.
+Entry points: `watched` around the runs of a command, `watched_in_notebook` around those of a notebook, and inside it
+`at_work` and `at_rest`, and `watching`, which gives the sinks of a step; `heard`, and `say` inside it.
 """
 
 import contextlib
+import io
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -27,6 +29,7 @@ from dataprep_assets.execution.progress import Progress, Sink
 LINE_SECONDS = 15.0
 _DRAW_SECONDS = 0.2
 _BAR_COLUMNS = 24
+_NOTEBOOK_COLUMNS = 130
 _WORD_COLUMNS = 80
 """Room for the words beside the bar: `99.0%  ETA 12.3 min  1,234,567,890 of ~2,345,678,901 tokens  0.50 M tokens/s`."""
 _STYLES = {"red": "31", "yellow": "33", "green": "32", "dim": "2"}
@@ -64,6 +67,48 @@ class StepLine:
             self._live = None
 
 
+class NotebookLine(StepLine):
+    """The same below a cell of a notebook: IPython's kernel sends it, whatever descriptors lead to."""
+
+    def __init__(self) -> None:
+        # plain text: rich would itself send what it prints to the notebook, a new output for each drawing
+        super().__init__(
+            Console(
+                file=io.StringIO(),
+                width=_NOTEBOOK_COLUMNS,
+                highlight=False,
+                color_system=None,
+                force_jupyter=False,
+                force_terminal=False,
+            )
+        )
+        self._display: Any = None
+
+    def draw(self, row: RenderableType) -> None:
+        with self.console.capture() as drawn:
+            self.console.print(row)
+        self._show(drawn.get().rstrip())
+
+    def erase(self) -> None:
+        if self._display is not None:
+            self._show("")
+
+    def _show(self, text: str) -> None:
+        from IPython.display import display
+
+        data = {"text/plain": text}
+        if self._display is None:
+            self._display = display(data, raw=True, display_id=True)
+        else:
+            self._display.update(data, raw=True)
+
+
+def _in_notebook() -> bool:
+    """Whether this process is a kernel; IPython is there then, and is not imported to find out."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
 @dataclass(frozen=True)
 class _Watcher:
     """Who watches the steps of a command: a stream, and its last line if it is a terminal that can move its cursor."""
@@ -91,6 +136,19 @@ def watched(stream: TextIO) -> Iterator[None]:
                 yield
             finally:
                 at_rest()
+
+
+@contextlib.contextmanager
+def watched_in_notebook() -> Iterator[None]:
+    """Inside, steps that run in a notebook's kernel show their progress below the cell; elsewhere nothing changes."""
+    if not _in_notebook():
+        yield
+        return
+    with _set(_watched, _Watcher(sys.stderr, NotebookLine())):
+        try:
+            yield
+        finally:
+            at_rest()
 
 
 @contextlib.contextmanager
