@@ -100,7 +100,7 @@ def end_of_run(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | N
 def end_of_failed_run(dataset: Dataset, store: ArtifactStore) -> list[str]:
     """The lines at the end of a run that failed: the losses of what is finished; none if there are none."""
     table = loss_table(dataset, store)
-    return ["of what is finished:", *_losses(dataset, table)] if table.losses else []
+    return ["so far:", *_losses(dataset, table)] if table.losses else []
 
 
 def _losses(dataset: Dataset, table: LossTable) -> Iterator[str]:
