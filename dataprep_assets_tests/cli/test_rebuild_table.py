@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dataprep_assets.cli.support.rebuild_table import MOST_ROWS, rebuild_lines
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.spec import ReadCost
@@ -57,7 +59,14 @@ def test_beyond_twenty_rows_the_rest_is_a_number() -> None:
     many = [due(f"asset_{i:02d}", partition) for i in range(MOST_ROWS + 3) for partition in ("p-0", "p-1")]
     lines = list(rebuild_lines(rebuild(*many), OPEN))
     assert lines[MOST_ROWS].startswith(f"asset_{MOST_ROWS - 1}")
-    assert lines[MOST_ROWS + 1] == "and 3 more rows, of 6 artifacts"
+    assert lines[MOST_ROWS + 1] == "and 3 more rows, of 6 artifacts (`--json` lists all)"
+
+
+@pytest.mark.parametrize("count", [MOST_ROWS + 1, MOST_ROWS + 2])
+def test_one_or_two_rows_more_are_shown(count: int) -> None:
+    lines = list(rebuild_lines(rebuild(*(due(f"asset_{i:02d}") for i in range(count))), OPEN))
+    assert [line.split()[0] for line in lines[1 : count + 1]] == [f"asset_{i:02d}" for i in range(count)]
+    assert lines[count + 1] == ""
 
 
 def test_sums_and_places_are_told() -> None:

@@ -54,7 +54,9 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterable[str]:
     for work in rebuild.works:
         groups.setdefault((work.stale.spec or work.stale.name, work.stale.kind), []).append(work)
     rows = [_Row(works, privacy).cells for works in groups.values()]
-    shown = [("artifact", "count", "partitions", "source", "tokens", "time", "why"), *rows[:MOST_ROWS]]
+    # a line that counts one or two rows saves nothing
+    most = MOST_ROWS if len(rows) > MOST_ROWS + 2 else len(rows)
+    shown = [("artifact", "count", "partitions", "source", "tokens", "time", "why"), *rows[:most]]
     widths = [max(len(row[at]) for row in shown) for at in range(6)]
     for row in shown:
         cells = []
@@ -62,9 +64,11 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterable[str]:
             blank = " " * (width - len(cell))
             cells.append(blank + cell if column in (1, 3, 4, 5) else cell + blank)
         yield "  ".join([*cells, row[6]] if row[6] else cells)
-    if len(rows) > MOST_ROWS:
-        hidden = list(groups.values())[MOST_ROWS:]
-        yield f"and {count_of(len(hidden), 'more row')}, of {count_of(sum(map(len, hidden)), 'artifact')}"
+    if hidden := list(groups.values())[most:]:
+        yield (
+            f"and {count_of(len(hidden), 'more row')}, of {count_of(sum(map(len, hidden)), 'artifact')} "
+            "(`--json` lists all)"
+        )
     yield ""
     if not privacy.closed:
         yield from _sums(rebuild)
