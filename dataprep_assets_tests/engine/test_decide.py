@@ -89,6 +89,10 @@ CASES: dict[str, Row] = {
         with_files(UNKNOWN, stale_input="d/b"),
         *(BUILD, "input changed", "its input d/b is stale", False),
     ),
+    "a missing input": (
+        with_files(UNKNOWN, stale_input="d/b", missing_input=True),
+        *(BUILD, "input changed", "its input d/b is missing", False),
+    ),
     "a stale input that is new": (
         with_files(UNKNOWN, stale_input="d/b", gains_input=True),
         *(BUILD, "input changed", "its input d/b is stale", False),
@@ -164,7 +168,7 @@ def test_each_case_is_decided_as_the_table_says(name: str) -> None:
     assert found.reason.startswith(reason)
     assert bool(found.reason) == (action is not KEEP)
     assert found.is_stale == (action is BUILD or kind == "check failed")
-    assert found.provisional == (name == "a stale input")
+    assert found.provisional == (name in ("a stale input", "a missing input"))
 
 
 def test_the_table_of_the_module_has_the_actions_and_kinds_of_the_cases() -> None:

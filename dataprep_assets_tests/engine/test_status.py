@@ -36,8 +36,8 @@ def told(found: list[Decision]) -> dict[str, tuple[str, str]]:
     return {one.name.removeprefix("sample_corpus/"): (one.kind, one.reason) for one in found}
 
 
-def because_of(name: str) -> tuple[str, str]:
-    return "input changed", f"its input sample_corpus/{name} is stale"
+def because_of(name: str, state: str = "stale") -> tuple[str, str]:
+    return "input changed", f"its input sample_corpus/{name} is {state}"
 
 
 def views_because_of(name: str) -> dict[str, tuple[str, str]]:
@@ -52,7 +52,7 @@ def test_an_absent_shard_is_absent_and_what_lies_downstream_says_so(corpus: Chan
     shutil.rmtree(corpus.root / "sample_corpus/token_bins/train-00001")
     assert told(corpus.statuses()) == {
         "token_bins/train-00001": ("absent", "absent"),
-        "combined_bins/train": because_of("token_bins/train-00001"),
+        "combined_bins/train": because_of("token_bins/train-00001", "missing"),
         **views_because_of("combined_bins/train"),
     }
 
@@ -90,7 +90,7 @@ def test_what_lies_downstream_of_a_stale_artifact_still_tells_its_own_damage(cor
     found = told(corpus.statuses())
     assert found["nanogpt_bins"] == ("damaged", "damaged: meta.json: missing")
     assert found["olmo_bins"] == ("absent", "absent")
-    assert found["megatron_bins"] == because_of("combined_bins/val")
+    assert found["megatron_bins"] == because_of("combined_bins/val", "missing")
 
 
 def test_a_source_that_cannot_be_listed_is_told_as_that(corpus: ChangedCorpus) -> None:
@@ -288,7 +288,7 @@ def test_an_artifact_without_files_is_as_fresh_as_its_inputs(corpus: ChangedCorp
     shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
     assert told(list(stale([*specs, told_of], corpus.store))) == {
         "olmo_bins": ("absent", "absent"),
-        "order": because_of("olmo_bins"),
+        "order": because_of("olmo_bins", "missing"),
     }
 
 

@@ -130,6 +130,7 @@ class PartitionFacts:
         not_planned: Why its partitions are not known.
         files: Its files; None if it has none of its own, or if they are not asked about.
         stale_input: The name of an input that is stale.
+        missing_input: Whether that input was never built, or is lost.
         gains_input: Whether a stale input is a partition that it was not made of, so that it will change for certain.
         checks: Each check that judges it → its result that holds, or None.
         since: Results from before this time no longer count, in seconds since 1970.
@@ -139,6 +140,7 @@ class PartitionFacts:
     not_planned: str = ""
     files: FileFacts | None = None
     stale_input: str = ""
+    missing_input: bool = False
     gains_input: bool = False
     checks: Mapping[str, CheckFacts | None] = field(default_factory=dict)
     since: float = 0.0
@@ -208,7 +210,8 @@ def _applying(facts: PartitionFacts) -> Iterator[Decision]:
 
 
 def _applying_to_files(facts: PartitionFacts) -> Iterator[Decision]:
-    files, because = facts.files, f"its input {facts.stale_input} is stale"
+    files, state = facts.files, "missing" if facts.missing_input else "stale"
+    because = f"its input {facts.stale_input} is {state}"
     if files is None:
         if facts.stale_input:
             yield _build(INPUT_CHANGED, because)

@@ -22,7 +22,15 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.results import check_facts
 from dataprep_assets.engine.checks.verdicts import forget_absent
-from dataprep_assets.engine.staleness.decide import Action, Decision, EventFacts, FileFacts, PartitionFacts, decide
+from dataprep_assets.engine.staleness.decide import (
+    ABSENT,
+    Action,
+    Decision,
+    EventFacts,
+    FileFacts,
+    PartitionFacts,
+    decide,
+)
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
@@ -128,7 +136,7 @@ class _Survey:
             return
         if not spec.kept:
             # it has no files of its own: what it reports is as fresh as the content of its inputs
-            decision = decide(PartitionFacts(stale_input=self._stale_input(self._open, spec, None)))
+            decision = decide(_because(self._stale_input(self._open, spec, None)))
             if decision.is_stale:
                 self._unplanned[spec] = replace(decision, name=asset, spec=spec)
                 yield self._unplanned[spec]
@@ -150,7 +158,7 @@ class _Survey:
         with_receipt = [slot for slot, one in files.items() if one.receipt is not None]
         self._foresee_inputs(spec, with_receipt)
         # as long as nobody knows what an input will be, there is no recipe to compare with
-        unknown = {slot: name for slot in with_receipt if (name := self._stale_input(self._open, spec, slot))}
+        unknown = {slot: one for slot in with_receipt if (one := self._stale_input(self._open, spec, slot)) is not None}
         recipes, refused = _recipes(spec, self._view, [slot for slot in with_receipt if slot not in unknown])
         outside = self._outside(spec, slots)
         for slot, artifact in artifacts.items():
@@ -159,8 +167,9 @@ class _Survey:
             facts = replace(
                 outside.pop(slot, PartitionFacts()),
                 files=self._verified(spec, artifact, file_facts),
-                stale_input=cause,
-                gains_input=bool(cause) and file_facts.recipe is None and self._gains_input(spec, file_facts),
+                stale_input=cause.name if cause else "",
+                missing_input=cause is not None and cause.kind == ABSENT,
+                gains_input=cause is not None and file_facts.recipe is None and self._gains_input(spec, file_facts),
             )
             decision = replace(decide(facts), name=str(artifact), spec=spec, partition=slot)
             if decision.is_stale:
@@ -236,21 +245,28 @@ class _Survey:
 
     def _stale_input(
         self, among: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
-    ) -> str:
-        """The name of a stale input of a slot `among` these: the same partition if partitioned alike, else any."""
+    ) -> Decision | None:
+        """The decision on a stale input of a slot `among` these: the same partition if partitioned alike, else any."""
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec):
                 continue
             if source in self._unplanned:
-                return self._unplanned[source].name
+                return self._unplanned[source]
             members = among.get(source, {})
             if source.partitions is not None and source.partitions is spec.partitions:
                 one = members.get(slot)
             else:
                 one = next(iter(members.values()), None)
             if one is not None:
-                return one.name
-        return ""
+                return one
+        return None
+
+
+def _because(cause: Decision | None) -> PartitionFacts:
+    """The facts about an artifact without files, of which one input may be stale."""
+    if cause is None:
+        return PartitionFacts()
+    return PartitionFacts(stale_input=cause.name, missing_input=cause.kind == ABSENT)
 
 
 def _recipes(

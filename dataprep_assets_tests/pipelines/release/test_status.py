@@ -125,7 +125,8 @@ def test_a_stale_shard_says_why_and_holds_up_the_publication_alone(
         assert list(found) == [f"{NPY_SHARDS}/{SHARD}"]
         return
     assert list(found) == [f"{NPY_SHARDS}/{SHARD}", PUBLISHED_SHARDS]
-    assert found[PUBLISHED_SHARDS].reason == f"its input sample_corpus/{NPY_SHARDS}/{SHARD} is stale"
+    state = "missing" if kind == "absent" else "stale"
+    assert found[PUBLISHED_SHARDS].reason == f"its input sample_corpus/{NPY_SHARDS}/{SHARD} is {state}"
 
 
 @pytest.mark.parametrize(
