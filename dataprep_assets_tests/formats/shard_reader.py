@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from dataprep_assets.errors import FormatError
+from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.tensorflow import array_record, example, tfds, tfrecord
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.formats.tensorflow.tfds import DatasetInfo

@@ -54,4 +54,4 @@ def test_a_disk_that_is_too_small_says_what_to_free(tmp_path: Path) -> None:
     found = disk_headroom(tmp_path, 1 << 60)
     assert not found.passed
     assert "Free " in found.summary
-    assert str((1 << 60) + int((1 << 60) * 0.2)) in found.summary
+    assert f"{(1 << 60) + int((1 << 60) * 0.2):,}" in found.summary

@@ -49,6 +49,10 @@ def welcome() -> Iterator[str]:
 def _next(commands: list[tuple[str, str]]) -> Iterator[str]:
     yield ""
     yield "Next:"
-    for command, what in [*commands, ("dataprep --help", "list all commands"), (f"less {DOCS}", "read the documentation")]:
+    for command, what in [
+        *commands,
+        ("dataprep --help", "list all commands"),
+        (f"less {DOCS}", "read the documentation"),
+    ]:
         yield f"  {command}"
         yield f"      {what}"

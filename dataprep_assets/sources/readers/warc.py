@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from dataprep_assets.errors import CorruptSourceError
+from dataprep_assets.errors import CorruptSourceError, count_of
 from dataprep_assets.sources.readers.blocks import TextReader
 from dataprep_assets.sources.readers.input_format import Found, InputFormat, RowByRow
 from dataprep_assets.sources.readers.row_files import TOO_LARGE, BadRecord
@@ -100,8 +100,8 @@ class WarcRows(RowByRow):
         """
         if found is not None and rest not in _ENDS:
             raise self._corrupt(
-                f"row {found.number}, byte {found.byte}: its Content-Length is too small: {len(rest):,} bytes follow "
-                "it, where two line ends are allowed"
+                f"row {found.number}, byte {found.byte}: its Content-Length is too small: "
+                f"{count_of(len(rest), 'byte follows', 'bytes follow')} it, where two line ends are allowed"
             )
 
     def _row(self, number: int, record: Any) -> Found:

@@ -276,7 +276,7 @@ def test_a_wrong_parquet_column_is_named_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"content": ["a"]}), path)
     with pytest.raises(
-        SourceError, match=r"train/f.parquet: no string column 'text': it has none of that name"
+        SourceError, match=r"train/f.parquet: no string column 'text': it has content. Set `text_field`"
     ) as error:
         build(shard_work(tmp_path, stream_plan(), [source(path)]))
     assert "content" not in str(error.value), "the dataset may be sensitive"

@@ -138,7 +138,7 @@ def test_only_the_shards_that_held_them_are_rebuilt_and_nothing_is_left(corpus: 
     found = locate(corpus.declared, corpus.store, read_ids(corpus.folder / "ids"))
     assert {name: digest for shard in found.shards for name, digest in shard.files.items()} == held
     reasons = {one.name: one.reason for one in stale(corpus_specs(corpus.declared), corpus.store)}
-    assert "retracted was not set, is 2 documents' ids" in reasons["sample_corpus/token_bins/train-00000"]
+    assert "retracted was not set, is ids of 2 documents" in reasons["sample_corpus/token_bins/train-00000"]
     assert {name for name in reasons if "token_bins" in name} == {
         "sample_corpus/token_bins/train-00000",
         "sample_corpus/token_bins/train-00002",

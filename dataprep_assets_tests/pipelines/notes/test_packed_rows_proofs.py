@@ -30,7 +30,7 @@ def test_a_doubled_separator_and_a_doubled_bos_are_counted(tmp_path: Path) -> No
     found = prove_cohort(cohort)["separators_match_notes"]
     assert not found.passed
     assert [row["defect"] for row in found.table if "doubled" in str(row["defect"])] != []
-    assert any("begin with two BOS" in str(row["defect"]) for row in found.table)
+    assert any("with two BOS" in str(row["defect"]) for row in found.table)
 
 
 def test_a_row_of_padding_alone_and_one_that_is_too_long_are_refused(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(("text", "raised"), [("def f(:\n", "SyntaxError"), ("raise KeyError('x')\n", "KeyError")])
 def test_a_module_that_cannot_be_imported_is_named(own: Path, text: str, raised: str) -> None:
     own.write_text(text)
-    with pytest.raises(ConfigError, match=f"my_rl_functions:shout: importing it raised {raised}. Correct its file"):
+    with pytest.raises(ConfigError, match=f"my_rl_functions:shout: importing it raised {raised}.*Correct its file"):
         fingerprint(["my_rl_functions:shout"], NOWHERE)
 
 
