@@ -114,7 +114,8 @@ def _check_names(where: Path, info: DatasetInfo, besides: Collection[str]) -> No
         )
     if strays:
         raise FormatError(
-            f"{where}: {count_of(len(strays), 'entry is', 'entries are')} not of this dataset, first {min(strays)}{_totals(strays)}; TFDS would"
+            f"{where}: {count_of(len(strays), 'entry is', 'entries are')} not of this dataset, "
+            f"first {min(strays)}{_totals(strays)}; TFDS would"
             " ignore them"
         )
     if odd := sorted(name for name, is_file in present.items() if not is_file):
