@@ -14,15 +14,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
 from dataprep_assets.cli.support import project
+from dataprep_assets.cli.support.health import Health
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.watch import die_with_parent
+from dataprep_assets.stores.locks import own_file
 
 _LOOK_SECONDS = 0.5
+_ASK_SECONDS = 5.0
+"""Between two questions for problems."""
 _END_SECONDS = 10.0
 """How long a service may take to end. The code server waits for runs, which end well without it."""
 _DAEMON = "from importlib.metadata import entry_points as e; e(group='console_scripts')['dagster-daemon'].load()()"
@@ -44,6 +48,7 @@ def command(
     opened = project.current()
     here = opened.project
     _require_free(host, port)
+    print("Starting Dagster's UI …", flush=True)
     with opened.instance():
         pass  # the pools are limited before the first run
     # because the project need not be installed
@@ -51,8 +56,14 @@ def command(
     path = os.pathsep.join([below, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"PYTHONPATH": path, "DAGSTER_HOME": str(opened.home)}
     code = ["-m", here.target_module, "-d", str(here.root), "--location-name", here.location]
+    # one server per port, so that no other writes this file
+    log = opened.home / f"ui-{port}.log"
+    print(f"log of Dagster's processes: {log}", flush=True)
     # the folder is its owner's alone, and with it the socket, at which gRPC asks for no password
-    with tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder, _services(environment, here.root) as services:
+    with (
+        tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder,
+        _services(environment, here.root, log) as services,
+    ):
         socket, workspace = Path(folder, "code"), Path(folder, "workspace.yaml")
         served = {"location_name": here.location, "host": "localhost", "socket": str(socket)}
         workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": served}]}))
@@ -63,9 +74,25 @@ def command(
         shown = ["-w", str(workspace)]
         services.start("webserver", "-m", "dataprep_assets.webserver", "-h", host, "-p", str(port), *shown)
         services.start("daemon", "-c", _DAEMON, "run", *shown)
-        while True:
-            services.look()
+        _report(Health(host, port), services, log)
     return 0
+
+
+def _report(health: Health, services: "_Services", log: Path) -> None:
+    """Print the address when it answers, then each problem when it begins, until a service ends or Ctrl-C."""
+    before: set[str] | None = None
+    while True:
+        if (problems := health.problems()) is not None:
+            if before is None:
+                print(f"Serving at {health.url}; Ctrl-C ends it", flush=True)
+            for problem in problems:
+                if before is None or problem not in before:
+                    print(f"ui: {problem}; see {log}", file=sys.stderr)
+            before = set(problems)
+        asked = time.monotonic()
+        services.look()
+        while before is not None and time.monotonic() - asked < _ASK_SECONDS:
+            services.look()
 
 
 def _require_free(host: str, port: int) -> None:
@@ -83,21 +110,28 @@ def _require_free(host: str, port: int) -> None:
 
 
 @contextmanager
-def _services(environment: Mapping[str, str], folder: Path) -> "Iterator[_Services]":
-    """Processes that work in a folder and end with the block; Ctrl-C and SIGTERM end the block without an error."""
-    services = _Services({**os.environ, **environment}, folder)
-    try:
-        yield services
-    except KeyboardInterrupt:
-        pass
-    finally:
-        services.end()
+def _services(environment: Mapping[str, str], folder: Path, log: Path) -> "Iterator[_Services]":
+    """Processes that work in a folder and end with the block; Ctrl-C and SIGTERM end the block with one line.
+
+    What they print goes to the log, which begins anew.
+    """
+    with open(log, "wb", opener=partial(own_file, mode=0o600)) as output:
+        os.fchmod(output.fileno(), 0o600)  # one of an earlier start may have had other permissions
+        services = _Services({**os.environ, **environment}, folder, output)
+        try:
+            yield services
+        except KeyboardInterrupt:
+            pass
+        finally:
+            services.end()
+    # in a terminal, ^C is on the line already
+    print("\n" * sys.stdout.isatty() + "Ended the UI", flush=True)
 
 
 class _Services:
-    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, environment: Mapping[str, str], folder: Path, log: BinaryIO) -> None:
         # Dagster's commands load the `.env` of the folder that they work in
-        self._environment, self._folder = environment, folder
+        self._environment, self._folder, self._log = environment, folder, log
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *arguments: str) -> None:
@@ -107,6 +141,8 @@ class _Services:
             env=self._environment,
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
         )
@@ -116,7 +152,7 @@ class _Services:
         time.sleep(_LOOK_SECONDS)
         for name, process in self._running.items():
             if (code := process.poll()) is not None:
-                raise DataprepError(f"ui: the {name} ended with exit code {code}; its own words are above")
+                raise DataprepError(f"ui: the {name} ended with exit code {code}; see {self._log.name}")
 
     def end(self) -> None:
         """End them, the last one first; what has not ended in time, or at a second Ctrl-C, is killed."""

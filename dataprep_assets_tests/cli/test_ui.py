@@ -3,10 +3,12 @@
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -19,33 +21,52 @@ from dataprep_assets_tests.servers import end, free_port, wait_until
 pytestmark = pytest.mark.slow
 
 
-@contextmanager
-def served(folder: Path, *shell: str) -> Iterator[int]:
-    """`dataprep ui` of a new project, ready: its process. Its output is in `log`; `shell` is what starts it, if any."""
-    write_project(project := folder / "seen")
-    port = free_port()
-    words = [sys.executable, "-m", "dataprep_assets.cli", "ui", "--port", str(port)]
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(
-            [*shell, *words], env=environment(folder), cwd=project, stdout=subprocess.PIPE, stderr=log, text=True
-        )
-    assert process.stdout is not None
-    pid = int(process.stdout.readline()) if shell else process.pid
+@dataclass(frozen=True)
+class ServedUi:
+    """A running `dataprep ui`: its process, its port, and what it printed so far in `folder`."""
 
-    def serves() -> bool:
-        assert process.poll() is None, (folder / "log").read_text()[-3000:]
-        try:
-            return bool(urlopen(f"http://127.0.0.1:{port}/server_info", timeout=10).status == 200)
-        except OSError:
-            return False
+    pid: int
+    port: int
+    folder: Path
+
+    @property
+    def lines(self) -> list[str]:
+        """Standard output."""
+        return (self.folder / "out").read_text().splitlines()
+
+    @property
+    def problems(self) -> list[str]:
+        """Standard error."""
+        return (self.folder / "err").read_text().splitlines()
+
+    @property
+    def log(self) -> Path:
+        """The log of Dagster's processes."""
+        return self.folder / "home" / f"ui-{self.port}.log"
+
+
+@contextmanager
+def served(folder: Path, *shell: str, port: int | None = None) -> Iterator[ServedUi]:
+    """`dataprep ui` of the project `seen`, which has printed its address; `shell` is what starts it, if any."""
+    if not (project := folder / "seen").exists():
+        write_project(project)
+    port = port or free_port()
+    words = [sys.executable, "-m", "dataprep_assets.cli", "ui", "--port", str(port)]
+    with open(folder / "out", "wb") as out, open(folder / "err", "wb") as err:
+        process = subprocess.Popen([*shell, *words], env=environment(folder), cwd=project, stdout=out, stderr=err)
+    made = ServedUi(process.pid, port, folder)
+
+    def is_served() -> bool:
+        assert process.poll() is None, made.problems
+        return any(f"http://127.0.0.1:{port}" in line for line in made.lines)
 
     try:
-        wait_until(serves, 300)
-        yield pid
+        wait_until(is_served, 300, every=0.2)
+        assert urlopen(f"http://127.0.0.1:{port}/server_info", timeout=30).status == 200
+        yield replace(made, pid=int(made.lines[0])) if shell else made
         assert process.wait(60) is not None
     finally:
         end(process)
-        process.stdout.close()
 
 
 def below(pid: int) -> dict[int, str]:
@@ -74,23 +95,55 @@ BACKGROUND = ("sh", "-c", 'nohup "$@" & echo $!; wait $!; echo $? >&2', "sh")
     ids=["killed", "SIGINT in a script", "SIGTERM in a script"],
 )
 def test_no_process_outlives_it(by: signal.Signals, shell: tuple[str, ...], tmp_path: Path) -> None:
-    with served(tmp_path, *shell) as pid:
-        processes = below(pid)
+    with served(tmp_path, *shell) as ui:
+        processes = below(ui.pid)
         for name in ("dagster code-server", "dagster api", "dataprep_assets.webserver", "dagster-daemon"):
             assert any(name in line for line in processes.values()), name
-        os.kill(pid, by)
-        wait_until(lambda: all(map(gone, [pid, *processes])), 60)
+        os.kill(ui.pid, by)
+        wait_until(lambda: all(map(gone, [ui.pid, *processes])), 60)
     if shell:
-        assert (tmp_path / "log").read_text().splitlines()[-1] == "0"
+        *killed, code = ui.problems
+        assert code == "0"
+        assert all(line.startswith("ui: the ") for line in killed), "nothing of Dagster's own"
+        _, starting, log, address, ended = ui.lines
+        assert starting.startswith("Starting")
+        assert str(ui.log) in log
+        assert f"http://127.0.0.1:{ui.port}" in address
+        assert ended.startswith("Ended")
+        assert "dagster" in ui.log.read_text()
 
 
-def test_the_death_of_a_service_ends_it_with_a_sentence(tmp_path: Path) -> None:
-    with served(tmp_path) as pid:
-        processes = below(pid)
+def test_a_broken_declaration_and_the_death_of_a_service_take_a_line_each(tmp_path: Path) -> None:
+    write_project(project := tmp_path / "seen")
+    broken = project / "seen" / "defs" / "broken" / "defs.yaml"
+    broken.parent.mkdir()
+    broken.write_text("type: dataprep_assets.components.TokenizedCorpus\nattributes: {spilts: {}}\n")
+    port = free_port()
+    (tmp_path / "home").mkdir()
+    (earlier := tmp_path / "home" / f"ui-{port}.log").write_text("of an earlier start\n")
+    earlier.chmod(0o644)
+    with served(tmp_path, port=port) as ui:
+        assert stat.S_IMODE(ui.log.stat().st_mode) == 0o600
+        assert "earlier" not in ui.log.read_text()
+        wait_until(lambda: bool(ui.problems), 30, every=0.1)
+        processes = below(ui.pid)
         (daemon,) = (child for child, line in processes.items() if "dagster-daemon" in line)
         os.kill(daemon, signal.SIGKILL)
-        wait_until(lambda: all(map(gone, [pid, *processes])), 60)
-    assert "dataprep: ui: the daemon ended with exit code -9; its own words are above" in (tmp_path / "log").read_text()
+        wait_until(lambda: all(map(gone, [ui.pid, *processes])), 60)
+    declaration, death = ui.problems
+    assert "dataprep check broken" in declaration
+    assert death == f"dataprep: ui: the daemon ended with exit code -9; see {ui.log}"
+
+
+def test_a_code_location_that_cannot_be_loaded_is_a_problem_with_its_reason(tmp_path: Path) -> None:
+    write_project(project := tmp_path / "seen")
+    (project / "seen" / "definitions.py").write_text("import no_such_module\n")
+    with served(tmp_path) as ui:
+        wait_until(lambda: bool(ui.problems), 30, every=0.1)
+        os.kill(ui.pid, signal.SIGTERM)
+    (problem,) = ui.problems
+    assert "no_such_module" in problem
+    assert str(ui.log) in problem
 
 
 def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Path) -> None:
