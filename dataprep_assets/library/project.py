@@ -4,7 +4,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ class OpenProject:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self._opened = threading.local()
+        self._kept = threading.local()
 
     def __repr__(self) -> str:
         return f"open_project({str(self.root)!r})"
@@ -226,23 +226,35 @@ class OpenProject:
     def instance(self) -> "Iterator[dg.DagsterInstance]":
         """Its Dagster instance, created on first use. Inside, DAGSTER_HOME is set: its settings and Dagster read it.
 
-        Inside another such block of the same thread it is the same instance: opening one takes half a second.
-
         Raises ConfigError if its folder cannot be created, or if its settings are invalid.
         """
-        if (outer := getattr(self._opened, "instance", None)) is not None:
-            yield outer
-            return
+        with ExitStack() as stack:
+            if (instance := getattr(self._kept, "instance", None)) is None:
+                keeper: ExitStack | None = getattr(self._kept, "stack", None)
+                instance = (keeper or stack).enter_context(self._open_instance())
+                if keeper is not None:
+                    self._kept.instance = instance
+            yield instance
+
+    @contextmanager
+    def one_instance(self) -> "Iterator[None]":
+        """Inside, in this thread, the first instance that is opened stays open: opening takes half a second."""
+        with ExitStack() as self._kept.stack:
+            try:
+                yield
+            finally:
+                self._kept.instance = self._kept.stack = None
+
+    @contextmanager
+    def _open_instance(self) -> "Iterator[dg.DagsterInstance]":
         from dataprep_assets.library.instance import database_errors, open_instance
 
         home, before = self.home, os.environ.get(_HOME)
         os.environ[_HOME] = str(home)
         try:
             with open_instance(home) as instance, database_errors(home):
-                self._opened.instance = instance
                 yield instance
         finally:
-            self._opened.instance = None
             if before is None:
                 del os.environ[_HOME]
             else:
