@@ -1,5 +1,6 @@
 """The Makefile's own commands, as `make -n` shows them: nothing is installed."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -44,3 +45,29 @@ def test_where_hashes_are_known_nothing_is_installed_without_one(extras: str, re
     of_readers = ["readers", "torch", "torch-gpu"] if readers else []
     assert named == ["base", *filter(None, extras.split(",")), "k8s", "ray", "dev", *of_readers]
     assert all((ROOT / "requirements" / f"{name}.txt").is_file() for name in named)
+
+
+def _runs_of_demo(home: Path, cleaned: Path) -> str:
+    """What `make demo` would run, with an environment that is installed."""
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("no make")
+    venv = home.parent / "venv"
+    venv.mkdir(exist_ok=True)
+    (venv / ".installed").touch()
+    command = [make, "-n", f"VENV={venv}", f"DAGSTER_HOME={home}", f"CLEANED={cleaned}", "demo"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_demo_materializes_its_upstream_asset_only_where_that_is_out_of_date(tmp_path: Path) -> None:
+    (home := tmp_path / "home").mkdir()
+    (home / "dagster.yaml").touch()
+    (cleaned := tmp_path / "cleaned").mkdir()
+    assert "dg launch" in _runs_of_demo(home, cleaned), "it never was"
+    (home / "sample_cleaning").touch()
+    assert "dg launch" not in _runs_of_demo(home, cleaned)
+    later = (home / "sample_cleaning").stat().st_mtime + 10
+    os.utime(cleaned, (later, later))
+    assert "dg launch" in _runs_of_demo(home, cleaned), "what it wrote was changed"
+    cleaned.rmdir()
+    assert "dg launch" in _runs_of_demo(home, cleaned), "what it wrote is gone"
