@@ -18,7 +18,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, Ru
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.verify import Verified, verify_place
-from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment, tried_mistakes
+from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment
 from dataprep_assets.library.part import PartitionSelection, split_names
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stores.files import private_files
@@ -73,7 +73,8 @@ class OpenDataset:
         mistakes = self.check()
         wrong = [mistake for mistake in mistakes if not mistake.hint and not mistake.of_source]
         if whole and not wrong and never_built(self.specs, self.store):
-            mistakes += tried_mistakes(self.component, self.project.declaration_of(self.name), self.store)
+            place = self.project.declaration_of(self.name)
+            mistakes = mistakes_of(self.project, self.component, place, tried=True)
             # of sensitive data the error of a step says more than a remark: it has the position
             sensitive = self.component.declaration.sensitive
             wrong = [mistake for mistake in mistakes if not mistake.hint and not (sensitive and mistake.of_source)]

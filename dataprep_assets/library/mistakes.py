@@ -71,8 +71,7 @@ def mistakes_in(project: "OpenProject", path: Path) -> list[Mistake]:
         component = project.declarations.load(path)
         if not isinstance(component, Dataset):
             return []
-        mistakes = mistakes_of(project, component, path)
-        return mistakes + tried_mistakes(component, path, component.store(project.storage))
+        return mistakes_of(project, component, path, tried=True)
     except DataprepError as error:
         return _of_error(str(error), path)
 
@@ -90,21 +89,24 @@ def _of_error(text: str, path: Path) -> list[Mistake]:
     return mistakes
 
 
-def mistakes_of(project: "OpenProject", component: Dataset, path: Path) -> list[Mistake]:
-    """What is wrong with a dataset that could be loaded from the `defs.yaml` at `path`."""
+def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried: bool = False) -> list[Mistake]:
+    """Return the mistakes of a dataset that could be loaded from the `defs.yaml` at `path`.
+
+    Args:
+        project: Its project.
+        component: The dataset.
+        path: Its declaration.
+        tried: Whether the user's own code is run on a few rows of the source.
+    """
     remarks = (
         *component.remarks(),
         *_of_other_datasets(project, component),
         *_of_engine(component),
         *_of_storage(project, component),
         *_pending(project, component),
+        *(component.tried() if tried else ()),
     )
     return _mistakes(remarks, component, path, component.store(project.storage))
-
-
-def tried_mistakes(component: Dataset, path: Path, store: ArtifactStore) -> list[Mistake]:
-    """What is wrong with the user's own code, which runs on a few rows of the source."""
-    return _mistakes(tuple(component.tried()), component, path, store)
 
 
 def _mistakes(remarks: Sequence[Remark], component: Dataset, path: Path, store: ArtifactStore) -> list[Mistake]:

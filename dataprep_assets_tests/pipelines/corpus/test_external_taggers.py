@@ -142,7 +142,7 @@ def test_the_files_of_an_asset_are_columns_and_only_other_values_tag_again(coast
     coast.declare(
         tag=[{"asset": ["team", "scores"], "columns": {"score": "number"}}], keep=None, drop={"low": "score < 1"}
     )
-    assert "team/scores was never materialized" in coast("run", "pages", code=1)
+    assert "team/scores was never materialized" in coast("run", "pages", code=2)
     materialize(coast, FILES="2")
     said = coast("run", "pages", code=1)
     assert "the Parquet file of the asset has no train/c.jsonl, row 1: it has to have every row" in said
