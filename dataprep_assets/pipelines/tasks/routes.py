@@ -79,21 +79,19 @@ def partitions(declaration: TaskMigrationDeclaration) -> list[str]:
     A task whose versions cannot be listed gives one partition, which fails when it is migrated and stops no other. An
     optional one is left out instead (`skipped_partitions`).
     """
-    left_out = skipped_partitions(declaration)
-    return [key for key in _declared_partitions(declaration) if key not in left_out]
+    return [key for key in _declared_partitions(declaration) if _reason_to_skip(declaration, key) is None]
 
 
 def skipped_partitions(declaration: TaskMigrationDeclaration) -> dict[str, str]:
     """Return the partitions of optional tasks that are left out, with the reason. Lists folders; reads no file."""
-    found = {}
-    for key in _declared_partitions(declaration):
-        if declaration.tasks[key.partition(".")[0]].optional and (reason := _absence(declaration, key)) is not None:
-            found[key] = reason
-    return found
+    reasons = {key: _reason_to_skip(declaration, key) for key in _declared_partitions(declaration)}
+    return {key: reason for key, reason in reasons.items() if reason is not None}
 
 
-def _absence(declaration: TaskMigrationDeclaration, partition: str) -> str | None:
-    """Return what a partition lacks in the old project; None if it can be migrated."""
+def _reason_to_skip(declaration: TaskMigrationDeclaration, partition: str) -> str | None:
+    """Return what a partition of an optional task lacks in the old project; None if it is not skipped."""
+    if not declaration.tasks[partition.partition(".")[0]].optional:
+        return None
     if not _base(declaration, partition.partition(".")[0]).is_dir():
         return "no such folder"
     try:
