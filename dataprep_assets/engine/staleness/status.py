@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
@@ -136,7 +136,7 @@ class _Survey:
             return
         if not spec.kept:
             # it has no files of its own: what it reports is as fresh as the content of its inputs
-            decision = decide(_because(self._stale_input(self._open, spec, None)))
+            decision = decide(PartitionFacts(**_input_facts(self._stale_input(self._open, spec, None))))
             if decision.is_stale:
                 self._unplanned[spec] = replace(decision, name=asset, spec=spec)
                 yield self._unplanned[spec]
@@ -167,8 +167,7 @@ class _Survey:
             facts = replace(
                 outside.pop(slot, PartitionFacts()),
                 files=self._verified(spec, artifact, file_facts),
-                stale_input=cause.name if cause else "",
-                missing_input=cause is not None and cause.kind == ABSENT,
+                **_input_facts(cause),
                 gains_input=cause is not None and file_facts.recipe is None and self._gains_input(spec, file_facts),
             )
             decision = replace(decide(facts), name=str(artifact), spec=spec, partition=slot)
@@ -262,11 +261,9 @@ class _Survey:
         return None
 
 
-def _because(cause: Decision | None) -> PartitionFacts:
-    """The facts about an artifact without files, of which one input may be stale."""
-    if cause is None:
-        return PartitionFacts()
-    return PartitionFacts(stale_input=cause.name, missing_input=cause.kind == ABSENT)
+def _input_facts(cause: Decision | None) -> dict[str, Any]:
+    """The facts of an artifact about an input that is stale: the fields of `PartitionFacts`; none without one."""
+    return {} if cause is None else {"stale_input": cause.name, "missing_input": cause.kind == ABSENT}
 
 
 def _recipes(
