@@ -131,11 +131,8 @@ def watched(stream: TextIO) -> Iterator[None]:
         # decided by the stream only: FORCE_COLOR would put escape codes into a pipe
         console = Console(file=own, force_terminal=own.isatty(), highlight=False, markup=False, emoji=False)
         has_line = console.is_terminal and not console.is_dumb_terminal
-        with _set(_watched, _Watcher(own, StepLine(console) if has_line else None)):
-            try:
-                yield
-            finally:
-                at_rest()
+        with _watched_by(_Watcher(own, StepLine(console) if has_line else None)):
+            yield
 
 
 @contextlib.contextmanager
@@ -144,7 +141,13 @@ def watched_in_notebook() -> Iterator[None]:
     if not _in_notebook():
         yield
         return
-    with _set(_watched, _Watcher(sys.stderr, NotebookLine())):
+    with _watched_by(_Watcher(sys.stderr, NotebookLine())):
+        yield
+
+
+@contextlib.contextmanager
+def _watched_by(watcher: _Watcher) -> Iterator[None]:
+    with _set(_watched, watcher):
         try:
             yield
         finally:
