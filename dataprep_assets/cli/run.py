@@ -51,7 +51,7 @@ def command(
     lock: LockFile = None,
 ) -> int:
     """Make datasets, from their sources to their last views, with all checks."""
-    datasets = _chosen(datasets or [], all_=all_)
+    datasets = _choose_names(datasets or [], all_=all_)
     part = PartitionSelection(
         splits=split_names(split),
         bounds=months or shards,
@@ -97,7 +97,7 @@ def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
     return max(codes.values())
 
 
-def _chosen(names: list[str], *, all_: bool) -> list[str]:
+def _choose_names(names: list[str], *, all_: bool) -> list[str]:
     """The names of the datasets to make, those that others are made of first; raises ConfigError for no name."""
     if names and all_:
         raise ConfigError("--all: makes every dataset; leave out the names, or leave out --all")
@@ -210,7 +210,10 @@ def _report_result(dataset: "OpenDataset", result: "RunResult") -> int:
         print(f"    {line}", file=sys.stderr)
     for check in result.checks:
         # what blocks is an error, as a failed step is
-        print(f"    {check}", file=sys.stderr) if check.startswith("check ") else tell_wrong(f"    {check}")
+        if check in result.failed_checks:
+            print(f"    {check}", file=sys.stderr)
+        else:
+            tell_wrong(f"    {check}")
     if result.ended:
         for line in end_of_failed_run(dataset.component, dataset.store):
             print(line)

@@ -115,7 +115,7 @@ class OpenDataset:
         self.require_sound(whole=not part.is_some)
         result = self.build() if not part.is_some else self.build_part(part)
         if result.ended:
-            lines = [*self.complaints(result), *(check for check in result.checks if check.startswith("check "))]
+            lines = [*self.complaints(result), *result.failed_checks]
             error = ConfigError if result.ended == result.ended.MISCONFIGURED else RunFailedError
             raise error("\n".join(lines))
         return result

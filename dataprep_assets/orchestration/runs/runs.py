@@ -259,6 +259,11 @@ class RunResult:
     failures: tuple[FailedStep, ...] = ()
     checks: tuple[str, ...] = ()
 
+    @property
+    def failed_checks(self) -> tuple[str, ...]:
+        """Those of `checks` that do not only warn."""
+        return tuple(check for check in self.checks if check.startswith("check "))
+
 
 def execute(
     job: dg.JobDefinition,
