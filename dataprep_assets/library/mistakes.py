@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,6 @@ from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.pool import chosen_engine, require_engine, worker_count
-from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.stores.connect import LocalPlace, missing_library
 
 if TYPE_CHECKING:
@@ -69,9 +68,7 @@ def mistakes_in(project: "OpenProject", path: Path) -> list[Mistake]:
     """The mistakes in a `defs.yaml`; none of one that declares no dataset."""
     try:
         component = project.declarations.load(path)
-        if not isinstance(component, Dataset):
-            return []
-        return mistakes_of(project, component, path, tried=True)
+        return mistakes_of(project, component, path, tried=True) if isinstance(component, Dataset) else []
     except DataprepError as error:
         return _of_error(str(error), path)
 
@@ -106,14 +103,10 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried
         *_pending(project, component),
         *(component.tried() if tried else ()),
     )
-    return _mistakes(remarks, component, path, component.store(project.storage))
-
-
-def _mistakes(remarks: Sequence[Remark], component: Dataset, path: Path, store: ArtifactStore) -> list[Mistake]:
     (document, *_) = read_documents(path)
     # of what is wrong for certain no hint says more
     wrong = {remark.keys for remark in remarks if not remark.hint}
-    privacy = privacy_of(component.declaration, store)
+    privacy = privacy_of(component.declaration, component.store(project.storage))
     return [
         Mistake(
             file=path,
