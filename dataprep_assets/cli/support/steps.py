@@ -44,7 +44,7 @@ class Steps(BuildListener):
         self._ended.add(spec.path)
         parts = [
             f"{spec.path[-1]:<{self._width}}",
-            _counted(spec, partitions, result),
+            _count_built(spec, partitions, result),
             f"{time.monotonic() - self._started:,.1f} s",
             *([f"{', '.join(result.warned)} did not pass"] if result.warned else []),
         ]
@@ -69,7 +69,7 @@ class Steps(BuildListener):
         return f"{len(self._ended - {spec.path}) + 1} of {len(self._paths)}  {spec.path[-1]}"
 
 
-def _counted(spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> str:
+def _count_built(spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> str:
     """How much of an artifact was built; of a sensitive dataset without a count."""
     how = "built" if result.built else "reused, checked"
     if spec.partitions is None or spec.declaration.sensitive:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dataprep_assets
 from dataprep_assets.cli.support import project
-from dataprep_assets.errors import ConfigError
+from dataprep_assets.errors import ConfigError, count_of
 
 DOCS = Path(dataprep_assets.__file__).parent / "docs" / "README.md"
 """The first page of the documentation, which is in the wheel."""
@@ -25,7 +25,7 @@ def welcome() -> Iterator[str]:
         yield str(error)
         yield from _next([("dataprep init my-data", "start a project with a sample that needs no network")])
         return
-    yield f"{root}: {len(components)} {'dataset' if len(components) == 1 else 'datasets'}"
+    yield f"{root}: {count_of(len(components), 'dataset')}"
     width = max(map(len, components), default=0)
     for name, component in components.items():
         yield f"  {name:<{width}}  {component}"
