@@ -75,9 +75,8 @@ def command(
         return max(_foretell(name, as_json=json_) for name in datasets)
     if part.is_some:
         return _run_part(datasets[0], part)
-    with project.current().one_instance():
-        # all are loaded first: a mistake in the last of them is not found after hours of the others
-        return _run_all([(dataset, lock_of(dataset.name, lock) if locks else None) for dataset in _sound(datasets)])
+    # all are loaded first: a mistake in the last of them is not found after hours of the others
+    return _run_all([(dataset, lock_of(dataset.name, lock) if locks else None) for dataset in _sound(datasets)])
 
 
 def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:

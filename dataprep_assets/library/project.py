@@ -2,9 +2,8 @@
 
 import os
 import re
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,6 @@ class OpenProject:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self._kept = threading.local()
 
     def __repr__(self) -> str:
         return f"open_project({str(self.root)!r})"
@@ -228,25 +226,6 @@ class OpenProject:
 
         Raises ConfigError if its folder cannot be created, or if its settings are invalid.
         """
-        with ExitStack() as stack:
-            if (instance := getattr(self._kept, "instance", None)) is None:
-                keeper: ExitStack | None = getattr(self._kept, "stack", None)
-                instance = (keeper or stack).enter_context(self._open_instance())
-                if keeper is not None:
-                    self._kept.instance = instance
-            yield instance
-
-    @contextmanager
-    def one_instance(self) -> "Iterator[None]":
-        """Inside, in this thread, the first instance that is opened stays open: opening takes half a second."""
-        with ExitStack() as self._kept.stack:
-            try:
-                yield
-            finally:
-                self._kept.instance = self._kept.stack = None
-
-    @contextmanager
-    def _open_instance(self) -> "Iterator[dg.DagsterInstance]":
         from dataprep_assets.library.instance import database_errors, open_instance
 
         home, before = self.home, os.environ.get(_HOME)

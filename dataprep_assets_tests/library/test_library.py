@@ -167,16 +167,3 @@ def test_a_declaration_is_written_whole_or_not_at_all(project: OpenProject) -> N
             project.declare(taken, "TokenizedCorpus", **attributes)
     with pytest.raises(ConfigError, match="the name of a dataset"):
         project.declare("../d", "TokenizedCorpus", **attributes)
-
-
-def test_one_instance_is_opened_for_several_uses_and_closed_after_them(project: OpenProject) -> None:
-    home = os.environ.get("DAGSTER_HOME")
-    with project.one_instance():
-        with project.instance() as first:
-            pass
-        with project.instance() as second:
-            assert second is first
-            assert second.all_asset_keys() is not None
-    assert os.environ.get("DAGSTER_HOME") == home
-    with project.instance() as third, project.instance() as fourth:
-        assert len({id(one) for one in (first, third, fourth)}) == 3
