@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from tokenizers import Tokenizer
 
 from dataprep_assets_tests.docs.run_blocks import blocks
@@ -23,7 +24,7 @@ from dataprep_assets_tests.fakes.hub_server import HubServer
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-BLENDS = DOCS / "pipelines" / "blends.md"
+SFT = DOCS / "how-to" / "sft.md"
 CHAT = ROOT / "dataprep_assets" / "defs" / "samples" / "sample_blend_sft"
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -32,11 +33,11 @@ TEMPLATE = (
 QUESTIONS = {
     "tokenize with Qwen3": ("README.md", "#your-text-your-tokenizer", "yaml"),
     "train with nanoGPT or Megatron": ("docs/train.md", "", "python"),
-    "prepare SFT data": ("docs/pipelines/blends.md", "#prepare-sft-data", "yaml"),
+    "prepare SFT data": ("docs/how-to/sft.md", "", "yaml"),
     "add a filter": ("README.md", "#your-text-your-tokenizer", "yaml"),
     "write a filter": ("docs/documents.md", "#a-function-of-your-own", "python"),
-    "run on Slurm": ("deploy/README.md", "#slurm", "bash"),
-    "run on Kubernetes": ("deploy/README.md", "#kubernetes", "bash"),
+    "run on Slurm": ("docs/how-to/slurm.md", "", "bash"),
+    "run on Kubernetes": ("docs/how-to/kubernetes.md", "", "bash"),
     "understand an error": ("docs/troubleshooting.md", "", "bash"),
 }
 """What a newcomer asks first: the page, the heading that the README links, and what its block is written in."""
@@ -77,7 +78,7 @@ def test_every_figure_of_the_readme_is_on_the_page_of_benchmarks() -> None:
 @pytest.fixture(params=["small", "real"])
 def hub(request: pytest.FixtureRequest) -> Iterator[HubServer]:
     """The hub with the tokenizer that the README names: a small one with Qwen3's special tokens, or Qwen3's own."""
-    (named,) = set(re.findall(r"repo: (\S+), revision: (\w{40})", README.read_text() + BLENDS.read_text()))
+    (named,) = set(re.findall(r"repo: (\S+), revision: (\w{40})", README.read_text() + SFT.read_text()))
     folder = CHAT / "tokenizer"
     if request.param == "real":
         folder = request.getfixturevalue("shared") / "tokenizers" / "qwen3"
@@ -175,11 +176,13 @@ def test_the_declarations_are_built_as_they_are_printed(
     for rule in ("short", "repeated", "duplicate"):
         assert re.search(rf"^{rule} +1 ", outputs["dataprep documents my_corpus"], re.MULTILINE)
 
-    (line,) = blocks(BLENDS, "json")
+    (line,) = blocks(SFT, "json")
     chat = project / "my_data" / "defs" / "my_chat"
     chat.mkdir()
     (chat / "chat.jsonl").write_text(line + (CHAT / "data" / "chat.jsonl").read_text(encoding="utf-8"))
-    (chat / "defs.yaml").write_text(blocks(BLENDS, "yaml")[0], encoding="utf-8")
-    outputs = run_lines(shell_lines(BLENDS, "dataprep check my_chat"), project, environment)
+    of_the_guide, of_the_model = map(yaml.safe_load, blocks(SFT, "yaml"))
+    of_the_guide["attributes"] |= of_the_model
+    (chat / "defs.yaml").write_text(yaml.safe_dump(of_the_guide), encoding="utf-8")
+    outputs = run_lines(shell_lines(SFT, "dataprep check my_chat"), project, environment)
     (folder,) = re.findall(r"packed_train_data_path=(\S+)", outputs["dataprep run my_chat"])
     assert list(Path(folder).iterdir())

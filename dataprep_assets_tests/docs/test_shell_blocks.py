@@ -20,7 +20,7 @@ class Lines:
     not_run: str = ""
 
 
-CLUSTER = "wants a cluster or Docker; the files that it applies are held by dataprep_assets_tests/deploy"
+CLUSTER = "needs a cluster; the files that it applies are held by dataprep_assets_tests/deploy"
 READERS_OWN = "names a dataset of the reader's own"
 LINES = (
     Lines(r"make demo", file=".ci/run", proof="make PYTHON="),
@@ -51,12 +51,6 @@ LINES = (
         "shell_lines(README",
     ),
     Lines(
-        r"dataprep (check|run) my_chat",
-        "docs/pipelines/blends.md",
-        f"{TESTS}/docs/test_readme.py",
-        "shell_lines(BLENDS",
-    ),
-    Lines(
         r"dataprep (check|run|show|status|verify|trace) my_corpus.*|dataprep verify"
         r"|python (make_\w+|bigram|gpt|by_step)\.py.*",
         file=f"{TESTS}/cli/test_installed.py",
@@ -81,22 +75,11 @@ LINES = (
         f"{TESTS}/cli/test_installed.py",
         "compare_with_the_loop",
     ),
-    Lines(
-        r"dataprep (schedule|run) my_run.*",
-        "docs/pipelines/schedule.md",
-        f"{TESTS}/pipelines/schedule/test_training_run.py",
-        'project("schedule", RUN, "--from-step"',
-    ),
     Lines(r"dataprep .* my_notes.*", not_run=f"{READERS_OWN}; pipelines/notes/test_retract.py retracts and runs one"),
     Lines(r"export my_notes_patient_key=.*", not_run=READERS_OWN),
-    Lines(r"dataprep run my_tasks", not_run=READERS_OWN),
     Lines(r"dataprep run slimpajama_627b_qwen3 .*", not_run="900 GB; cli/test_parts_from_nothing.py runs the sample's"),
     Lines(r"dataprep release adopt .*", file=f"{TESTS}/cli/test_release_of_others.py", proof='"release", "adopt"'),
     Lines(r"python tools/preprocess_data.py .*|--tokenizer-model .*", not_run="the original, which is not ours"),
-    Lines(r"dataprep run sample_(notes|release|tasks)\b.*", file="Makefile", proof="sample_notes sample_replay"),
-    Lines(r"dg scaffold .*PackedCohorts .*", file=f"{TESTS}/pipelines/notes/test_component.py", proof="scaffold"),
-    Lines(r"dg scaffold .*ShardRelease .*", file=f"{TESTS}/pipelines/release/test_component.py", proof="ShardRelease"),
-    Lines(r"dg scaffold .*TaskMigration .*", file=f"{TESTS}/pipelines/tasks/test_component.py", proof="TaskMigration"),
     Lines(r"cp deploy/storage/.*|set -a; .*", "docs/storage.md", not_run="the reader's own bucket and keys"),
     Lines(r"dataprep preflight", file=f"{TESTS}/cli/test_cli.py", proof='"preflight"'),
     Lines(
@@ -109,14 +92,7 @@ LINES = (
         file=f"{TESTS}/deploy/test_own_project.py",
         proof='"init", ".", "--deploy", "compose"',
     ),
-    Lines(
-        r"dataprep init . --deploy slurm",
-        "deploy/README.md",
-        f"{TESTS}/cli/test_installed.py",
-        '"init", ".", "--deploy", place',
-    ),
-    Lines(r"(job=.*)?sbatch .*", "deploy/README.md", f"{TESTS}/execution/test_slurm.py", '"run.sbatch"'),
-    Lines(r"(cd|cp|htpasswd|docker|kubectl|helm) .*", "deploy/README.md", not_run=CLUSTER),
+    Lines(r"kubectl .*", "deploy/README.md", not_run=CLUSTER),
 )
 
 
