@@ -311,7 +311,7 @@ def measure(folder: Path, files: int, shards: int | None, runs: int) -> Sized:
 
 
 def render(found: Sequence[Sized]) -> str:
-    """The measurements as the table of deploy/README.md."""
+    """Return the measurements as a table."""
     columns = "files, shards, manifest s, CPU-s, again s, import Dagster s, load s, CPU-s, MB, storage, ms a partition"
     names = [*columns.split(", "), "bytes a partition", "view s"]
     lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
