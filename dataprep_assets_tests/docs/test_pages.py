@@ -140,12 +140,6 @@ def test_every_command_on_a_page_has_these_options(page: str, line: str) -> None
     assert {word for word in words[1:] if word.startswith("--")} <= known
 
 
-def test_every_command_is_on_the_page_of_commands() -> None:
-    text = (DOCS / "commands.md").read_text(encoding="utf-8")
-    names = get_command(cli._app).commands  # type: ignore[attr-defined]
-    assert {name for name in names if f"`dataprep {name}" not in text} == set()
-
-
 def test_the_words_of_this_project_are_defined_once() -> None:
     """Each has a heading of its own with a sentence that begins "A receipt is", and no row in the glossary."""
     page = (DOCS / "concepts.md").read_text(encoding="utf-8")
@@ -158,13 +152,6 @@ def test_the_words_of_this_project_are_defined_once() -> None:
     glossary = re.findall(r"^\| \*\*(.+?)\*\*", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(glossary) & {name.lower() for name in sections} == set()
     assert len(set(glossary)) == len(glossary)
-
-
-def test_every_option_of_a_run_is_on_the_page_of_commands() -> None:
-    text = (DOCS / "commands.md").read_text(encoding="utf-8")
-    run = get_command(cli._app).commands["run"]  # type: ignore[attr-defined]
-    options = {option for parameter in run.params for option in parameter.opts if option.startswith("--")}
-    assert {option for option in options if option not in text} == set()
 
 
 def test_every_key_of_the_migration_pages_is_in_the_reference() -> None:

@@ -62,6 +62,7 @@ LINES = (
         f"{TESTS}/cli/test_installed.py",
         '"concepts.md"',
     ),
+    Lines(r"dataprep .*", "docs/commands.md", f"{TESTS}/cli/test_examples.py", "example_lines("),
     Lines(r"dataprep ui", file=f"{TESTS}/ui/site.py", proof='"ui", "--port"'),
     Lines(
         r"(cd|cp|rm) .*|echo .*|dataprep .*sample_corpus.*",
@@ -77,7 +78,6 @@ LINES = (
     ),
     Lines(r"dataprep .* my_notes.*", not_run=f"{READERS_OWN}; pipelines/notes/test_retract.py retracts and runs one"),
     Lines(r"export my_notes_patient_key=.*", not_run=READERS_OWN),
-    Lines(r"dataprep run slimpajama_627b_qwen3 .*", not_run="900 GB; cli/test_parts_from_nothing.py runs the sample's"),
     Lines(r"dataprep release adopt .*", file=f"{TESTS}/cli/test_release_of_others.py", proof='"release", "adopt"'),
     Lines(r"python tools/preprocess_data.py .*|--tokenizer-model .*", not_run="the original, which is not ours"),
     Lines(r"cp deploy/storage/.*|set -a; .*", "docs/storage.md", not_run="the reader's own bucket and keys"),

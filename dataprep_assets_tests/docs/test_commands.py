@@ -1,0 +1,37 @@
+"""`docs/commands.md` is what the command says of itself now, and says all of it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from dataprep_assets import cli
+from dataprep_assets_tests.docs import commands
+
+GROUP: Any = get_command(cli._app)
+# set by `dataprep` for its own processes
+INTERNAL = {"DATAPREP_PRELOAD"}
+
+
+def test_the_page_is_current() -> None:
+    assert commands.PAGE.read_text(encoding="utf-8") == commands.page(), "run `make docs-reference`"
+
+
+def test_every_command_argument_and_option_is_on_the_page() -> None:
+    text = commands.page()
+    for name, command in GROUP.commands.items():
+        section = text.partition(f"\n## dataprep {name}\n")[2].partition("\n## ")[0]
+        options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+        assert options - set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE)) == set(), name
+        assert section.count("\n| `") == len(command.params), name
+        assert "```bash\ndataprep " in section, name
+    assert {option for parameter in GROUP.params for option in parameter.opts if f"| `{option}" not in text} == set()
+
+
+def test_every_environment_variable_of_the_source_is_on_the_page() -> None:
+    source = [path for folder in ("dataprep_assets", "resources") for path in (commands.ROOT / folder).rglob("*.py")]
+    names = {name for path in source for name in re.findall(r'"(DATAPREP_[A-Z_]+)"', Path(path).read_text("utf-8"))}
+    text = commands.page().partition("## Environment")[2]
+    assert len(names) > 10
+    assert {name for name in names - INTERNAL if f"`{name}`" not in text} == set()
