@@ -126,6 +126,7 @@ style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python -m dataprep_assets_tests.tools.prose
 
 definitions:
 	@mkdir -p -m 700 $(DAGSTER_HOME)
