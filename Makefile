@@ -137,7 +137,7 @@ docs-reference: $(VENV)/.installed
 	$(BIN)/python -m dataprep_assets_tests.docs.reference
 	$(BIN)/python -m dataprep_assets_tests.docs.checks
 	$(BIN)/python -m dataprep_assets_tests.docs.commands
-	$(BIN)/python -m dataprep_assets_tests.docs.architecture
+	$(BIN)/python -m dataprep_assets_tests.docs.pictures
 
 # the site with search; nothing of it comes from the network. Not `--quiet`: it makes `--strict` accept everything
 docs: $(VENV)/.installed-tests
