@@ -97,17 +97,19 @@ partitions: build them first, without these options.
 |---|---|---|
 | `check` | mistake | `file`, `line`, `sentence`, `hint` |
 | `list` | dataset | `dataset`, `component`, `state`, `to_make`, `why` |
-| `show` | dataset | `dataset`, `component`, `declaration`, `description`, `artifacts`, `checks`, `summary`, \
-`losses` |
+| `show` | dataset | `dataset`, `component`, `declaration`, `description`, `artifacts` (`artifact`, `product`, \
+`noun`, `location`, `there`, `planned`), `checks` (with `outcome`), `summary` (null until it is built), `losses` |
 | `status`, `run --dry-run` | dataset | [operations](operations.md) |
-| `plan` | dataset | `machine`, `splits`, `shards`, `runs`, `source_bytes`, `tokens`, `seconds`, `seconds_on`, \
-`disk_bytes`, `get_requests`, … |
+| `plan` | dataset | `machine`, `splits`, `shards`, `runs`, `source_bytes`, `tokens`, `orchestration_seconds`, \
+`transfer_seconds`, `tokenizing_seconds`, `seconds`, `seconds_on` (by engine), `disk_bytes`, `get_requests`, \
+`put_requests`, `rates_measured_on` |
 | `trace` | document | [trace](trace.md) |
 | `verify` | artifact, then release | `artifact` or `release`, `location`, `bytes`, `defects`, `changed_inputs`; \
 with `--lock`: `artifact`, `differs` |
 | `diff` | comparison | [lock and diff](lock-and-diff.md) |
 | `prune` | obsolete artifact | `artifact`, `location`, `bytes`; with `--yes` also one per removal |
-| `sync` | copy | `source`, `destination`, `copied`, `bytes`, `on_server`, `notes`, `objects` |
+| `sync` | copy | `source`, `destination`, `copied`, `bytes`, `on_server`, \
+`notes`, `objects` (`key`, `bytes`, `action`: `copy` or `skip`) |
 
 ## Environment
 
@@ -120,7 +122,8 @@ A project's `.env` is loaded first; its values replace those of the shell.
 | `DATAPREP_STORAGE`, `DATAPREP_ROOT`, `DATAPREP_BUCKET`, `DATAPREP_ENDPOINT_URL`, `DATAPREP_ALLOW_HTTP` | [where \
 artifacts are stored](storage.md) |
 | `DATAPREP_CACHE`, `DATAPREP_CACHE_BYTES` | [local copies of a bucket](storage.md), and their limit |
-| `DATAPREP_WORKERS` | number of worker processes, for all datasets. Without it, a run needs no workers for up to \
+| `DATAPREP_WORKERS` | number of worker processes, for all datasets. Without it, a run that is not sensitive needs \
+no workers for up to \
 16 shards of 32 MiB in all |
 | `DATAPREP_ENGINE` | `processes` or `ray`, for corpora, releases, notes and blends. `RAY_ADDRESS` names the cluster |
 | `DATAPREP_MEMORY_BYTES` | limit of memory of each process that reads sources; default: 4 GiB |
