@@ -1,9 +1,9 @@
 """Every how-to guide does what it shows: its files are written, its commands run, and their output is compared.
 
-A guide is a script for a project of `dataprep init my-data`. Blocks of YAML and Python whose first line is a comment
-with a path are files; other Python is run; each line of a shell block must exit with 0, or with the code in its comment
-`# exit 1`; lines of a text block occur in the output of the shell block before it, in this order (`…` is any text).
-`<!-- setup` … `-->` is run first and shown to nobody. Blocks marked `no-run` are skipped.
+A guide is a script for a project of `dataprep init my-data`. Blocks of YAML, TOML and Python whose first line is a
+comment with a path are files; other Python is run; each line of a shell block must exit with 0, or with the code in its
+comment `# exit 1`; lines of a text block occur in the output of the shell block before it, in this order, where
+`…` is any text. `<!-- setup` … `-->` is run first and shown to nobody. Blocks marked `no-run` are skipped.
 """
 
 import os
@@ -49,8 +49,14 @@ class Reader:
     """Somebody who follows a guide in a new project."""
 
     def __init__(self, folder: Path) -> None:
-        self.project, self.said = folder / "my-data", ""
+        self.project, self.said, self._installed = folder / "my-data", "", folder / "installed"
         self._environment = {
+            # what a guide installs is only for its reader
+            "PYTHONPATH": str(self._installed),
+            "PIP_TARGET": str(self._installed),
+            "PIP_NO_INDEX": "1",
+            "PIP_NO_DEPS": "1",
+            "PIP_NO_BUILD_ISOLATION": "0",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(folder),
             "LANG": "C.UTF-8",
@@ -63,7 +69,7 @@ class Reader:
         if block.kind == "setup":
             done = subprocess.run(["bash", "-euc", block.text], cwd=self.project, env=self._environment, check=False)
             assert done.returncode == 0
-        elif block.kind in ("yaml", "python") and (named := _FILE.match(block.text)):
+        elif block.kind in ("yaml", "python", "toml") and (named := _FILE.match(block.text)):
             path = self.project / named["path"]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, encoding="utf-8")
@@ -83,7 +89,8 @@ class Reader:
 
     def _run(self, command: str, folder: Path) -> int:
         words = shlex.split(command)
-        if words[0] == "dataprep" and not _SHELL & set(command):
+        # entry points are read when Python starts, so a process that starts before an installation cannot be forked
+        if words[0] == "dataprep" and not _SHELL & set(command) and not self._installed.exists():
             done = forked.run(["-m", "dataprep_assets.cli", *words[1:]], cwd=folder, env=self._environment)
         else:
             done = subprocess.run(

@@ -21,7 +21,7 @@ from dataprep_assets_tests.dg_command import DG
 from dataprep_assets_tests.samples import shrink
 
 pytestmark = pytest.mark.slow
-PAGE = PROJECT_ROOT / "docs" / "own-views.md"
+PAGE = PROJECT_ROOT / "docs" / "how-to" / "own-view.md"
 SAMPLE = "sample_corpus"
 DECLARED = ("nanogpt", "id_lines")
 
@@ -32,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("package")
     text = PAGE.read_text(encoding="utf-8")
     for name, block in re.findall(r"^```(?:toml|python)\n# (\S+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        path = folder / "line-views" / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block, encoding="utf-8")
     (folder / "line-views" / "line_views" / "__init__.py").touch()
