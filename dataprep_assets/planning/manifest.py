@@ -454,7 +454,7 @@ def _read_entries(path: str) -> list[ManifestEntry]:
 # A shard is what one partition materializes. Files stay whole and in manifest order, so that the concatenation of
 # the shards is the concatenation of the files, whatever the number of shards or workers. The plan is frozen beside
 # the manifest (`shard_plan.json`): partitions mean the same files until the manifest itself is materialized again,
-# and even then a shard keeps its files (docs/corpus-changes.md#append). New files form new shards after those of
+# and even then a shard keeps its files (docs/how-to/add-files.md). New files form new shards after those of
 # their split; a file that is gone leaves its shard, and a shard that lost all its files leaves the plan. No shard
 # is ever renamed; but when the last ones of a split have left, a later plan gives their names to shards of new
 # files, which have other keys.

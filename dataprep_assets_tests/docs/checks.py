@@ -31,7 +31,7 @@ Generated from the proofs by `make docs-reference`; a test fails when it is behi
 
 A check is red when its proof found a defect. A *blocking* one stops what is downstream; the others warn. The result
 says what was found, in which file, row or document, and ends with what to do; `dataprep status NAME` lists what is red,
-and the page of [all datasets](operations.md#all-datasets-at-a-glance) what is red anywhere. Which damage each check
+and the page of [all datasets](operations.md#dagster) what is red anywhere. Which damage each check
 notices is measured by [the drill](drill.md).
 
 ## When a check is red
@@ -97,7 +97,7 @@ REMEDIES = (
         "no_retracted_document",
         "A retracted document is still there. `dataprep run NAME` rebuilds the shards that hold it, and removes those "
         "that are in no plan any more, of which it warns "
-        "([retracting](corpus-changes.md)).",
+        "([remove documents](how-to/remove-documents.md)).",
     ),
     (
         "splits_disjoint patients_disjoint patients_in_their_split",
@@ -111,7 +111,7 @@ REMEDIES = (
     ("disk_headroom", "Free the bytes that are named, or choose a larger disk."),
     (
         "eye_test sample_ids_repeat rows_filled",
-        "A guess: look at what is shown. It is right as it is: [accept it](operations.md#checks-that-only-warn).",
+        "A guess: look at what is shown. It is right as it is: [accept it](how-to/resume.md#a-failing-check).",
     ),
     (
         "manifest_published remote_equals_local remote_readable",

@@ -1,4 +1,4 @@
-"""Runs the Python of some pages in a project whose `sample_corpus` is made: a program of its own, without the tests.
+"""Runs the Python of a page, and the library, in a project whose `sample_corpus` is built: a program without the tests.
 
     python run_blocks.py DOCS
 
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+
+from dataprep_assets import open_project
 
 
 def blocks(page: Path, language: str = "python") -> list[str]:
@@ -35,13 +37,15 @@ def executed(page: Path, as_file: Path) -> dict[str, Any]:
     return names
 
 
-async def notebook(page: Path) -> dict[str, Any]:
-    """The names that the blocks of a page leave, one after the other, as cells do: inside a running event loop."""
-    names: dict[str, Any] = {"__name__": "__main__"}
-    for cell in blocks(page):
-        exec(compile(cell, page.name, "exec"), names)
-    print(f"ran {page.name}")
-    return names
+async def run_cell() -> None:
+    """Build, read and trace in a running event loop, as a cell of a notebook does."""
+    corpus = open_project().dataset("sample_corpus")
+    assert corpus.run().ended == 0
+    assert len(corpus.artifact("nanogpt_bins").tokens("train.bin")) > 0
+    (trace,) = corpus.trace(token=12345, split="train")
+    assert trace.text
+    assert [found.location for found in corpus.verify() if found.defects] == []
+    print("ran a cell")
 
 
 def main(docs: Path) -> None:
@@ -49,24 +53,7 @@ def main(docs: Path) -> None:
     project = Path.cwd()
     location = executed(docs / "installation.md", project / "my_data" / "definitions.py")
     assert dg.AssetKey(["sample_corpus", "manifest"]) in location["defs"]().resolve_asset_graph().get_all_asset_keys()
-
-    elsewhere = executed(docs / "dagster.md", project / "definitions.py")
-    there: dg.Definitions = elsewhere["defs"]
-    read: dict[str, Any] = executed(docs / "storage.md", project / "assets.py")
-    assert len(read["handle"].tokens("train.bin")) > 0
-    resources = read["defs"].resources
-    here = dg.Definitions(assets=[elsewhere["bins"], read["train"]], resources=resources)
-    for definitions in (there, here):
-        job = definitions.resolve_implicit_global_asset_job_def()
-        assert job.execute_in_process(asset_selection=[dg.AssetKey("train")]).success
-
-    executed(docs / "trace.md", project / "trace.py")
-
-    cells = asyncio.run(notebook(docs / "python.md"))
-    assert cells["result"].ended == 0
-    assert cells["damaged"] == []
-    assert cells["found"].text
-    assert cells["again"].status().works == ()
+    asyncio.run(run_cell())
 
 
 if __name__ == "__main__":

@@ -7,20 +7,14 @@ import types
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pytest
 
 import dataprep_assets
 from dataprep_assets import components, resources, serving
-from dataprep_assets.curation.function_tagger import FunctionTagger
-from dataprep_assets.curation.table import DocumentBatch
-from dataprep_assets.curation.tagging import tags_of
 from dataprep_assets.serving.sampler import maxtext
 from dataprep_assets.serving.window import templar
 from dataprep_assets.serving.window.release import ReleaseLocation
-from dataprep_assets.sources import upstream
 from dataprep_assets.sources.readers.input_format import InputFile
-from dataprep_assets.sources.upstream import Materialization, open_asset
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.docs.run_blocks import block, blocks
 from dataprep_assets_tests.readers.pytorch import block_of_loader, block_of_manager
@@ -34,14 +28,7 @@ RUN_BY = {
     "quickstart.md": [INSTALLED],
     "train.md": [INSTALLED] * 4,
     "installation.md": [INSTALLED],
-    "dagster.md": [INSTALLED],
-    "storage.md": [INSTALLED],
-    "trace.md": [INSTALLED],
-    "python.md": [INSTALLED] * 5,
-    "documents.md": [HERE],
     "inputs.md": [HERE],
-    "upstream.md": [HERE],
-    "own-views.md": ["dataprep_assets_tests/pipelines/corpus/test_own_view.py"] * 3,
     "pipelines/notes.md": [HERE, CONSUMERS],
     "pipelines/release.md": [HERE] * 3,
     "pipelines/schedule.md": ["dataprep_assets_tests/pipelines/schedule/test_training_run.py"] * 2,
@@ -83,15 +70,6 @@ def test_maxtext_is_started_with_the_loader_as_the_page_says(monkeypatch: pytest
     assert callable(pipeline.make_tfds_eval_iterator)
 
 
-def test_a_tagger_of_ones_own_is_asked_as_its_page_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_project").mkdir()
-    (tmp_path / "my_project" / "taggers.py").write_text(block(DOCS / "documents.md"))
-    monkeypatch.syspath_prepend(tmp_path)
-    tagger = FunctionTagger(name="quality", columns={"quality": "number"}, function="my_project.taggers:quality")
-    batch = DocumentBatch({"row": [1, 2]}, [0, 1], ["a a a a", "a b"], "a.jsonl")
-    assert tags_of(tagger, batch, sensitive=False) == {"quality": [0.25, 1.0]}
-
-
 def test_a_format_of_ones_own_is_read_as_its_page_has_it(tmp_path: Path) -> None:
     names: dict[str, Any] = {"__name__": "my_package.poems"}
     exec(compile(block(DOCS / "inputs.md"), "inputs.md", "exec"), names)
@@ -99,24 +77,6 @@ def test_a_format_of_ones_own_is_read_as_its_page_has_it(tmp_path: Path) -> None
     (found,) = names["FORMAT"].rows(InputFile(path=tmp_path / "my.poem", label="my.poem", format="poem"))
     assert [row["text"] for row in found.rows] == ["Roses\nred", "Violets"]
     assert [(bad.row, bad.byte, bad.reason) for bad in found.bad] == [(3, 22, "invalid_utf8")]
-
-
-def test_an_asset_of_ones_own_says_where_its_files_are_as_its_page_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names: dict[str, Any] = {"dg": dg, "write_texts": lambda: tmp_path}
-    exec(compile(block(DOCS / "upstream.md"), "upstream.md", "exec"), names)
-    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
-    with dg.DagsterInstance.ephemeral() as instance:
-        assert dg.materialize([names["cleaned"]], instance=instance).success
-        event = instance.get_latest_materialization_event(dg.AssetKey(["team", "cleaned"]))
-    assert event is not None
-    made = event.asset_materialization
-    assert made is not None
-    told = {name: str(value.value) for name, value in made.metadata.items()}
-    answer = [Materialization(partition=None, metadata=told)]
-    monkeypatch.setattr(upstream, "_answering", [(lambda _: answer, lambda: None)])
-    assert [file.relpath for file in open_asset(["team", "cleaned"]).list().files] == ["a.jsonl"]
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +119,9 @@ GIVEN = {
     "WindowEvent": "`on_event` gets them",
     "WindowPlan": "`plan_window` gives one",
     "WindowStatus": "`window.status` gives one",
-    "resources_of": "`build_resources` calls it; storage.md writes out what it makes",
+    "ArtifactIOManager": "`build_resources` gives one",
+    "StorageResource": "`build_resources` gives one",
+    "resources_of": "`build_resources` calls it",
 }
 """What users are given by an example's functions rather than call or construct themselves."""
 
@@ -168,8 +130,8 @@ GIVEN = {
 def test_every_public_entry_point_stands_in_a_block_that_runs(module: types.ModuleType) -> None:
     used = {
         node.id if isinstance(node, ast.Name) else node.attr
-        for page in RUN_BY
-        for text in blocks(DOCS / page)
+        for page in [*(DOCS / name for name in RUN_BY), *(DOCS / "how-to").glob("*.md")]
+        for text in blocks(page)
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Name | ast.Attribute)
     }

@@ -32,15 +32,20 @@ TEMPLATE = (
 )
 QUESTIONS = {
     "tokenize with Qwen3": ("README.md", "#your-text-your-tokenizer", "yaml"),
-    "train with nanoGPT or Megatron": ("docs/train.md", "", "python"),
+    "use a tokenizer": ("docs/how-to/tokenizer.md", "", "yaml"),
+    "train with nanoGPT": ("docs/how-to/nanogpt.md", "", "yaml"),
+    "train with Megatron": ("docs/how-to/megatron.md", "", "yaml"),
     "prepare SFT data": ("docs/how-to/sft.md", "", "yaml"),
-    "add a filter": ("README.md", "#your-text-your-tokenizer", "yaml"),
-    "write a filter": ("docs/documents.md", "#a-function-of-your-own", "python"),
+    "add a filter": ("docs/how-to/filter.md", "", "yaml"),
+    "write a filter": ("docs/how-to/own-filter.md", "", "python"),
     "run on Slurm": ("docs/how-to/slurm.md", "", "bash"),
-    "run on Kubernetes": ("docs/how-to/kubernetes.md", "", "bash"),
+    "run on Kubernetes": ("docs/how-to/kubernetes.md", "", "yaml"),
     "understand an error": ("docs/troubleshooting.md", "", "bash"),
 }
-"""What a newcomer asks first: the page, the heading that the README links, and what its block is written in."""
+"""The first questions of a newcomer: the page, the heading that the README links, and the language of its block.
+
+Blocks of guides are run by test_how_to.py, blocks of the README by this file.
+"""
 
 
 def test_the_readme_is_short_and_has_the_words_that_people_search_for() -> None:

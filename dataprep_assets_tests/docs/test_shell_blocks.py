@@ -30,12 +30,6 @@ LINES = (
         not_run="it would come from a network",
     ),
     Lines(
-        r"pip install ./line-views",
-        "docs/own-views.md",
-        f"{TESTS}/pipelines/corpus/test_own_view.py",
-        'folder / "line-views"',
-    ),
-    Lines(
         r"pip install ('numpy.*|--no-deps dataprep-assets)",
         "docs/pipelines/release.md",
         f"{TESTS}/serving/test_beside_a_trainer.py",
@@ -65,12 +59,6 @@ LINES = (
     Lines(r"dataprep .*", "docs/commands.md", f"{TESTS}/cli/test_examples.py", "example_lines("),
     Lines(r"dataprep ui", file=f"{TESTS}/ui/site.py", proof='"ui", "--port"'),
     Lines(
-        r"(cd|cp|rm) .*|echo .*|dataprep .*sample_corpus.*",
-        "docs/corpus-changes.md",
-        f"{TESTS}/cli/test_tour.py",
-        "tour()",
-    ),
-    Lines(
         r"dataprep (schedule|seen|run) my_run.*|dataprep retract my_corpus .*",
         "docs/train.md",
         f"{TESTS}/cli/test_installed.py",
@@ -80,7 +68,6 @@ LINES = (
     Lines(r"export my_notes_patient_key=.*", not_run=READERS_OWN),
     Lines(r"dataprep release adopt .*", file=f"{TESTS}/cli/test_release_of_others.py", proof='"release", "adopt"'),
     Lines(r"python tools/preprocess_data.py .*|--tokenizer-model .*", not_run="the original, which is not ours"),
-    Lines(r"cp deploy/storage/.*|set -a; .*", "docs/storage.md", not_run="the reader's own bucket and keys"),
     Lines(r"dataprep preflight", file=f"{TESTS}/cli/test_cli.py", proof='"preflight"'),
     Lines(
         r"python -m dataprep_assets_tests.tools.drill.*",

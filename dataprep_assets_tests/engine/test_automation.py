@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.yaml.automation import Automation, Email, EnvironmentVariable, OnFailure, seconds_of
+from dataprep_assets.engine.yaml.automation import Automation, Email, EnvironmentVariable, seconds_of
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.sensors.automation import FailedCheck, Failure
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "automation.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "automate.md").read_text()
 
 EMAIL = {"host": "mail.example.org", "from": "data@example.org", "to": ["a@example.org"]}
 
@@ -91,22 +91,6 @@ def test_a_secret_in_a_wrong_form_is_not_repeated(on_failure: dict[str, Any]) ->
     with pytest.raises(ConfigError) as refused:
         automation(on_failure=on_failure)
     assert "S3CRET" not in str(refused.value)
-
-
-def yaml_of_page() -> Automation:
-    """The example of docs/automation.md."""
-    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    return Automation.model_validate(yaml.safe_load(block)["automation"])
-
-
-def test_the_page_shows_and_explains_every_key() -> None:
-    assert yaml_of_page().model_fields_set == set(Automation.model_fields)
-    rows = re.findall(r"^\| `([a-z_.]+)`", PAGE, re.MULTILINE)
-    explained = [row for row in rows if row.partition(".")[0] in Automation.model_fields]
-    assert explained == [
-        *(name for name in Automation.model_fields if name != "on_failure"),
-        *(f"on_failure.{name}" for name in OnFailure.model_fields),
-    ]
 
 
 def test_the_page_shows_what_a_webhook_gets() -> None:
