@@ -153,7 +153,7 @@ def test_the_consumers_lines_hold_a_folder_as_a_shell_takes_it(folder: str) -> N
 def test_a_message_asks_for_the_kind_of_keys_that_the_environment_has_the_rest_of(
     environment: dict[str, str], reads: bool, names: tuple[str, str]
 ) -> None:
-    """docs/storage.md: who has set R2's account or bucket is not told to set AWS_ACCESS_KEY_ID."""
+    """If R2's account or bucket is set, the message does not name AWS_ACCESS_KEY_ID."""
     place = place_of("s3://bucket/x", environment, reads=reads)
     assert isinstance(place, S3Place)
     assert place.key_names == names
