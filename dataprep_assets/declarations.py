@@ -15,15 +15,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from dataprep_assets import components
-from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.yaml.declared_keys import nearest
-from dataprep_assets.engine.yaml.mistakes import Document, read_documents, validated
+from dataprep_assets.engine.yaml.mistakes import Document, has_dates, has_templates, read_documents, validated
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.project import Project, is_shown, shown_as
 
+# shell completion finds names, and loads nothing
 if TYPE_CHECKING:
     import dagster as dg
+
+    from dataprep_assets.engine.artifact.dataset import Dataset
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NAMED = re.compile(rf"""^[ \t]+dataset:[ \t]*["']?({_NAME.pattern})["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
@@ -31,9 +32,9 @@ _NAMED = re.compile(rf"""^[ \t]+dataset:[ \t]*["']?({_NAME.pattern})["']?[ \t]*(
 _YAML = "defs.yaml"
 _MISNAMED = re.compile(r"(defs?|definitions?|components?|datasets?)\.ya?ml(\.txt)?", re.IGNORECASE)
 """File names that are meant to be `defs.yaml`."""
-_DECLARES = re.compile(rf"""["']?type["']?\s*:\s*["']?{re.escape(components.__name__)}\.""")
+_OURS = "dataprep_assets.components."
+_DECLARES = re.compile(rf"""["']?type["']?\s*:\s*["']?{re.escape(_OURS)}""")
 """The type of a component of ours, in any style of YAML."""
-_OURS = f"{components.__name__}."
 
 
 class Declarations:
@@ -49,18 +50,21 @@ class Declarations:
         """Name of each declared dataset → its `defs.yaml` (`files_below`)."""
         return files_below(self.folder)
 
-    def check(self, path: Path) -> None:
-        """Raise ConfigError, with a line for each mistake, if the content of a `defs.yaml` cannot be loaded."""
+    def check(self, path: Path) -> "tuple[Document, type[Dataset] | None]":
+        """Return the first document of a `defs.yaml`, and the class of the datasets that its component declares.
+
+        The class is None for a component that is not ours. Raises ConfigError, with a line for each mistake, if the
+        content cannot be loaded.
+        """
         if path.name != _YAML:
             raise ConfigError(f"{path}: a file of this name is not loaded. Rename it to {_YAML}")
-        documents = read_documents(path)
-        for document in documents:
-            dataset_class = _dataset_type(document)
+        document, *more = read_documents(path)
+        for one in (document, *more):
+            dataset_class = _dataset_type(one)
             if dataset_class is not None:
-                if len(documents) > 1:
-                    second = documents[1]
+                if more:
                     raise ConfigError(
-                        f"{path}:{second.line}: a second document: a dataset has a defs.yaml of its own. Move "
+                        f"{path}:{more[0].line}: a second document: a dataset has a defs.yaml of its own. Move "
                         "what is below the `---` into the defs.yaml of another folder"
                     )
                 dotted = [part for part in path.parent.relative_to(self.folder).parts if "." in part]
@@ -69,16 +73,22 @@ class Declarations:
                         f"{path}: the folder {dotted[0]} has a '.' in its name, which is no name of a Python module: "
                         "rename the folder"
                     )
-                declaration = validated(dataset_class.model, document)
-                self._refuse_second(declaration.dataset, document)
+                declaration = validated(dataset_class.model, one)
+                self._refuse_second(declaration.dataset, one)
+                return one, dataset_class
+        return document, None
 
     def load(self, path: Path) -> "Dataset | dg.Component":
         """The dataset of a `defs.yaml`, loaded without reading any other; a component of somebody else's as it is.
 
+        Dagster is imported only for what it alone can read: `automation`, templates, and components of other packages.
+
         Raises ConfigError when the file is wrong.
         """
         try:
-            self.check(path)
+            document, dataset_class = self.check(path)
+            if dataset_class is not None and not _needs_dagster(document, dataset_class):
+                return dataset_class.from_attributes(document.attributes, path)
             return self.tree(path.parent).load_component(Path())
         except ConfigError:
             raise
@@ -194,11 +204,14 @@ def _may_be_ours(document: Document) -> bool:
         return False
 
 
-def _dataset_type(document: Document) -> type[Dataset] | None:
+def _dataset_type(document: Document) -> "type[Dataset] | None":
     """The class of the datasets that the component of a document declares; None for a component that is not ours.
 
     Raises ConfigError if the name is in our namespace and does not exist.
     """
+    from dataprep_assets import components
+    from dataprep_assets.engine.artifact.dataset import Dataset
+
     where = f"{document.path}:{document.line}: type: {document.type}"
     known = [_OURS + name for name in components.__all__]
     if document.type in known:
@@ -216,6 +229,18 @@ def _dataset_type(document: Document) -> type[Dataset] | None:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: cannot be imported: {error}") from error
     return dataset_class if isinstance(dataset_class, type) and issubclass(dataset_class, Dataset) else None
+
+
+def _needs_dagster(document: Document, dataset_class: "type[Dataset]") -> bool:
+    """Whether Dagster reads a document differently from us: a template, a date, which is text to it, or a key of its
+    own. It also judges the cron expressions of `automation`."""
+    return (
+        not document.type.startswith(_OURS)
+        or not document.keys <= {"type", "attributes"}
+        or "automation" in document.attributes
+        or has_templates(document.attributes, dataset_class.own_templates(document.attributes))
+        or has_dates(document.attributes)
+    )
 
 
 def reason_of(error: BaseException) -> str:

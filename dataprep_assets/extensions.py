@@ -11,13 +11,22 @@ Entry points: `Extensions`, `Extension`.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module, metadata
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
 
 _OWN = "dataprep-assets"
+
+
+@cache
+def _entry_points() -> Any:
+    """The entry points of all installed packages, whose files are read once for all kinds of extensions.
+
+    Their class differs between versions of Python; each has `select`.
+    """
+    return metadata.entry_points()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +111,7 @@ class Extensions:
         found: dict[str, list[Extension]] = {}
         for name, value in self._own.items():
             found.setdefault(name, []).append(self._extension(name, value, _OWN))
-        for point in metadata.entry_points(group=self._group):
+        for point in _entry_points().select(group=self._group):
             package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
             found.setdefault(point.name, []).append(self._extension(point.name, point.value, package))
         return found

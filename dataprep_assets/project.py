@@ -16,12 +16,13 @@ from functools import lru_cache
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeVar, cast
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.files import expanded
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 # Tells shipped datasets from the user's own: samples, and examples that need a network.
 #
@@ -90,7 +91,10 @@ def validated(data: bytes, schema: type[T]) -> T:
 
 
 @lru_cache(maxsize=16)
-def _adapter(schema: Any) -> TypeAdapter[Any]:
+def _adapter(schema: Any) -> "TypeAdapter[Any]":
+    # completion and `--help` find the project, and read no state
+    from pydantic import TypeAdapter
+
     return TypeAdapter(schema)
 
 

@@ -14,8 +14,8 @@ from dataprep_assets.cli import main
 from dataprep_assets.code_location import bind_resources, merge_definitions
 from dataprep_assets.declarations import Declarations, component_of, declarations_of, files_below
 from dataprep_assets.definitions import PROJECT_ROOT
+from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.project import read_project
@@ -326,7 +326,7 @@ def test_every_shipped_file_is_loaded() -> None:
     assert len(shipped.paths) >= 14
     for path in shipped.paths:
         found = shipped.load(path)
-        assert isinstance(found, DatasetComponent), path
+        assert isinstance(found, Dataset), path
         assert found.folder == path.parent
 
 
@@ -352,7 +352,7 @@ def test_templates_are_rendered(project: Declarations, monkeypatch: pytest.Monke
     path = project.files["mine"]
     path.write_text(GOOD.replace("description: text", 'description: "{{ env.TOLD }}"'))
     found = project.load(path)
-    assert isinstance(found, DatasetComponent)
+    assert isinstance(found, Dataset)
     assert found.declaration.description == "from the environment"
 
 
@@ -360,7 +360,7 @@ def test_keys_of_dagsters_own_are_taken_and_a_cron_that_never_comes_due_is_not(p
     path = project.files["mine"]
     for more in ("requirements: {env: [HOME]}\n", "  automation: {schedule: '0 3 * * 1'}\n"):
         path.write_text(GOOD + more)
-        assert isinstance(project.load(path), DatasetComponent)
+        assert isinstance(project.load(path), Dataset)
     path.write_text(GOOD + "  automation: {schedule: '0 3 31 2 *'}\n")
     with pytest.raises(ConfigError, match="is not a cron expression that ever comes due"):
         project.load(path)
@@ -383,7 +383,7 @@ def test_a_declaration_under_a_name_that_is_not_loaded_is_an_error(project: Decl
     assert files_below(project.folder)["mine"] == project.folder / "mine" / "defs.yaml"
     with pytest.raises(ConfigError, match=r"^.*/late/.*: a file of this name is not loaded\. Rename it to defs.yaml$"):
         project.load(misnamed)
-    assert isinstance(project.load(project.files["mine"]), DatasetComponent)
+    assert isinstance(project.load(project.files["mine"]), Dataset)
     loaded = bind_resources(merge_definitions(project, project.tree(project.folder)), project.project_root)
     keys = {key.to_user_string() for key in loaded.resolve_all_asset_keys()}
     assert {"late/cannot_be_loaded", "mine/manifest", "other/manifest"} <= keys

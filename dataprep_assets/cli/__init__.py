@@ -7,7 +7,6 @@ Exit codes: 0 done; 1 the data or a check failed, or there is something to build
 130 interrupted.
 """
 
-import gc
 import os
 import sys
 import traceback
@@ -139,8 +138,6 @@ def _root(
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run one command, return its exit code. Errors take a few lines, without a stack."""
-    # importing Dagster creates a million permanent objects: collecting garbage among them is a tenth of a short command
-    gc.set_threshold(400_000, 20, 20)
     # the threads of NumPy's BLAS, which nothing here needs, spin when it is imported; those of the fast engine between
     # blocks. More than a little work is done by workers, who have one thread each (`execution.processes.ONE_THREAD`)
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):

@@ -1,7 +1,7 @@
-"""`python -m dataprep_assets.cli`: the command without its entry point."""
+"""`python -m dataprep_assets.cli`: the command where its script is not on the path."""
 
 import sys
 
-from dataprep_assets.cli import main
+from dataprep_assets.entry import main
 
 sys.exit(main())

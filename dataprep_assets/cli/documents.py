@@ -5,16 +5,18 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name, Splits
 from dataprep_assets.engine.privacy import Privacy, privacy_of
-from dataprep_assets.engine.trace.asked_documents import AskedDocuments
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.library.part import split_names
+
+if TYPE_CHECKING:
+    from dataprep_assets.engine.trace.asked_documents import AskedDocuments
 
 _SHOWN = 20
 
@@ -62,7 +64,7 @@ def command(
     return 0
 
 
-def _print_drops(dataset: str, asked: AskedDocuments, privacy: Privacy, *, as_json: bool) -> None:
+def _print_drops(dataset: str, asked: "AskedDocuments", privacy: Privacy, *, as_json: bool) -> None:
     """Print what each rule drops; without rules the columns, and why rows are not kept."""
     drops = asked.drops()
     if as_json:

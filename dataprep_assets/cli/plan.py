@@ -4,14 +4,16 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
 from dataprep_assets.errors import count_of
-from dataprep_assets.planning.cost import Cost, Machine, shown_time, table
+
+if TYPE_CHECKING:
+    from dataprep_assets.planning.cost import Cost, Machine
 
 # What the engines cost beside the work itself, so that `dataprep plan` can compare them for one dataset.
 #
@@ -40,7 +42,7 @@ OVERHEADS: Mapping[str, EngineOverhead] = {
 """By the name that `run_on` has for it."""
 
 
-def engine_seconds(found: Cost, machine: Machine, engine: str) -> float:
+def engine_seconds(found: "Cost", machine: "Machine", engine: str) -> float:
     """Expected wall time (seconds) of a build on an engine, with the same cores.
 
     Args:
@@ -56,8 +58,10 @@ def engine_seconds(found: Cost, machine: Machine, engine: str) -> float:
     return found.seconds + more
 
 
-def engine_table(found: Cost, machine: Machine) -> str:
+def engine_table(found: "Cost", machine: "Machine") -> str:
     """A line for each engine: the expected time on it with the same cores, and what of it is the engine's own."""
+    from dataprep_assets.planning.cost import shown_time
+
     lines = []
     for engine, own in OVERHEADS.items():
         lines.append(
@@ -79,6 +83,7 @@ def command(
 ) -> int:
     """Say what building a dataset from nothing will cost: shards, runs, hours, disk, requests."""
     from dataprep_assets.engine.privacy import privacy_of
+    from dataprep_assets.planning.cost import Machine, table
 
     opened = project.open_dataset(dataset)
     machine = Machine(cores=cores or len(os.sched_getaffinity(0)), bandwidth=bandwidth, runs_at_a_time=runs_at_a_time)

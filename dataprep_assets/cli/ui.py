@@ -14,15 +14,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.cli.support.health import Health
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.watch import die_with_parent
 from dataprep_assets.stores.locks import own_file
+
+if TYPE_CHECKING:
+    from dataprep_assets.cli.support.health import Health
 
 _LOOK_SECONDS = 0.5
 _ASK_SECONDS = 5.0
@@ -41,6 +43,8 @@ def command(
 ) -> int:
     """Serve Dagster's UI of the project, with its daemon, until Ctrl-C, as `dg dev` does. Other pages cannot use it."""
     import yaml  # type: ignore[import-untyped]
+
+    from dataprep_assets.cli.support.health import Health
 
     # SIGINT, too, which a shell has what a script starts in the background ignore
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -78,7 +82,7 @@ def command(
     return 0
 
 
-def _report(health: Health, services: "_Services", log: Path) -> None:
+def _report(health: "Health", services: "_Services", log: Path) -> None:
     """Print the address when it answers, then each problem when it begins, until a service ends or Ctrl-C."""
     before: set[str] | None = None
     while True:

@@ -18,14 +18,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
-from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.yaml.declaration import SMALL_CELL, DatasetDeclaration
 from dataprep_assets.errors import ConfigError, DataprepError, Position
-from dataprep_assets.integrity.artifacts import ArtifactStore
 
+# every command loads this module, and most of them end without a dataset
+if TYPE_CHECKING:
+    from dataprep_assets.engine.checks.check import Finding
+    from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
+    from dataprep_assets.integrity.artifacts import ArtifactStore
+
+SMALL_CELL = 11
+"""Counts below this are not shown of a sensitive dataset that says nothing else."""
 _POSITIONS = {*Position.__annotations__, "record", "note", "document", "chunk", "step", "column", "position", "version"}
 """Entries and columns that say where something is."""
 _NAMES = _POSITIONS | {
@@ -88,7 +93,7 @@ class Privacy:
         public = f"{type(error).__name__}{_error_position(error)}{more}"
         return self.text(f"{where}: {error}{more}" if where else f"{error}{more}", public)
 
-    def finding(self, finding: Finding, where: str) -> Finding:
+    def finding(self, finding: "Finding", where: str) -> "Finding":
         """What a check found; `where` names the check and its artifact."""
         if not self.closed:
             return finding
@@ -207,7 +212,7 @@ OPEN = Privacy()
 """Of a dataset that is not sensitive."""
 
 
-def privacy_of(declaration: DatasetDeclaration, store: ArtifactStore | None = None) -> Privacy:
+def privacy_of(declaration: "DatasetDeclaration", store: "ArtifactStore | None" = None) -> Privacy:
     """What leaves of a dataset; without a `store` what is withheld is kept nowhere."""
     if not declaration.sensitive:
         return OPEN
@@ -215,7 +220,7 @@ def privacy_of(declaration: DatasetDeclaration, store: ArtifactStore | None = No
     return Privacy(closed=True, below=declaration.small_cell, dataset=declaration.dataset, file=file)
 
 
-def private_file(dataset: str, store: ArtifactStore) -> Path:
+def private_file(dataset: str, store: "ArtifactStore") -> Path:
     """Where full texts of a sensitive dataset are kept."""
     return store.root / dataset / ".private" / "texts.log"
 

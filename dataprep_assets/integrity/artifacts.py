@@ -17,15 +17,17 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, BinaryIO, ClassVar, Protocol, Self, TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol, Self, TypeVar
 
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.integrity.commit import alone, left_over, remove_directory, sweep
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, damage, read_receipt
 from dataprep_assets.stores.files import concatenate, version_of
+
+# nearly all commands load this module, and few of them open an array
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 # Where an artifact lives: `<root>/<dataset>/<artifact>[/<partition>]`.
 #
@@ -523,6 +525,8 @@ class ArtifactHandle:
 
         Raises ConfigError when the file is not a whole number of them.
         """
+        import numpy as np
+
         record, element = self.receipt.file(name), np.dtype(dtype).newbyteorder("<")
         if record.bytes % element.itemsize:
             raise ConfigError(
@@ -578,7 +582,7 @@ class RemoteTokens:
     Each subscript is one ranged read and returns a new array. `numpy.asarray` reads the whole file.
     """
 
-    def __init__(self, ranges: Ranges, dtype: np.dtype[Any]) -> None:
+    def __init__(self, ranges: Ranges, dtype: "np.dtype[Any]") -> None:
         self._ranges, self.dtype = ranges, dtype
         self.shape = (ranges.size // dtype.itemsize,)
 
@@ -589,6 +593,8 @@ class RemoteTokens:
         if isinstance(index, slice):
             wanted = range(*index.indices(len(self)))
             if not wanted:
+                import numpy as np
+
                 return np.empty(0, self.dtype)
             # one request for all between the lowest and the highest; what a step leaves out is fetched as well
             low, high = min(wanted[0], wanted[-1]), max(wanted[0], wanted[-1])
@@ -600,10 +606,14 @@ class RemoteTokens:
         position %= len(self)
         return self._range(position, position + 1)[0]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> "npt.NDArray[Any]":
+        import numpy as np
+
         return np.asarray(self[:], dtype=dtype)
 
-    def _range(self, start: int, stop: int) -> npt.NDArray[Any]:
+    def _range(self, start: int, stop: int) -> "npt.NDArray[Any]":
+        import numpy as np
+
         size = self.dtype.itemsize
         # a copy: NumPy lets nobody write to an array over bytes
         return np.frombuffer(self._ranges.read(start * size, stop * size), self.dtype).copy()

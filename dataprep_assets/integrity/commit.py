@@ -18,15 +18,17 @@ import os
 import re
 import shutil
 from collections.abc import Container, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from dataprep_assets.errors import DataprepError, DiskFullError, count_of
 from dataprep_assets.stores.files import fsync_directory, fsync_path
 from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 # Errors for a disk that is full or cannot be written.
 #
@@ -106,8 +108,10 @@ def fsync_tree(path: Path) -> None:
 
 
 @lru_cache(maxsize=1)
-def _threads(process: int) -> ThreadPoolExecutor:
+def _threads(process: int) -> "ThreadPoolExecutor":
     """Those of this process, which wait for the disk: a fork has none of its parent's."""
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(_SYNCED_AT_ONCE)
 
 

@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Iterable
 from enum import Enum
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -90,8 +89,10 @@ def _owner_of(name: str) -> str | None:
         return "a word of Python's own"
     if name in sys.stdlib_module_names:
         return "a module of Python's standard library"
+    from importlib.metadata import requires
+
     # also those of extras that are not installed yet
-    required = (re.match(r"[\w.-]+", line) for line in metadata.requires("dataprep-assets") or ())
+    required = (re.match(r"[\w.-]+", line) for line in requires("dataprep-assets") or ())
     if name in {re.sub(r"\W", "_", found[0]).lower() for found in required if found}:
         return "a package that dataprep needs"
     there = find_spec(name)

@@ -10,11 +10,9 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from enum import StrEnum
-from importlib.metadata import distribution, version
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.project import Project, read_project
@@ -136,9 +134,11 @@ def _installed_from() -> Path | None:
 
     The format is PyPA's "Direct URL Data Structure".
     """
+    from importlib.metadata import distribution
+
     told = distribution("dataprep-assets").read_text("direct_url.json")
     url = urlsplit(json.loads(told)["url"] if told else "")
-    return Path(url2pathname(url.path)) if url.scheme == "file" else None
+    return Path(unquote(url.path)) if url.scheme == "file" else None
 
 
 def wheel_wanted(root: Path) -> str | None:
@@ -156,6 +156,8 @@ def _installed_extras() -> list[str]:
 
 
 def _requirements() -> str:
+    from importlib.metadata import version
+
     lines = [
         "# What the image has, in the versions of the environment that wrote this file. Take extras out, or add `ray`;",
         "# what your own components import belongs here, too.",

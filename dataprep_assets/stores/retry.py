@@ -7,7 +7,6 @@ boto3's own retries are switched off (`s3_api` says why), google-cloud-storage's
 attempts of theirs would multiply with these.
 """
 
-import email.utils
 import math
 import random
 import time
@@ -53,6 +52,9 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
     try:
         seconds = float(value)
     except ValueError:
+        # few answers have a date, and parsing one takes libraries of mail
+        import email.utils
+
         try:
             when = email.utils.parsedate_to_datetime(value)
         except ValueError:

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from dataprep_assets.components import PIPELINES, dataset_type
 from dataprep_assets.declarations import Declarations, reason_of
-from dataprep_assets.engine.yaml.automation import SECRETS
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
+from dataprep_assets.engine.yaml.mistakes import SECRETS
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.project import SHIPPED
 from dataprep_assets_tests.engine.text_keys import TextKey, placed, text_keys

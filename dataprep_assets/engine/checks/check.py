@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Generic, Literal, ParamSpec, Protocol, Self, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Generic, Literal, ParamSpec, Protocol, Self, TypeVar
 
 from dataprep_assets.engine.artifact.metadata_values import Markdown
 from dataprep_assets.errors import DataprepError, IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, StoredSubject
 from dataprep_assets.integrity.receipt import Ledger, Receipt, damage
 from dataprep_assets.stores.files import digest_value
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # A finding: the result of one check of one artifact, with the numbers and places that support it.
 #
@@ -283,12 +284,14 @@ class RebuildCount:
         return f"{said}: {int(self.share * 1000) / 10:g} % of the documents"
 
 
-def draw_documents(key: str, total: int, samples: int | None) -> NDArray[np.int64]:
+def draw_documents(key: str, total: int, samples: int | None) -> "NDArray[np.int64]":
     """The numbers, below `total`, of the documents to make again: int64, ascending.
 
     One is drawn from each of `samples` stretches of equal length, so that a fault that runs over two stretches is
     always met; all without `samples`. The draw is seeded by the receipt's `key`, so that a failure repeats.
     """
+    import numpy as np
+
     if samples is None or samples >= total:
         return np.arange(total)
     rng = np.random.default_rng(int(digest_value(key)[:16], 16))

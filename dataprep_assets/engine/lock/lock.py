@@ -23,9 +23,8 @@ from typing_extensions import TypedDict  # pydantic takes no other below Python 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.engine.artifact.recipe import RecipeInputs
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.privacy import Privacy
+from dataprep_assets.engine.privacy import SMALL_CELL, Privacy
 from dataprep_assets.engine.staleness.status import stale
-from dataprep_assets.engine.yaml.declaration import SMALL_CELL
 from dataprep_assets.errors import ConfigError, FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Content, Receipt

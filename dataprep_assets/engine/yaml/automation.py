@@ -15,8 +15,6 @@ from pydantic import Field, field_validator, model_validator
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError
 
-SECRETS = frozenset({"webhook", "user", "password", "id_key", "source_key"})
-"""Keys whose values no error may show, even if they are malformed."""
 SHORTEST_INTERVAL = 5
 """Seconds between two looks at a source: Dagster's daemon evaluates its sensors no more often."""
 SHORTEST_WINDOW = 60

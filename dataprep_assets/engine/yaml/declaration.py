@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, field_validator
 
 from dataprep_assets.engine.checks.check import SAMPLE, Level
+from dataprep_assets.engine.privacy import SMALL_CELL
 from dataprep_assets.engine.yaml.automation import DURATIONS, Automation, seconds_of
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
@@ -52,9 +53,6 @@ class ReadingDeclaration(Declared):
 
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """What Dagster accepts as an owner."""
-
-SMALL_CELL = 11
-"""Counts below this are not shown of a sensitive dataset that says nothing else."""
 
 
 class Attribution(Declared):

@@ -3,12 +3,14 @@
 import difflib
 import types
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from dataprep_assets.errors import ConfigError
+
+# shell completion finds names, and validates nothing
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
 
 _CUTOFF, _SURE = 0.6, 0.85
 """Least similarity of names that are taken for each other: of those beside each other (difflib's), and of others."""
@@ -28,7 +30,7 @@ def require_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None
             raise ConfigError(f"unknown {kind} {name!r}{meant} Available: {', '.join(known) or 'none'}")
 
 
-def near_key(model: type[BaseModel], keys: Sequence[str | int]) -> str | None:
+def near_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str | None:
     """The key beside an unknown one that it most probably means; None if it is rather one of another block."""
     near = nearest(str(keys[-1]), _known_beside(model, keys))
     elsewhere = nearest(str(keys[-1]), [path[-1] for path in _paths(model)])
@@ -37,7 +39,7 @@ def near_key(model: type[BaseModel], keys: Sequence[str | int]) -> str | None:
     return near
 
 
-def meant_key(model: type[BaseModel], keys: Sequence[str | int]) -> str:
+def meant_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str:
     """What to write instead of an unknown key, as the rest of a sentence."""
     if (near := near_key(model, keys)) is not None:
         return f"did you mean `{near}`?"
@@ -60,12 +62,12 @@ def meant_key(model: type[BaseModel], keys: Sequence[str | int]) -> str:
     return beside
 
 
-def _known_beside(model: type[BaseModel], keys: Sequence[str | int]) -> list[str]:
+def _known_beside(model: "type[BaseModel]", keys: Sequence[str | int]) -> list[str]:
     owner, _ = field_at(model, keys)
     return [info.alias or name for name, info in owner.model_fields.items()]
 
 
-def _paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _paths(model: "type[BaseModel]", above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The path of every key of a model, from the outermost; `NAME` is a name that the user gives."""
     for name, info in model.model_fields.items():
         path = (*above, info.alias or name)
@@ -88,7 +90,7 @@ def _likeness(name: str, other: str | int) -> float:
     return difflib.SequenceMatcher(None, name, str(other)).ratio()
 
 
-def field_at(model: type[BaseModel], keys: Sequence[str | int]) -> tuple[type[BaseModel], FieldInfo | None]:
+def field_at(model: "type[BaseModel]", keys: Sequence[str | int]) -> "tuple[type[BaseModel], FieldInfo | None]":
     """The innermost model on the path that pydantic reports, and its field that the last key names."""
     owner: type[BaseModel] = model
     here: Any = model
@@ -108,8 +110,10 @@ def field_at(model: type[BaseModel], keys: Sequence[str | int]) -> tuple[type[Ba
     return owner, field
 
 
-def models_in(annotation: Any) -> list[type[BaseModel]]:
+def models_in(annotation: Any) -> "list[type[BaseModel]]":
     """The models that a type may hold, through unions, lists and mappings."""
+    from pydantic import BaseModel
+
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     origin = get_origin(annotation)

@@ -9,4 +9,5 @@ PARTITION = r"^[A-Za-z0-9_](\.{0,2}[A-Za-z0-9_-])*\.{0,2}$"
 class Declared(BaseModel):
     """A part of the YAML: unknown keys are errors, values do not change after validation."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # a model is compiled, with all that are inside of it, when it is first validated: else each is, when it is imported
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

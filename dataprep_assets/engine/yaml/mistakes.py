@@ -12,22 +12,25 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml  # type: ignore[import-untyped]
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
-from dataprep_assets.engine.yaml.automation import SECRETS
 from dataprep_assets.engine.yaml.declared_keys import field_at, literals, meant_key, models_in, near_key, nearest
 from dataprep_assets.engine.yaml.remark import mistakes_error
 from dataprep_assets.errors import ConfigError
 
+# shell completion reads names from the files, and validates nothing
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
+    from pydantic import BaseModel, ValidationError
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
 
+SECRETS = frozenset({"webhook", "user", "password", "id_key", "source_key"})
+"""Keys whose values no error may show, even if they are malformed."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_DEPTH = 64
@@ -83,7 +86,7 @@ def _unbounded(path: Path, event: yaml.Event, what: str) -> ConfigError:
 
 
 _MOST_FOR_LINES = 1 << 20
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound="BaseModel")
 _KINDS = {
     "string_type": "must be text",
     "int_type": "must be a whole number",
@@ -306,6 +309,8 @@ def validated(model: type[M], document: Document) -> M:
         raise ConfigError(
             f"{document.path}:{document.line}: `attributes` is missing" + (near or ": `dg scaffold defs` writes them")
         )
+    from pydantic import ValidationError
+
     try:
         declaration = model.model_validate(document.attributes)
     except ValidationError as error:
@@ -328,6 +333,8 @@ def _truths_as_numbers(written: Any, value: Any, keys: tuple[str | int, ...]) ->
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield keys
     elif isinstance(written, dict):
+        from pydantic import BaseModel
+
         inner = dict(value) if isinstance(value, BaseModel | Mapping) else {}
         for key, one in written.items():
             yield from _truths_as_numbers(one, inner.get(key), (*keys, key))
@@ -336,7 +343,7 @@ def _truths_as_numbers(written: Any, value: Any, keys: tuple[str | int, ...]) ->
             yield from _truths_as_numbers(one, made, (*keys, at))
 
 
-def mistakes(error: ValidationError, model: type[BaseModel], document: Document) -> list[str]:
+def mistakes(error: "ValidationError", model: "type[BaseModel]", document: Document) -> list[str]:
     """One sentence for each mistake: `file:line: key: what is wrong`, in the order of the file."""
     hides_all = bool(model.model_config.get("hide_input_in_errors", False))
     lines = []
@@ -366,7 +373,7 @@ def mistakes(error: ValidationError, model: type[BaseModel], document: Document)
     return list(dict.fromkeys(text for _, text in sorted(lines, key=lambda one: one[0])))
 
 
-def _is_other_form(details: ErrorDetails, every: Sequence[ErrorDetails], attributes: Any) -> bool:
+def _is_other_form(details: "ErrorDetails", every: "Sequence[ErrorDetails]", attributes: Any) -> bool:
     """Whether a block is refused by the short form of a union, and has a mistake inside of the long one, too."""
     if not details["loc"]:  # the whole
         return False
@@ -380,7 +387,7 @@ def _is_other_form(details: ErrorDetails, every: Sequence[ErrorDetails], attribu
     return any(list(loc[: len(before)]) == before and loc[len(before)] != member for loc in inside)
 
 
-def _unset(document: Document, line: int, details: ErrorDetails) -> str | None:
+def _unset(document: Document, line: int, details: "ErrorDetails") -> str | None:
     """What is said of a key whose value is that of a variable of the environment which is not set."""
     if details["input"] is not None or not line or not document.path.is_file():
         return None
@@ -389,7 +396,7 @@ def _unset(document: Document, line: int, details: ErrorDetails) -> str | None:
     return None if found is None else f"the variable {found[1]} is not set"
 
 
-def _named_first(details: ErrorDetails) -> list[str]:
+def _named_first(details: "ErrorDetails") -> list[str]:
     """The key that a block's own validator names first in its sentence (`template.header: …`): its line is meant."""
     found = re.match(r"Value error, `?([a-z_]+(?:\.[a-z_]+)*)", details["msg"])
     return found[1].split(".") if found else []
@@ -416,7 +423,7 @@ def _shown(value: Any, written: str | None) -> str:
     return f"{value!r:.80}" if isinstance(value, str | dict | list) or written is None else f"{written:.80}"
 
 
-def _sentence(details: ErrorDetails, model: type[BaseModel], got: str) -> str:
+def _sentence(details: "ErrorDetails", model: "type[BaseModel]", got: str) -> str:
     kind, context = details["type"], details.get("ctx") or {}
     _, field = field_at(model, details["loc"])
     if kind == "extra_forbidden":
@@ -448,7 +455,7 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], got: str) -> str:
     return f"{message} (got {got})" if got and got not in message and (scalar or kind != "value_error") else message
 
 
-def _choice(details: ErrorDetails, context: dict[str, Any], got: str) -> str:
+def _choice(details: "ErrorDetails", context: dict[str, Any], got: str) -> str:
     allowed = str(context.get("expected_tags") or context.get("expected", "")).replace("'", "").replace(" or ", ", ")
     names = [name.strip() for name in allowed.split(",")]
     value = context.get("tag", details["input"])
@@ -457,7 +464,7 @@ def _choice(details: ErrorDetails, context: dict[str, Any], got: str) -> str:
     return f"{shown}one of {', '.join(names)}" + (f". Did you mean `{near}`?" if near else "")
 
 
-def _described(field: FieldInfo | None) -> str:
+def _described(field: "FieldInfo | None") -> str:
     return f": {field.description.rstrip('.')}" if field is not None and field.description else ""
 
 
@@ -487,8 +494,7 @@ def rendered(attributes: Any, scope: Mapping[str, Any], path: Path, own: Collect
     Raises ConfigError, with line and key, for what is no template, for an unknown name, for a variable of the
     environment that is not set inside of a text, and for an expression that raises.
     """
-    # a text that was marked by hand, as was needed before `own`, is unmarked by rendering it
-    texts = [(keys, text) for keys, text in _texts(attributes, ()) if keys not in own or _RAW.search(text)]
+    texts = _templates(attributes, own)
     if not texts:
         return attributes
     wrong = [(keys, told) for keys, text in texts for told in _mistakes(text, scope)]
@@ -503,6 +509,21 @@ def rendered(attributes: Any, scope: Mapping[str, Any], path: Path, own: Collect
         where = [(document.line_of(keys), ".".join(map(str, keys)), told) for keys, told in wrong]
         raise mistakes_error([f"{path}:{line}: {key}: {told}" for line, key, told in sorted(where)])
     return _replaced(attributes, values, ())
+
+
+def has_templates(attributes: Any, own: Collection[Keys] = ()) -> bool:
+    """Whether `rendered` would render anything."""
+    return bool(_templates(attributes, own))
+
+
+def has_dates(value: Any) -> bool:
+    """Whether a value that YAML takes for a date or a time is in the values of a `defs.yaml`."""
+    return isinstance(value, date) or any(has_dates(one) for _, one in _items(value))
+
+
+def _templates(attributes: Any, own: Collection[Keys]) -> list[tuple[Keys, str]]:
+    # a text that was marked by hand, as was needed before `own`, is unmarked by rendering it
+    return [(keys, text) for keys, text in _texts(attributes, ()) if keys not in own or _RAW.search(text)]
 
 
 def _texts(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
