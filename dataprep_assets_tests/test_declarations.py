@@ -1,6 +1,7 @@
 """What a person reads who made a mistake in a `defs.yaml`, and what becomes of the other datasets."""
 
 import importlib
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -328,6 +329,21 @@ def test_every_shipped_file_is_loaded() -> None:
         found = shipped.load(path)
         assert isinstance(found, Dataset), path
         assert found.folder == path.parent
+        # the code location loads what the commands load, by Dagster's own way
+        by_dagster = shipped.tree(path.parent).load_component(Path())
+        assert isinstance(by_dagster, Dataset)
+        assert found.declaration == by_dagster.declaration
+
+
+def test_a_date_among_the_variables_of_a_template_is_text_as_it_is_to_dagster(project: Declarations) -> None:
+    path = project.files["mine"]
+    shipped = PROJECT_ROOT / "dataprep_assets" / "defs" / "samples" / "sample_blend_sft"
+    shutil.copytree(shipped, path.parent, dirs_exist_ok=True)
+    path.write_text((shipped / "defs.yaml").read_text() + "  sft: {template_kwargs: {date_string: 2024-07-26}}\n")
+    path.write_text(re.sub(r"(?m)^  sft:\n(    .*\n)+", "", path.read_text()))
+    found = project.load(path)
+    assert isinstance(found, Dataset)
+    assert found.declaration.model_dump()["sft"]["template_kwargs"] == {"date_string": "2024-07-26"}
 
 
 def test_a_project_whose_package_is_installed_from_another_folder_is_refused(

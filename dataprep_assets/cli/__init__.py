@@ -7,6 +7,8 @@ Exit codes: 0 done; 1 the data or a check failed, or there is something to build
 130 interrupted.
 """
 
+import atexit
+import gc
 import os
 import sys
 import traceback
@@ -138,6 +140,10 @@ def _root(
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run one command, return its exit code. Errors take a few lines, without a stack."""
+    # imports create a million permanent objects: looking for garbage among them is a tenth of a short command, and once
+    # more at its end a seventh
+    gc.set_threshold(400_000, 20, 20)
+    atexit.register(gc.freeze)
     # the threads of NumPy's BLAS, which nothing here needs, spin when it is imported; those of the fast engine between
     # blocks. More than a little work is done by workers, who have one thread each (`execution.processes.ONE_THREAD`)
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):

@@ -1,7 +1,7 @@
-"""`python -m dataprep_assets.cli`: the command where its script is not on the path."""
+"""`python -m dataprep_assets.cli`: the command without its entry point."""
 
 import sys
 
-from dataprep_assets.entry import main
+from dataprep_assets.cli import main
 
 sys.exit(main())
