@@ -19,21 +19,21 @@ from dataprep_assets.errors import ConfigError, count_of
 
 MEMORY, STALL = "DATAPREP_MEMORY_BYTES", "DATAPREP_STALL_SECONDS"
 _MEMORY_BYTES = 4 << 30
-"""No file of the samples, of the corpora or of the benchmarks takes a quarter of that."""
+"""At least four times what any file of the samples, test corpora or benchmarks needs."""
 _STALL_SECONDS = 1_800
 STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
-"""A JSON string, or one that the text ends in: so no quote is looked at twice, and nothing is kept a character."""
+"""Matches a JSON string, or an unterminated one at the end of the text, in linear time and constant memory."""
 _STRING = re.compile(STRING, re.DOTALL)
 MOST_VALUES = 4 << 20
-"""Most values of one JSON text: each takes up to 84 bytes once it is parsed, however short it is in the file."""
+"""Maximum number of values in one JSON text: each takes up to 84 bytes once parsed, however short it is in the file."""
 MOST_PARSED = 84 * MOST_VALUES
-"""Most bytes that the objects of one text or row may take."""
+"""Maximum memory in bytes for the objects of one text or row."""
 _ALIVE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The most that a process may take.
+    """Limits of the resources of a process.
 
     Attributes:
         memory_bytes: Of memory of its own: without the pages of files, which the kernel takes back when it likes.
@@ -56,18 +56,18 @@ class Bounds:
         if memory_bytes > self.memory_bytes:
             took, most, name = f"{count_of(memory_bytes, 'byte')} of memory", f"{self.memory_bytes:,}", MEMORY
         elif stall_seconds > self.stall_seconds:
-            took, name = f"{stall_seconds:,.0f} seconds of CPU time without getting on", STALL
+            took, name = f"{stall_seconds:,.0f} seconds of CPU time without progress", STALL
             most = f"{self.stall_seconds:,}"
         else:
             return None
-        return f"took {took}; {most} are the most that one process may take. Leave it out, or set {name} to more"
+        return f"took {took}, but one process may take at most {most}. Remove the file, or raise {name}"
 
 
 def _number(environment: Mapping[str, str], name: str, default: int, least: int, unit: str) -> int:
     text = environment.get(name) or str(default)
     # `int` alone would take digits of any script, blanks and underscores
     if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise ConfigError(f"{name}: {text!r} is not a number of {unit} from {least:,}")
+        raise ConfigError(f"{name}={text!r}: must be a whole number of {unit}, at least {least:,}")
     return int(text)
 
 
@@ -141,7 +141,7 @@ def _values(data: bytes) -> int:
 def parsed(data: bytes, most_bytes: int) -> Any:
     """The value of a JSON text of at most that many bytes, and `MOST_VALUES` values; else raises ValueError."""
     if len(data) > most_bytes:
-        raise ValueError(f"{count_of(len(data), 'byte')}; {most_bytes:,} are the most")
+        raise ValueError(f"{count_of(len(data), 'byte')}, but at most {most_bytes:,} are allowed")
     if has_too_many_values(data):
         raise ValueError(f"more than {MOST_VALUES:,} values")
     return json_of(data)
@@ -153,4 +153,4 @@ def json_of(text: str | bytes, **hooks: Any) -> Any:
     try:
         return json.loads(text, **hooks)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("nested too deeply") from None

@@ -49,7 +49,7 @@ def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in
     """
     project = read_project(root)
     if project is None:
-        raise ConfigError(f"{root}: not a project: no pyproject.toml with [tool.dg.project] is there")
+        raise ConfigError(f"{root}: not a project: found no pyproject.toml with [tool.dg.project]")
     project.load_environment()  # Dagster loads that of the working folder
     return bind_resources(with_planning(merge_definitions(declarations_of(project), _tree(project))), root, executor)
 
@@ -78,7 +78,7 @@ def bind_resources(
 ) -> dg.Definitions:
     """Definitions with the resources of the environment, whose steps by default run in the run's own process.
 
-    A process for each step would cost seconds of imports, and would go on when its run is killed. Heavy steps start
+    A process for each step would cost seconds of imports, and would continue after its run is killed. Heavy steps start
     worker processes of their own, which use every core and die with the run.
 
     Args:
@@ -87,19 +87,20 @@ def bind_resources(
         executor: Their executor if they name none.
     """
     own = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
-    # called when the page is made: by then `every` is there
+    # late-bound: `every` is assigned before the page is rendered
     overview = overview_definitions(lambda: every, lambda: _open_datasets(every, root))
     every = dg.Definitions.merge(loaded, overview, own)
     return every
 
 
 def merge_definitions(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definitions:
-    """What the code location has: the whole tree, or, if a file is wrong, the others and an asset for the error."""
+    """Build the definitions of the code location: the whole tree, or, if a file is wrong, the rest and an asset for the
+    error."""
     wrong = _wrong(declarations, declarations.check)
     with warnings.catch_warnings():
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)
-        while True:  # what is wrong in another way is seen when the rest is loaded
+        while True:  # other errors show only when the remaining files are loaded
             try:
                 right = _right(declarations, declarations.folder, [path for path in wrong if _is_loaded(path)])
                 built = dg.Definitions.merge(*right) if wrong else whole.build_defs()
@@ -145,7 +146,7 @@ def _circular(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, 
         except CycleError as error:
             names = list(dict.fromkeys(key.path[0] for key in error.args[1]))
             sentence = (
-                f"{', '.join(names)} are made of each other, so none of them can be made first. Leave one of them out"
+                f"{', '.join(names)} are built from each other, so none can be built first. Remove one of these inputs"
             )
             paths = [declarations.files[name] for name in names if name in declarations.files]
             if not paths:
@@ -220,10 +221,10 @@ def _broken(group: str, why: str) -> dg.Definitions:
         key=[group, "cannot_be_loaded"],
         group_name=group,
         kinds={"yaml"},
-        description=f"**Cannot be loaded.** Correct it, then reload the code location.\n\n```\n{why}\n```",
+        description=f"**Cannot be loaded.** Correct the declaration, then reload the code location.\n\n```\n{why}\n```",
     )
     def cannot_be_loaded() -> None:
         raise dg.Failure(description=f"{group} cannot be loaded: {why}", allow_retries=False)
 
-    dg.get_dagster_logger().warning(f"{group} is left out, it cannot be loaded: {why}")
+    dg.get_dagster_logger().warning(f"{group} is skipped because it cannot be loaded: {why}")
     return dg.Definitions(assets=[cannot_be_loaded])

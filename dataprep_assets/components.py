@@ -22,7 +22,7 @@ def _own() -> Iterator[tuple[str, str]]:
 
 
 PIPELINES = Extensions("pipeline", "dataprep_assets.pipelines", own=dict(_own()))
-"""Components, by name: of each the class of its datasets. The component itself is in `component.py` beside."""
+"""Name of a component → class of its datasets. The component itself is in `component.py` next to it."""
 __all__ = list(PIPELINES)
 
 
@@ -36,7 +36,7 @@ def dataset_type(component: str) -> type[Dataset]:
     if not (isinstance(dataset_class, type) and issubclass(dataset_class, Dataset)):
         raise extension.unfit("is not a Dataset")
     if dataset_class.component != component:
-        raise extension.unfit(f"says that its component is {dataset_class.component}")
+        raise extension.unfit(f"names {dataset_class.component} as its component")
     return dataset_class
 
 

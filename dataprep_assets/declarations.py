@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NAMED = re.compile(rf"""^[ \t]+dataset:[ \t]*["']?({_NAME.pattern})["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
-"""The key `dataset:` in text that is not YAML."""
+"""Matches the key `dataset:` in text that is not valid YAML."""
 _YAML = "defs.yaml"
 _MISNAMED = re.compile(r"(defs?|definitions?|components?|datasets?)\.ya?ml(\.txt)?", re.IGNORECASE)
-"""File names that are meant to be `defs.yaml`."""
+"""File names that are probably meant to be `defs.yaml`."""
 _OURS = "dataprep_assets.components."
 _DECLARES = re.compile(rf"""["']?type["']?\s*:\s*["']?{re.escape(_OURS)}""")
-"""The type of a component of ours, in any style of YAML."""
+"""Matches the type of one of our components, in any YAML style."""
 
 
 class Declarations:
@@ -57,21 +57,21 @@ class Declarations:
         content cannot be loaded.
         """
         if path.name != _YAML:
-            raise ConfigError(f"{path}: a file of this name is not loaded. Rename it to {_YAML}")
+            raise ConfigError(f"{path}: files of this name are not loaded. Rename it to {_YAML}")
         document, *more = read_documents(path)
         for one in (document, *more):
             dataset_class = _dataset_type(one)
             if dataset_class is not None:
                 if more:
                     raise ConfigError(
-                        f"{path}:{more[0].line}: a second document: a dataset has a defs.yaml of its own. Move "
-                        "what is below the `---` into the defs.yaml of another folder"
+                        f"{path}:{more[0].line}: must not contain a second document. Move the part below the `---` to "
+                        "the defs.yaml of another folder"
                     )
                 dotted = [part for part in path.parent.relative_to(self.folder).parts if "." in part]
                 if dotted:
                     raise ConfigError(
-                        f"{path}: the folder {dotted[0]} has a '.' in its name, which is no name of a Python module: "
-                        "rename the folder"
+                        f"{path}: the folder {dotted[0]} has a '.' in its name, so it cannot be a Python module. "
+                        "Rename the folder"
                     )
                 declaration = validated(dataset_class.model, one)
                 self._refuse_second(declaration.dataset, one)
@@ -221,8 +221,8 @@ def _dataset_type(document: Document) -> "type[Dataset] | None":
             raise ConfigError(f"{where}: {error}") from error
     near = nearest(document.type, known) or nearest(document.type, components.__all__)
     if document.type.startswith("dataprep") or "." not in document.type:
-        more = f"did you mean {near if '.' in near else _OURS + near}?" if near else f"there are {', '.join(known)}"
-        raise ConfigError(f"{where}: no such component; {more}")
+        more = f"did you mean {near if '.' in near else _OURS + near}?" if near else f"Available: {', '.join(known)}"
+        raise ConfigError(f"{where}: unknown component; {more}")
     module, _, name = document.type.rpartition(".")
     try:
         dataset_class = getattr(importlib.import_module(module), name)
@@ -266,7 +266,7 @@ def declarations_of(project: Project) -> Declarations:
     found = Declarations(module, project.root)
     if not found.folder.samefile(project.defs):
         raise ConfigError(
-            f"{project.defs}: {project.defs_module} is imported from {found.folder}, where another copy of the project "
-            f"is installed; type `pip install -e {project.root}`, or use an environment in which it is not installed"
+            f"{project.defs}: {project.defs_module} is imported from {found.folder}, where another copy of the "
+            f"project is installed. Run `pip install -e {project.root}`, or use an environment without that copy"
         )
     return found

@@ -12,6 +12,6 @@ def main() -> int:
     try:
         from dataprep_assets.cli import main as command
     except KeyboardInterrupt:
-        print("\ndataprep: interrupted before it began", file=sys.stderr)
+        print("\ndataprep: interrupted before the command started", file=sys.stderr)
         return 130
     return command()

@@ -149,7 +149,7 @@ class WorkerDiedError(DataprepError):
 def out_of_memory(where: str) -> OutOfMemoryError:
     """An error that says that memory ran out; `where` names the work that needed it."""
     return OutOfMemoryError(
-        f"{where}: out of memory. The file need not be damaged: give the process more memory, or run fewer "
+        f"{where}: out of memory. The file is not necessarily damaged. Give the process more memory, or run fewer "
         "workers at once"
     )
 

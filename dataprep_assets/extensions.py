@@ -98,12 +98,9 @@ class Extensions:
         matches = self._by_name.get(name, [])
         if len(matches) > 1:
             packages = " and ".join(sorted(one.package for one in matches))
-            raise ConfigError(
-                f"{self._kind} {name!r} is in {len(matches)} packages, {packages}: a name may be used once. Uninstall "
-                "all but one"
-            )
+            raise ConfigError(f"{self._kind} {name!r} is in {len(matches)} packages, {packages}. Uninstall all but one")
         if not matches:
-            raise ConfigError(f"there is no {self._kind} {name!r}, only {', '.join(self)}")
+            raise ConfigError(f"unknown {self._kind} {name!r}. Available: {', '.join(self)}")
         return matches[0]
 
     @cached_property

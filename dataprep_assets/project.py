@@ -56,9 +56,7 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
     setting = environment.get(SHOW) or "samples"
     names = [] if setting == "none" else [name.strip() for name in setting.split(",")]
     if unknown := [name for name in names if name not in SHIPPED_FOLDERS]:
-        raise ConfigError(
-            f"{SHOW}: {unknown[0]!r} is not allowed; give none, samples, examples, or the last two with a comma"
-        )
+        raise ConfigError(f"{SHOW}: unknown value {unknown[0]!r}. Must be none, samples, examples or samples,examples")
     return kind is None or kind in [SHIPPED_FOLDERS[name] for name in names]
 
 
@@ -127,7 +125,10 @@ class Project:
         below = Path(*self.defs_module.split("."))
         folders = [base / below for base in (self.root, self.root / "src") if (base / below).is_dir()]
         if not folders:
-            raise ConfigError(f"{self.root}: there is no folder {below}, where the project's pyproject.toml says it is")
+            raise ConfigError(
+                f"{self.root}: no folder {below}, which the project's pyproject.toml names. Create it, "
+                "or correct the file"
+            )
         return folders[0]
 
     @property
@@ -175,7 +176,7 @@ def find(named: str | None = None) -> Project:
     if where is not None:
         folder = expanded(where, "--project" if named else VARIABLE).resolve()
         if (project := read_project(folder)) is None:
-            raise ConfigError(f"{folder}: not a project: no pyproject.toml with [tool.dg.project] is there")
+            raise ConfigError(f"{folder}: not a project: found no pyproject.toml with [tool.dg.project]")
         return project
     try:
         here = Path.cwd()
@@ -185,7 +186,8 @@ def find(named: str | None = None) -> Project:
         if (project := read_project(folder)) is not None:
             return project
     raise ConfigError(
-        f"{here}: not in a project; `dataprep init DIR` makes one, --project DIR or {VARIABLE} names one elsewhere"
+        f"no project found in {here} or its parents. Run `dataprep init DIR` to create one, or pass --project DIR (or "
+        f"set {VARIABLE})"
     )
 
 
@@ -200,7 +202,7 @@ def read_project(folder: Path) -> Project | None:
     root_module = table.get("root_module")
     defs_module = table.get("defs_module") or (f"{root_module}.defs" if root_module else None)
     if defs_module is None:
-        raise ConfigError(f"{folder}: [tool.dg.project] names neither `root_module` nor `defs_module`")
+        raise ConfigError(f"{folder}: [tool.dg.project] must set `root_module` or `defs_module`")
     return Project(
         root=folder,
         defs_module=defs_module,
@@ -217,11 +219,13 @@ def _dotenv(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text: byte {error.start}. Save it as UTF-8") from error
+        raise ConfigError(f"{path}: not valid UTF-8 at byte {error.start}. Save it as UTF-8") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     if text.startswith("\ufeff"):
-        raise ConfigError(f"{path}: begins with a byte order mark, which would be part of a name. Save it without one")
+        raise ConfigError(
+            f"{path}: begins with a byte order mark, which would become part of a name. Save it without one"
+        )
     for binding in parse_stream(StringIO(text)):
         if binding.error or "\0" in binding.original.string:
             raise ConfigError(f"{path}:{binding.original.line}: must be `NAME=value`. Correct the line, or remove it")
@@ -236,7 +240,7 @@ def _table(path: Path, *keys: str) -> dict[str, Any] | None:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
+        raise ConfigError(f"{path}: invalid TOML: {error}") from error
     for key in keys:
         table = table.get(key) if isinstance(table, dict) else None
     return table if isinstance(table, dict) else None

@@ -1,4 +1,4 @@
-"""The `dataprep` command: make datasets, say what they cost or need, trace, retract, schedule, lock, verify, copy.
+"""Build, validate and inspect training datasets.
 
 `run` materializes through Dagster into the instance of DAGSTER_HOME, so that everything it did is visible in the UI;
 `ui` serves that instance; the other commands do not write to it. Each command is a module with a function `command`.
@@ -96,7 +96,7 @@ class _InterruptedError(Exception):
 
 
 def _guarded(command: Callable[..., int]) -> Callable[..., int]:
-    """The command, with closed output and Ctrl-C turned into our own errors: typer would end the process itself."""
+    """Wrap a command so that closed output and Ctrl-C raise our own errors: typer would end the process itself."""
 
     @wraps(command)
     def guarded(*arguments: object, **options: object) -> int:
@@ -123,10 +123,13 @@ for _module in _COMMANDS:
 def _root(
     context: typer.Context,
     folder: Annotated[
-        Path | None, typer.Option("--project", metavar="DIR", help="The project; default: that of the working folder.")
+        Path | None,
+        typer.Option(
+            "--project", metavar="DIR", help="Project folder. [default: the project containing the current directory]"
+        ),
     ] = None,
-    _verbose: Annotated[bool, typer.Option("--verbose", help="Show the Python stack of an error, too.")] = False,
-    _quiet: Annotated[bool, typer.Option("--quiet", help="Print only what is wrong, on standard error.")] = False,
+    _verbose: Annotated[bool, typer.Option("--verbose", help="Also show the Python traceback of an error.")] = False,
+    _quiet: Annotated[bool, typer.Option("--quiet", help="Print only errors and warnings, on standard error.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     if version:
@@ -139,7 +142,7 @@ def _root(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line, run one command, return its exit code. Errors take a few lines, without a stack."""
+    """Parse the command line, run one command, return its exit code. Errors are a few lines, without a traceback."""
     # imports create a million permanent objects: looking for garbage among them is a tenth of a short command, and once
     # more at its end a seventh
     gc.set_threshold(400_000, 20, 20)
@@ -148,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
     # blocks. More than a little work is done by workers, who have one thread each (`execution.processes.ONE_THREAD`)
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
-    # a name of the disk that is no Unicode is printed, too
+    # so that file names that are not valid Unicode can be printed
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
@@ -157,13 +160,15 @@ def main(arguments: list[str] | None = None) -> int:
         _load_environment(given)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    if arguments is not None or ui.__name__.rpartition(".")[2] in given:  # of the command line; `ui` only starts others
+    if (
+        arguments is not None or ui.__name__.rpartition(".")[2] in given
+    ):  # not bounded: `main` was called from Python, or `ui`, which only starts other processes
         return _run_one(given)
     try:
         bounds = Bounds.from_environment(os.environ)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    # a second `run` goes on from what the first one finished
+    # a second `run` resumes from the work that the first one finished
     return run_bounded(
         partial(_run_one, given), bounds, lambda said: print(f"dataprep: {said}", file=sys.stderr), again="run" in given
     )
@@ -177,10 +182,10 @@ def _load_environment(given: list[str]) -> None:
     try:
         project = find(words[words.index("--project") + 1] if "--project" in words[:-1] else None)
     except ConfigError:
-        return  # told by a command that needs one
+        return  # a command that needs a project reports this error
     if replaced := project.load_environment():
         names = ", ".join(replaced)
-        print(f"dataprep: {project.root / '.env'}: {names}: used instead of the shell's value", file=sys.stderr)
+        print(f"dataprep: {project.root / '.env'}: overrides {names} of the shell", file=sys.stderr)
 
 
 def _run_one(given: list[str]) -> int:
@@ -198,7 +203,7 @@ def _execute(given: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KeyboardInterrupt, _InterruptedError, typer.Abort):
-        print("\ndataprep: interrupted; what was finished is kept, run the same command again", file=sys.stderr)
+        print("\ndataprep: interrupted. Finished work is kept. Run the same command again to resume", file=sys.stderr)
         return INTERRUPTED
     except ConfigError as error:
         return _report_error(error, privacy().error(error), WRONG_USAGE)
@@ -208,13 +213,13 @@ def _execute(given: list[str]) -> int:
         named = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         return _report_error(error, privacy().text(named, f"{type(error).__name__}: {error.strerror}"), FAILED)
     except Exception as error:
-        # a wrong word on the command line: typer's class for it has another name and module in each of its versions
+        # a usage error: the name and module of typer's class for it differ between its versions
         if (format_message := getattr(error, "format_message", None)) is None:
             if not privacy().closed:
                 raise
             return _report_error(error, privacy().error(error), FAILED)
         command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
-        said = f"{format_message().rstrip('.')}. `{command} --help` lists what there is"
+        said = f"{format_message().rstrip('.')}. See `{command} --help`"
         return _report_error(error, said, WRONG_USAGE)
 
 

@@ -17,13 +17,13 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[NAME...]",
-            help="Datasets; default: all that the code location shows.",
+            help="Dataset names. [default: all datasets that the code location shows]",
             autocompletion=dataset_names,
         ),
     ] = None,
     json_: AsJson = False,
 ) -> int:
-    """Say what is wrong in declarations, and with their tokenizers and local sources. Builds nothing."""
+    """Validate declarations, tokenizers and local sources without building anything."""
     here, wrong = project.current(), 0
     files = here.files(datasets or None)
     for mistake in here.check(datasets or None):
@@ -31,6 +31,6 @@ def command(
         summary = f"note: {mistake}" if mistake.hint else str(mistake)
         tell_wrong(json.dumps(mistake.to_json(), ensure_ascii=False) if json_ else summary)
     if not json_:
-        summary = f"{count_of(wrong, 'mistake')} to correct" if wrong else "nothing to correct"
+        summary = f"{count_of(wrong, 'error')}" if wrong else "no errors found"
         print(f"{count_of(len(files), 'declaration')}: {summary}")
     return _WRONG if wrong else 0

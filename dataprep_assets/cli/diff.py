@@ -18,16 +18,18 @@ from dataprep_assets.stores.files import OTHERS
 if TYPE_CHECKING:
     from dataprep_assets.engine.lock.lock import Lock
 
-_SIDE = "A lock, a storage root or dataset folder, s3://… or gs://…"
+_SIDE = "A lock, a storage root, a dataset folder, s3://… or gs://…."
 
 
 def command(
     a: Annotated[str, typer.Argument(help=_SIDE)],
     b: Annotated[str, typer.Argument(help=_SIDE)],
-    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Which one, where a root has several.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Dataset to compare, if a root has several.")
+    ] = None,
     json_: AsJson = False,
 ) -> int:
-    """Compare two locks, roots or buckets without reading their data: 0 same, 1 different."""
+    """Compare two locks, storage roots or buckets. Exits with 0 if they are the same, 1 if they differ."""
     from dataprep_assets.engine.lock.difference import difference
 
     try:
@@ -68,7 +70,7 @@ def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":
     if isinstance(place, LocalPlace) and place.root.is_file():
         return read_lock(place.root), False
     if isinstance(place, LocalPlace) and not place.root.is_dir():
-        raise MissingArtifactError(f"{where}: neither a lock nor a folder is there")
+        raise MissingArtifactError(f"{where}: no lock file or folder at this path")
     if dataset is not None:
         place = place_of_dataset(place, dataset)
     receipts = receipts_below(place.root) if isinstance(place, LocalPlace) else receipts_in(place())

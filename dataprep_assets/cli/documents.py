@@ -24,25 +24,26 @@ _SHOWN = 20
 def command(
     dataset: Name,
     where: Annotated[
-        str | None, typer.Option(metavar="EXPRESSION", help="Rows of which this is true, written as a rule is.")
+        str | None,
+        typer.Option(metavar="EXPRESSION", help="Only rows that match this rule expression, e.g. 'words < 50'."),
     ] = None,
     reason: Annotated[
         str | None,
         typer.Option(
-            metavar="REASON", help="Rows that were dropped for this reason: a rule, `duplicate`, `retracted`."
+            metavar="REASON", help="Only rows dropped for this reason: a rule's name, `duplicate` or `retracted`."
         ),
     ] = None,
     split: Splits = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, metavar="N", help="Print at most N rows, and how many more there are."),
+        typer.Option("--limit", min=1, metavar="N", help="Print at most N rows, and the number of further rows."),
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV: all of these rows, with all columns.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print all matching rows as CSV, with all columns.")] = False,
     json_: AsJson = False,
 ) -> int:
-    """Say what each rule drops, or which rows of the table of documents are as asked."""
+    """Show what each filter rule drops, or query the document table."""
     if as_csv and json_:
-        raise ConfigError("--json and --csv: give one of them")
+        raise ConfigError("--json cannot be combined with --csv. Remove one of them")
     opened = project.open_dataset(dataset)
     asked, privacy = opened.component.documents(opened.store), privacy_of(opened.component.declaration, opened.store)
     if where is None and reason is None and split is None and limit is None and not as_csv:
@@ -57,22 +58,22 @@ def command(
     write, printed = _csv_writer(asked.columns) if as_csv else _print_json if json_ else _print_row, 0
     for printed, row in enumerate(islice(rows, most), 1):  # noqa: B007
         write(row)
-    # the rest is counted by its columns, because nobody reads its rows
+    # the remaining rows are counted without being read
     if most is not None and (more := rows.count() - printed):
-        ways = "all of them without --limit" if as_csv or json_ else "all of them with --json or --csv"
+        ways = "remove --limit to print all" if as_csv or json_ else "use --json or --csv to print all"
         print(f"and {count_of(more, 'row')} more: {ways}", file=sys.stderr if as_csv or json_ else sys.stdout)
     return 0
 
 
 def _print_drops(dataset: str, asked: "AskedDocuments", privacy: Privacy, *, as_json: bool) -> None:
-    """Print what each rule drops; without rules the columns, and why rows are not kept."""
+    """Print what each filter rule drops; without rules print the columns and the reasons of dropped rows."""
     drops = asked.drops()
     if as_json:
         report = None if drops is None else {**drops.to_json(privacy), "unprotected": list(asked.unprotected())}
         print(json.dumps(report, ensure_ascii=False))
         return
     if drops is None:
-        print(f"{dataset}: no rules. Columns: {', '.join(asked.columns)}")
+        print(f"{dataset}: no filter rules. Columns: {', '.join(asked.columns)}")
         for gone, count in asked.reasons().items():
             print(f"  {gone:<20}{privacy.count(count):>12}  `--reason {gone}` lists them")
     else:

@@ -14,40 +14,43 @@ from dataprep_assets.project_template.deployment import PAGE, DeployTarget, whee
 
 def command(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A folder that is empty or not there; with --deploy also a project.")
+        Path, typer.Argument(metavar="DIR", help="An empty or new folder; with --deploy also an existing project.")
     ],
     sample: Annotated[
         Sample | None,
-        typer.Option(help="What the sample of a new project is: its declaration and small data. [corpus]"),
+        typer.Option(help="Sample dataset of a new project: a declaration and a little data. [default: corpus]"),
     ] = None,
     deploy: Annotated[
-        DeployTarget | None, typer.Option(help="Write deploy/PLACE as well: the image and the files of that place.")
+        DeployTarget | None, typer.Option(help="Also write deploy/PLACE: an image and the deployment files.")
     ] = None,
 ) -> int:
-    """Make a project: a small dataset that runs without a network, its settings, and room for your own."""
+    """Create a project with a sample dataset that builds offline."""
     if deploy is None or read_project(folder) is None:
         chosen = sample or Sample.CORPUS
         write_project(folder, chosen)
-        print(f"{folder}: a project with the sample {chosen.datasets[-1]}. Next:")
+        print(f"Created a project with the sample {chosen.datasets[-1]} in {folder}. Next:")
         print(f"  cd {shlex.quote(str(folder))}")
         print(f"  dataprep run {' '.join(chosen.datasets)}")
         print("  dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus")
     elif sample is not None:
-        raise ConfigError(f"--sample: {folder} is a project already. Name a new folder")
+        raise ConfigError(f"--sample: {folder} is already a project. Choose a new folder")
     if deploy is not None:
         written = write_deployment(folder, deploy)
-        print(f"{folder / 'deploy'}: {count_of(len(written), 'file')} for {deploy.value}. Next:")
+        print(f"Wrote {count_of(len(written), 'file')} for {deploy.value} to {folder / 'deploy'}. Next:")
         print(f"  {_FIRST[deploy]}")
-        print("  what the image has is in deploy/requirements.txt: wheels that no index has go into deploy/wheels")
+        print(
+            "  deploy/requirements.txt lists the packages of the image; put wheels that are not on an index into "
+            "deploy/wheels"
+        )
         if (command := wheel_wanted(folder)) is not None:
             print(f"  {command}")
-        print(f"  all of it, explained: {PAGE}")
+        print(f"  for details see {PAGE}")
     return 0
 
 
 _FIRST = {
-    DeployTarget.COMPOSE: "deploy/compose/docker-compose.yaml begins with the commands that start it",
-    DeployTarget.KUBERNETES: "docker build -f deploy/Dockerfile -t REGISTRY/NAME:1 . ; "
-    "then deploy/kubernetes/values.yaml",
+    DeployTarget.COMPOSE: "run the commands at the top of deploy/compose/docker-compose.yaml",
+    DeployTarget.KUBERNETES: "run docker build -f deploy/Dockerfile -t REGISTRY/NAME:1 . ; then edit "
+    "deploy/kubernetes/values.yaml",
     DeployTarget.SLURM: "edit deploy/slurm/environment.sh, then: sbatch deploy/slurm/run.sbatch DATASET",
 }

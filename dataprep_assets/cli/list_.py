@@ -42,14 +42,16 @@ class ListedDataset:
 def command(
     datasets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME...]", help="Datasets; default: all declared ones.", autocompletion=dataset_names),
+        typer.Argument(
+            metavar="[NAME...]", help="Dataset names. [default: all declared datasets]", autocompletion=dataset_names
+        ),
     ] = None,
     json_: AsJson = False,
 ) -> int:
-    """List the datasets with their state: never run, up to date, how many artifacts to make, or cannot be loaded.
+    """List datasets with their state: never run, up to date, number of artifacts to build, or cannot be loaded.
 
-    A dataset that was run is examined as by `dataprep status`, except that only the sizes of its artifacts are
-    compared, not their bytes. Local sources are read: name the datasets that you want, where these are large.
+    Datasets that have been run are examined as by `dataprep status`, but only the sizes of artifacts are compared.
+    Local sources are read, so name the datasets to list if the sources are large.
     """
     components = project.components()
     # a wrong name is refused before a line is printed
@@ -84,7 +86,7 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
     except DataprepError as error:
         why = privacy_of(loaded.declaration).error(error) if loaded.declaration.sensitive else _first_line(error)
         return ListedDataset(dataset=name, component=component, state="unknown", why=why)
-    state = "never run" if to_make is None else f"{to_make:,} to make" if to_make else "up to date"
+    state = "never run" if to_make is None else f"{to_make:,} to build" if to_make else "up to date"
     return ListedDataset(dataset=name, component=component, state=state, to_make=to_make, why=why)
 
 
@@ -127,7 +129,7 @@ def _print_table(rows: "Iterable[ListedDataset]") -> None:
 
     console, table = Console(), Table(box=box.SIMPLE_HEAD)
     colours = {"up to date": "green", "cannot be loaded": "red", "unknown": "red", "never run": "dim"}
-    with console.status("looking at the datasets …"):
+    with console.status("checking the datasets …"):
         listed = list(rows)
     # names have their room first and are never cut: somebody types or copies them
     room = max(len(_COLUMNS[0]), console.width // 2)

@@ -24,10 +24,10 @@ _SHOWN = 20
 def command(
     dataset: Name,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Default: dataset.lock beside the defs.yaml.")
+        Path | None, typer.Option(metavar="FILE", help="[default: dataset.lock next to the defs.yaml]")
     ] = None,
 ) -> int:
-    """Write a lock: all that decides a dataset's bytes, and the digests of its artifacts."""
+    """Write a lock file: everything that determines a dataset's bytes, and the digests of its artifacts."""
     from dataprep_assets.engine.lock.lock import LOCK, lock_bytes, lock_dataset
     from dataprep_assets.integrity.commit import write_atomically
 
@@ -35,11 +35,11 @@ def command(
     path = output or project.folder(dataset) / LOCK
     # said before every artifact is verified, which may read all of their bytes
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise ConfigError(f"--output {path}: not a file in a folder that is there")
+        raise ConfigError(f"--output {path}: must be a file in an existing folder")
     written = lock_dataset(component.specs, component.store(project.storage()))
     write_atomically(path, lock_bytes(written))
     made = count_of(len(written.artifacts), "artifact")
-    print(f"{dataset}: {made}, {count_of(written.files, 'source file')}: {path}")
+    print(f"Locked {dataset} ({made}, {count_of(written.files, 'source file')}): wrote {path}")
     return 0
 
 
@@ -56,8 +56,8 @@ def lock_of(name: str, file: Path | None) -> "Lock":
     if path.exists():
         return read_lock(path)
     if file is None:
-        raise ConfigError(f"{name}: has no {LOCK} beside its defs.yaml; `dataprep lock {name}` writes it")
-    raise ConfigError(f"--lock: {path}: there is no such file")
+        raise ConfigError(f"{name}: no {LOCK} next to its defs.yaml. Run `dataprep lock {name}` to write it")
+    raise ConfigError(f"--lock: {path}: no such file")
 
 
 class LockedBuild:
@@ -67,7 +67,7 @@ class LockedBuild:
     def __init__(self, lock: "Lock", specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> None:
         dataset = specs[0].declaration.dataset
         if lock.dataset != dataset:
-            raise ConfigError(f"--lock: the lock is of {lock.dataset}, not of {dataset}")
+            raise ConfigError(f"--lock: must be a lock of {dataset}, not of {lock.dataset}")
         self._lock, self._specs, self._store = lock, specs, store
         self.drift: DriftError | None = None
 
@@ -83,14 +83,14 @@ class LockedBuild:
         from dataprep_assets.engine.lock.drift import drift_of_recipes
 
         found = drift_of_recipes(self._specs, self._store, self._lock, [spec])
-        self._refuse(found, f"{spec.path[-1]} and what is made of it were not built")
+        self._refuse(found, f"{spec.path[-1]} and its downstream artifacts were not built")
 
     def after(self, spec: "ArtifactSpec", partitions: Sequence[str], result: "StepResult") -> None:
         """Compare the content of an artifact."""
         from dataprep_assets.engine.lock.drift import drift_of_contents
 
         found = drift_of_contents([spec], self._store, self._lock, partitions)
-        self._refuse(found, f"{spec.path[-1]} was built; nothing that is made of it was")
+        self._refuse(found, f"{spec.path[-1]} was built, its downstream artifacts were not")
 
     def checking(self, spec: "ArtifactSpec") -> None:
         """Nothing: a check decides no byte."""
@@ -117,8 +117,8 @@ class LockedBuild:
             drift_of_contents(self._specs, self._store, self._lock),
             undeclared(self._specs, self._store, self._lock),
         ):
-            refuse(self._lock, drifts, "the run is done")
-        print(f"equals its lock: {count_of(len(self._lock.artifacts), 'artifact')}")
+            refuse(self._lock, drifts, "the run is complete")
+        print(f"matches its lock: {count_of(len(self._lock.artifacts), 'artifact')}")
 
 
 def refuse(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
@@ -141,5 +141,6 @@ def refuse(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
         say(f"drift: … and {count_of(len(lines) - _SHOWN, 'more reason')}")
     if reasons:
         raise DriftError(
-            f"{lock.dataset}: {count_of(len(reasons), 'artifact is', 'artifacts are')} not as the lock says; {progress}"
+            f"{lock.dataset}: {count_of(len(reasons), 'artifact differs', 'artifacts differ')} from the lock; "
+            f"{progress}"
         )

@@ -74,14 +74,16 @@ def engine_table(found: "Cost", machine: "Machine") -> str:
 def command(
     dataset: Name,
     cores: Annotated[
-        int | None, typer.Option(min=1, help="Cores of all machines together; default: those of this one.")
+        int | None, typer.Option(min=1, help="Cores of all machines together. [default: the cores of this machine]")
     ] = None,
     # by default a gigabit a second
-    bandwidth: Annotated[float, typer.Option(help="Bytes a second to source and bucket.")] = 125e6,
-    runs_at_a_time: Annotated[int, typer.Option(min=1, help="Batches that run at the same time.")] = 1,
+    bandwidth: Annotated[
+        float, typer.Option(help="Network bandwidth to source and bucket, in bytes per second.")
+    ] = 125e6,
+    runs_at_a_time: Annotated[int, typer.Option(min=1, help="Number of batches that run at the same time.")] = 1,
     json_: AsJson = False,
 ) -> int:
-    """Say what building a dataset from nothing will cost: shards, runs, hours, disk, requests."""
+    """Estimate the cost of building a dataset from scratch: shards, time, disk, requests."""
     from dataprep_assets.engine.privacy import privacy_of
     from dataprep_assets.planning.cost import Machine, table
 
@@ -94,7 +96,7 @@ def command(
         amounts = {**costs.cost.to_json(), "seconds_on": engines, "rates_measured_on": costs.measured}
         print(json.dumps({"dataset": dataset, "machine": asdict(machine), **privacy.amounts(amounts)}))
         return 0
-    measured = f"measured on {count_of(costs.measured, 'finished shard')}" if costs.measured else "of the bench"
-    rates = f"rates          {measured}; the cost is of all, from nothing"
+    measured = f"measured on {count_of(costs.measured, 'finished shard')}" if costs.measured else "from the benchmark"
+    rates = f"rates          {measured}; the cost is for a build from scratch"
     project.tell([table(dataset, costs.cost, machine), engine_table(costs.cost, machine), rates], f"{dataset}: planned")
     return 0

@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 def command(
     url: Annotated[
         str | None,
-        typer.Argument(metavar="URL", help="s3://…, gs://… or a folder; default: the storage of the environment."),
+        typer.Argument(
+            metavar="URL", help="s3://…, gs://… or a folder. [default: the storage configured in the environment]"
+        ),
     ] = None,
     profile: Profile = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Try what a reader needs, with keys that cannot write; https:// too.")
+        bool,
+        typer.Option("--read-only", help="Test only what a reader needs, with read-only keys; also accepts https://."),
     ] = False,
 ) -> int:
-    """Try everything that a store must be able to do, before anything depends on it."""
+    """Test that a storage location supports everything dataprep needs."""
     from dataprep_assets.stores.preflight import preflight
 
     if read_only:
@@ -38,7 +41,7 @@ def _reading(url: str | None, profile: str | None) -> int:
 
     named = url is not None and profile is None
     place = locate(url) if named and url is not None else ReleaseLocation(project.place(url, profile)())
-    print(f"{place}, to be read:")
+    print(f"{place} (read-only):")
     return _print_steps(preflight_reading(place.store, [place.key(MANIFEST)]))
 
 
@@ -49,5 +52,5 @@ def _print_steps(steps: "Iterable[PreflightStep]") -> int:
         print(f"  {'ok     ' if step.ok else 'FAILED ' if step.tried else 'skipped'} {step.name}", flush=True)
         if step.error:
             print(f"          {step.error}")
-    print("ready" if not failed else f"not ready: {failed} of these failed or could not be tried")
+    print("ready" if not failed else f"not ready: {failed} of these steps failed or were skipped")
     return 1 if failed else 0

@@ -11,9 +11,11 @@ from dataprep_assets.errors import count_of
 
 
 def command(
-    dataset: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove them.")] = False, json_: AsJson = False
+    dataset: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete the listed artifacts.")] = False,
+    json_: AsJson = False,
 ) -> int:
-    """List the artifacts that are no longer in any plan; with --yes remove them."""
+    """List artifacts that are no longer needed; --yes deletes them."""
     from dataprep_assets.engine.staleness.status import list_unplanned, prune
     from dataprep_assets.planning.cost import shown_bytes
 
@@ -23,7 +25,7 @@ def command(
     for unplanned_artifact in obsolete:
         where, size = (
             store.location(unplanned_artifact.artifact),
-            "not whole" if unplanned_artifact.bytes is None else count_of(unplanned_artifact.bytes, "byte"),
+            "incomplete" if unplanned_artifact.bytes is None else count_of(unplanned_artifact.bytes, "byte"),
         )
         if json_:
             print(
@@ -32,18 +34,18 @@ def command(
                 )
             )
         else:
-            print(f"in no plan any more: {unplanned_artifact.artifact}: {size}, {where}")
+            print(f"no longer needed: {unplanned_artifact.artifact}: {size}, {where}")
     if not obsolete and not json_:
-        print(f"{dataset}: every artifact is in the plan, nothing to remove")
+        print(f"{dataset}: nothing to remove")
     if obsolete and not yes and not json_:
         size = shown_bytes(sum(one.bytes or 0 for one in obsolete))
         total = f"{count_of(len(obsolete), 'artifact')}, {size}"
-        print(f"{total}; nothing was removed: `dataprep prune {dataset} --yes` removes them")
+        print(f"{total}. Dry run. Run `dataprep prune {dataset} --yes` to delete them")
     kept = 0
     for artifact, gone in prune(specs, store) if obsolete and yes else ():
         kept += not gone
         if json_:
             print(json.dumps({"artifact": str(artifact), "removed": gone}))
         else:
-            print(f"removed {artifact}" if gone else f"left alone, a run is building it: {artifact}", flush=True)
+            print(f"removed {artifact}" if gone else f"kept, because a run is building it: {artifact}", flush=True)
     return 1 if kept else 0

@@ -26,31 +26,34 @@ if TYPE_CHECKING:
 
 def command(
     datasets: NamesOrAll = None,
-    all_: Annotated[bool, typer.Option("--all", help="All datasets of the project, but the ones that ship.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="All datasets of the project, except the shipped samples.")
+    ] = False,
     split: Splits = None,
     shards: Annotated[
         str | None,
-        typer.Option(metavar="FIRST...LAST", help="Only these partitions, for example train-00000...train-00099."),
+        typer.Option(metavar="FIRST...LAST", help="Build only these partitions, e.g. train-00000...train-00099."),
     ] = None,
     months: Annotated[
-        str | None, typer.Option(metavar="FIRST...LAST", help="The same for notes: 1998-01...2009-12.")
+        str | None,
+        typer.Option(metavar="FIRST...LAST", help="Build only these months of notes, e.g. 1998-01...2009-12."),
     ] = None,
     process_count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Cut the partitions into this many even parts …")
+        int | None, typer.Option(min=1, metavar="N", help="Split the partitions into N parts, e.g. one per node.")
     ] = None,
     process_index: Annotated[
-        int | None, typer.Option(min=0, metavar="I", help="… and do this one, counted from 0: one process per node.")
+        int | None, typer.Option(min=0, metavar="I", help="Build part I of --process-count, counted from 0.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be built, why, and what it costs; writes nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be built, why, and the cost; write nothing.")
     ] = False,
     json_: AsJson = False,
     locked: Annotated[
-        bool, typer.Option("--locked", help="Build what dataset.lock beside the defs.yaml says, and nothing else.")
+        bool, typer.Option("--locked", help="Build exactly what the dataset.lock next to the defs.yaml describes.")
     ] = False,
     lock: LockFile = None,
 ) -> int:
-    """Make datasets, from their sources to their last views, with all checks."""
+    """Build datasets and run all checks."""
     datasets = _choose_names(datasets or [], all_=all_)
     part = PartitionSelection(
         splits=split_names(split),
@@ -62,34 +65,34 @@ def command(
     locks = locked or lock is not None
     if json_ and not dry_run:
         raise ConfigError(
-            f"--json: applies to --dry-run. After the run use `dataprep show {datasets[0]} --json`: artifacts, losses, "
-            "checks"
+            f"--json: needs --dry-run. After the run use `dataprep show {datasets[0]} --json` for artifacts, losses "
+            "and checks"
         )
     if months and shards:
-        raise ConfigError("--months and --shards mean the same: give one of them")
+        raise ConfigError("--months cannot be combined with --shards. Remove one of them")
     if part.is_some and (dry_run or locks):
-        raise ConfigError(f"{'--dry-run' if dry_run else '--locked'}: applies to whole datasets; leave out {part}")
+        raise ConfigError(f"{'--dry-run' if dry_run else '--locked'}: applies to whole datasets. Remove {part}")
     if len(datasets) > 1 and (part.is_some or lock is not None):
-        raise ConfigError(f"{part if part.is_some else '--lock'}: applies to one dataset; name only one")
+        raise ConfigError(f"{part if part.is_some else '--lock'}: applies to one dataset. Name only one")
     if dry_run:
         return max(_foretell(name, as_json=json_) for name in datasets)
     if part.is_some:
         return _run_part(datasets[0], part)
-    # all are loaded first: a mistake in the last of them is not found after hours of the others
+    # all are loaded first, so that an error in the last one is not found after hours of building the others
     return _run_all([(dataset, lock_of(dataset.name, lock) if locks else None) for dataset in _sound(datasets)])
 
 
 def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
-    """Make datasets, each with its lock if it has one; what lacks one that failed is left out."""
+    """Build datasets, each with its lock if it has one; skip datasets whose inputs failed."""
     codes: dict[str, int] = {}
     for dataset, lock_ in sound:
         failed = [of for of in _made_of(dataset) if codes.get(of)]
         if failed:
             print(
-                f"{dataset.name}: not made, because it is made of {' and '.join(failed)}, which was not",
+                f"{dataset.name}: not built, because its input {' and '.join(failed)} was not built",
                 file=sys.stderr,
             )
-        # what is not made ends with the code of what it lacks
+        # a skipped dataset ends with the exit code of its failed input
         codes[dataset.name] = codes[failed[0]] if failed else _run(dataset, lock_)
     if 0 in codes.values():
         print(project.in_the_browser())
@@ -97,23 +100,23 @@ def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
 
 
 def _choose_names(names: list[str], *, all_: bool) -> list[str]:
-    """The names of the datasets to make, those that others are made of first; raises ConfigError for no name."""
+    """Return the names of the datasets to build, inputs first; raise ConfigError if there is none."""
     if names and all_:
-        raise ConfigError("--all: makes every dataset; leave out the names, or leave out --all")
+        raise ConfigError("--all: cannot be combined with dataset names. Remove one of them")
     if names:
         return names
     kinds = project.kinds()
     own = [name for name, kind in kinds.items() if kind is None]
     if not all_:
         known = ", ".join(own or kinds) or "none yet: `dataprep init --help`"
-        raise ConfigError(f"name a dataset, or give --all. Datasets here: {known}")
+        raise ConfigError(f"name a dataset, or pass --all. Available: {known}")
     if not own:
-        raise ConfigError("--all: this project declares no dataset of its own")
+        raise ConfigError("--all: this project declares no dataset except the shipped samples")
     made_of = {name: _made_of(project.current().dataset(name)) for name in own}
     try:
         return [name for name in TopologicalSorter(made_of).static_order() if name in made_of]
     except CycleError as error:
-        raise ConfigError(f"--all: {' is made of '.join(error.args[1])}. Remove one of these inputs") from None
+        raise ConfigError(f"--all: {' is built from '.join(error.args[1])}. Remove one of these inputs") from None
 
 
 def _made_of(dataset: "OpenDataset") -> list[str]:
@@ -146,7 +149,7 @@ def _sound(names: Sequence[str], *, whole: bool = True) -> list["OpenDataset"]:
 
 
 def _foretell(name: str, *, as_json: bool) -> int:
-    """Print what a run would build and what the rules would drop; the exit code of `status`."""
+    """Print what a run would build and what the filter rules would drop; return the exit code of `status`."""
     code = tell(name, as_json=as_json)
     dataset = project.open_dataset(name)
     if as_json or not dataset.component.has_rules:
@@ -171,7 +174,7 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
         locked.begin()
     started, before = time.monotonic(), present_counts(component, store)
     if dataset.up_to_date():
-        # a kill between the rename that publishes and the end of a build leaves its staging beside what is current
+        # because a build killed right after publishing leaves its staging folder next to the current artifact
         sweep(specs, store)
         print("\n".join(up_to_date(component, store)))
     else:
@@ -184,7 +187,7 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
         if code := _report_result(dataset, result):
             if locked is not None and locked.drift is not None:
                 raise locked.drift
-            project.tell(component.standing(store), f"{dataset.name}: the run before stands")
+            project.tell(component.standing(store), f"{dataset.name}: the previous run remains valid")
             return code
         losses = end_of_run(component, store, before)
         print(summary(component, store, losses=losses, seconds=time.monotonic() - started))
@@ -202,13 +205,13 @@ def _attended() -> Iterator[None]:
 
 
 def _report_result(dataset: "OpenDataset", result: "RunResult") -> int:
-    """Print what failed in a run, what its checks found, and what is lost of what it finished; return its exit code."""
+    """Print the failures, check results and losses of a run; return its exit code."""
     from dataprep_assets.engine.artifact.summary import end_of_failed_run
 
     for line in dataset.complaints(result):
         print(f"    {line}", file=sys.stderr)
     for check in result.checks:
-        # what blocks is an error, as a failed step is
+        # a failed blocking check is an error, like a failed step
         if check in result.failed_checks:
             print(f"    {check}", file=sys.stderr)
         else:
@@ -220,7 +223,7 @@ def _report_result(dataset: "OpenDataset", result: "RunResult") -> int:
 
 
 def _run_part(name: str, part: PartitionSelection) -> int:
-    """Make the chosen partitions of a dataset, and before them what plans them and what they are made of."""
+    """Build the selected partitions of a dataset and everything they depend on."""
     from dataprep_assets.cli.support.steps import Steps
     from dataprep_assets.engine.artifact.summary import count_checks, end_of_run
 
@@ -236,9 +239,9 @@ def _run_part(name: str, part: PartitionSelection) -> int:
         return 0
     if code := _report_result(dataset, result):
         return code
-    # of all that is there, as other parts may be; what the last whole run made is not compared with a part
+    # includes finished partitions of other parts; a part is not compared with the last complete run
     for line in end_of_run(dataset.component, dataset.store, None):
         print(line)
     print(count_checks(dataset.component, dataset.store))
-    print(f"next: `dataprep run {name}` builds what is left")
+    print(f"next: run `dataprep run {name}` to build the rest")
     return 0

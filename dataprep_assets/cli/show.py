@@ -35,16 +35,16 @@ class _Made:
 def command(
     dataset: Name,
     private: Annotated[
-        bool, typer.Option("--private", help="Print what the other outputs of a sensitive dataset leave out.")
+        bool, typer.Option("--private", help="Print the details that other outputs of a sensitive dataset omit.")
     ] = False,
     json_: AsJson = False,
 ) -> int:
-    """Say what a dataset makes and where, and how its trainer takes it. What was made is not read: `verify` does."""
+    """Show a dataset's artifacts, their paths, and how to load them in a trainer. Reads no data; see `verify`."""
     from dataprep_assets.engine.artifact.summary import loss_table, summary
     from dataprep_assets.engine.staleness.status import never_built
 
     if private and json_:
-        raise ConfigError("--private: prints text. Leave --json out")
+        raise ConfigError("--private: cannot be combined with --json. Remove one of them")
     opened = project.open_dataset(dataset)
     component, store = opened.component, opened.store
     if private:
@@ -61,14 +61,14 @@ def command(
     for line in _table(made):
         print(line)
     if never_built(component.specs, store):
-        print(f"\nnever run: `dataprep run {dataset}` makes it, with --dry-run it only says what that would do")
+        print(f"\nnever run. Run `dataprep run {dataset}` to build it, or add --dry-run to preview the build")
         return 0
     try:
         print(summary(component, store, losses=list(loss_table(component, store).lines())))
         print(project.in_the_browser())
     except DataprepError as error:
         print(f"\nnot finished: {project.privacy().error(error)}")
-        print(f"`dataprep status {dataset}` says what is left, `dataprep run {dataset}` makes it")
+        print(f"Run `dataprep status {dataset}` to list the missing artifacts, `dataprep run {dataset}` to build them")
     return 0
 
 
@@ -131,7 +131,7 @@ def _table(made: Sequence[_Made]) -> Iterator[str]:
     """One line for each artifact, with products marked, how many partitions are there, and where the first one is."""
     rows = [(f"{'*' if one.product else ' '} {one.artifact}", _describe_presence(one), _where(one)) for one in made]
     yield from align_rows([("  artifact", "there", "where"), *rows], right=[1])
-    yield "* what the dataset is made for"
+    yield "* product of the dataset"
 
 
 def _describe_presence(one: _Made) -> str:

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def command(datasets: Names, json_: AsJson = False) -> int:
-    """Say what of a dataset is missing, damaged or out of date, why, and what building it costs.
+    """Show what is missing, damaged or out of date, why, and what a rebuild costs.
 
-    The exit code is 0 if nothing is, else 1.
+    Exits with 0 if everything is up to date, else 1.
     """
     return max(tell(name, as_json=json_) for name in datasets)
 
 
 def tell(name: str, *, as_json: bool) -> int:
-    """Print what a run would build, as text or as one line of JSON; return 0 if that is nothing, else 1.
+    """Print what a run would build, as text or as one line of JSON; return 0 if nothing is to build, else 1.
 
-    Nothing is written: no artifact, no lock, no instance.
+    Writes nothing.
     """
     from dataprep_assets.engine.staleness.status import retracted_left, unplanned
 
@@ -45,10 +45,10 @@ def tell(name: str, *, as_json: bool) -> int:
 
 
 def left_line(dataset: str, artifact: "Artifact", store: "ArtifactStore") -> str:
-    """The line about an artifact in no plan that holds retracted documents, or may hold some."""
+    """Return the line about an obsolete artifact that holds, or may hold, retracted documents."""
     return (
-        f"holds retracted documents, or may hold some, and nothing reads it any more: {store.location(artifact)} "
-        f"(removed at the end of the next `dataprep run {dataset}`)"
+        f"no longer needed, and may hold retracted documents: {store.location(artifact)} (the next `dataprep run "
+        f"{dataset}` removes it)"
     )
 
 
@@ -63,23 +63,23 @@ def _print(
 
     name = component.declaration.dataset
     if not rebuild.works:
-        print(f"{name}: " + ("nothing to build" if retracted else "all is up to date"))
+        print(f"{name}: " + ("nothing to build" if retracted else "everything is up to date"))
     else:
         print(f"{name}: {len(rebuild.works)} to build")
         print()
         for line in rebuild_lines(rebuild, project.privacy()):
             print(line)
         for other in _reached(component, rebuild):
-            print(f"reaches: {other['dataset']}/{other['artifact']}, which is made of {other['through']}")
-    project.tell(component.standing(store), f"{name}: it stands as it was")
+            print(f"downstream: {other['dataset']}/{other['artifact']}, built from {other['through']}")
+    project.tell(component.standing(store), f"{name}: the previous run remains valid")
     for held in _still_held(component, store):
         shards = count_of(held.partitions, held.noun)
         print(
-            f"still holds retracted documents: {held.dataset}/{held.artifact}, {shards} of source files that "
-            f"{held.retracted_by} reads without them. Retract them there, too (of a blend: take them out of its files)"
+            f"still holds retracted documents: {held.dataset}/{held.artifact}, {shards} of source files from which "
+            f"{held.retracted_by} drops them. Retract them there as well (for a blend: remove them from its files)"
         )
     for artifact, location in left:
-        print(f"in no plan any more: {artifact}: {location} (`dataprep prune {name}`)")
+        print(f"no longer needed: {artifact}: {location} (`dataprep prune {name}` removes it)")
     for unread in retracted:
         print(left_line(name, unread, store))
 

@@ -20,21 +20,23 @@ if TYPE_CHECKING:
 
 def command(
     source: Annotated[str, typer.Argument(help="s3://bucket/prefix, gs://bucket/prefix or a folder.")],
-    destination: Annotated[str, typer.Argument(help="The same, where it is copied to.")],
-    prefix: Annotated[str, typer.Option(help="Only keys that begin with this, below both locations.")] = "",
+    destination: Annotated[
+        str, typer.Argument(help="Destination: s3://bucket/prefix, gs://bucket/prefix or a folder.")
+    ],
+    prefix: Annotated[str, typer.Option(help="Copy only keys with this prefix, below both locations.")] = "",
     select: Select = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and what is odd in the source.")
+        bool, typer.Option("--dry-run", help="Show what would be copied, and any problems in the source.")
     ] = False,
     private: Annotated[
         bool,
-        typer.Option("--private", help="Copies in a folder are their owner's alone, as those of such a folder are."),
+        typer.Option("--private", help="Make copied files readable only by you (0700/0600)."),
     ] = False,
     source_profile: Profile = None,
     dest_profile: Profile = None,
     json_: AsJson = False,
 ) -> int:
-    """Copy a dataset, a release or any prefix between two places, comparing digests."""
+    """Copy a dataset, a release or any prefix between two locations, and verify digests."""
     from dataprep_assets.stores.files import private_files
 
     there, here = project.place(source, source_profile), project.place(destination, dest_profile)
@@ -84,7 +86,9 @@ def _alone(work: Path, here: "StoreAddress") -> Iterator[None]:
     # beside the folder, which is removed at the end; the file stays, as a lock that is removed can be held twice
     with open(work.with_suffix(".lock"), "ab", opener=own_file) as lock:
         if not try_lock(lock, required=False):
-            raise TransferError(f"{here.url}: another `dataprep sync` copies there. Run this one again when it is done")
+            raise TransferError(
+                f"{here.url}: another `dataprep sync` is copying to this location. Run again when it has finished"
+            )
         yield
 
 
@@ -109,8 +113,8 @@ def _sync(
         return
     if there().head(NAME) is not None:
         raise ConfigError(
-            f"{there.url}: is one artifact, and a copy has a manifest beside what it copies. Copy the folder above it, "
-            "with --select 'NAME/**'"
+            f"{there.url}: cannot copy a single artifact, because the manifest is written next to it. Copy its parent "
+            "folder with --select 'NAME/**'"
         )
     copying = Sync(
         source=there(),
@@ -133,13 +137,13 @@ def _sync(
     if dry_run:
         return
     if not plan.items:
-        raise ConfigError(f"{there.url}: nothing there to copy; check the prefix and --select")
+        raise ConfigError(f"{there.url}: nothing to copy. Check the prefix and --select")
 
     def show(item: SyncItem) -> None:
         say(f"copied {item.bytes:>18,} B  {item.key}")
 
     copying.run(plan, show)
-    say(f"all there, digests compared: {here.url}/{MANIFEST}")
+    say(f"Copy complete, digests match: {here.url}/{MANIFEST}")
     for line in consumer_lines(here):
         say(line)
 
@@ -165,6 +169,6 @@ def _sync_release(
     if dry_run:
         return
     migrate(plan, there, here, scratch)
-    say(f"all there, digests compared: {here}/{release.MANIFEST}")
+    say(f"Copy complete, digests match: {here}/{release.MANIFEST}")
     for line in [*consumer_environment(destination), consumer_code(here)]:
         say(line)

@@ -35,34 +35,32 @@ def command(
     megatron_index: Annotated[int | None, _number("Sequence in the Megatron index of --split or --shard.")] = None,
     sample: Annotated[int | None, _number("Sample of --split in --view, or in --npy-shard, from 0.")] = None,
     packed_row: Annotated[
-        int | None, _number("Row of the packed file of --shard, from 0: of a chat blend, or of a month of notes.")
+        int | None, _number("Row of the packed file of --shard (a chat blend or a month of notes), from 0.")
     ] = None,
     tfrecord_row: Annotated[
-        int | None, _number("Of notes: record of the directory of --split, or of the one file that --shard names.")
+        int | None, _number("For notes: record of the directory of --split, or of the file that --shard names.")
     ] = None,
     split: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="SPLIT", help="Split that numbers refer to, or several: val,test; of a blend, its dataset."
-        ),
+        typer.Option(metavar="SPLIT", help="Splits that numbers refer to, e.g. val,test; for a blend, its dataset."),
     ] = None,
     shard: Annotated[
-        str | None, typer.Option(help="Partition of token bins that numbers refer to: train-00003.")
+        str | None, typer.Option(help="Partition of token bins that numbers refer to, e.g. train-00003.")
     ] = None,
-    file: Annotated[str | None, typer.Option(help="Source file, as the manifest names it.")] = None,
+    file: Annotated[str | None, typer.Option(help="Source file, as named in the manifest.")] = None,
     id_: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="A document's id (`document.id_field`); of notes a patient's."),
+        typer.Option("--id", metavar="ID", help="Document id (`document.id_field`); for notes, a patient id."),
     ] = None,
-    view: Annotated[str | None, typer.Option(help="View of a corpus that has samples: mds.")] = None,
-    npy_shard: Annotated[str | None, typer.Option(help="Npy shard of a release: train_000003.")] = None,
+    view: Annotated[str | None, typer.Option(help="View of a corpus with samples: mds.")] = None,
+    npy_shard: Annotated[str | None, typer.Option(help="Npy shard of a release, e.g. train_000003.")] = None,
     text_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file that holds a document's whole text.")
+        Path | None, typer.Option(metavar="FILE", help="File with the whole text of a document.")
     ] = None,
-    no_text: Annotated[bool, typer.Option("--no-text", help="Leave the documents' text out.")] = False,
+    no_text: Annotated[bool, typer.Option("--no-text", help="Do not print the documents' text.")] = False,
     json_: AsJson = False,
 ) -> int:
-    """Say which source row is at a place of the training data, and back."""
+    """Find the source row behind a token, or the tokens from a source row."""
     from dataprep_assets.engine.trace.trace import trace
 
     question: dict[str, Any] = {
@@ -94,7 +92,7 @@ def command(
             continue
         print("\n".join(shown_match.lines()))
         for name, steps in read.items():
-            print(f"  {name}: " + (f"reads it at {told_steps(steps)}" if steps else "reads it at no step"))
+            print(f"  {name}: " + (f"reads it at {told_steps(steps)}" if steps else "never reads it"))
     for note in tracer.notes:
         print(f"note: {note}", file=sys.stderr)
     return 0

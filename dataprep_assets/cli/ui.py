@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.5
 _ASK_SECONDS = 5.0
-"""Between two questions for problems."""
+"""Seconds between two checks for problems."""
 _END_SECONDS = 10.0
-"""How long a service may take to end. The code server waits for runs, which end well without it."""
+"""Seconds that a service may take to end. The code server waits for runs, which end well without it."""
 _DAEMON = "from importlib.metadata import entry_points as e; e(group='console_scripts')['dagster-daemon'].load()()"
 """The command `dagster-daemon` of this Python, whatever PATH says."""
 
 
 def command(
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but a loopback address can be reached from other machines.")
+        str, typer.Option(help="Address to listen on. Other machines can reach every address except loopback.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 3000,
 ) -> int:
-    """Serve Dagster's UI of the project, with its daemon, until Ctrl-C, as `dg dev` does. Other pages cannot use it."""
+    """Start the Dagster UI and daemon for this project (like `dg dev`)."""
     import yaml  # type: ignore[import-untyped]
 
     from dataprep_assets.cli.support.health import Health
@@ -88,7 +88,7 @@ def _report(health: "Health", services: "_Services", log: Path) -> None:
     while True:
         if (problems := health.problems()) is not None:
             if before is None:
-                print(f"Serving at {health.url}; Ctrl-C ends it", flush=True)
+                print(f"Serving at {health.url}; press Ctrl-C to stop", flush=True)
             for problem in problems:
                 if before is None or problem not in before:
                     print(f"ui: {problem}; see {log}", file=sys.stderr)
@@ -109,7 +109,7 @@ def _require_free(host: str, port: int) -> None:
             tried.bind(address)
     except OSError as error:
         raise ConfigError(
-            f"ui: {host}:{port} cannot be listened on: {error.strerror}; end what is there, or choose another --port"
+            f"ui: cannot listen on {host}:{port}: {error.strerror}. Stop the process using it, or choose another --port"
         ) from None
 
 
@@ -129,7 +129,7 @@ def _services(environment: Mapping[str, str], folder: Path, log: Path) -> "Itera
         finally:
             services.end()
     # in a terminal, ^C is on the line already
-    print("\n" * sys.stdout.isatty() + "Ended the UI", flush=True)
+    print("\n" * sys.stdout.isatty() + "Stopped the UI", flush=True)
 
 
 class _Services:
@@ -168,7 +168,6 @@ class _Services:
                 process.kill()
                 process.wait()
                 print(
-                    f"ui: the {name} had not ended {_END_SECONDS:g} s after it was asked to, and was killed; runs that "
-                    "are at work go on to their end",
+                    f"ui: the {name} did not stop within {_END_SECONDS:g} s and was killed; current runs continue",
                     file=sys.stderr,
                 )

@@ -25,7 +25,8 @@ def command(
         str | None,
         typer.Argument(
             metavar="PLACE",
-            help="A dataset; or artifact, release or storage root: a folder or a URL; default: all of the storage.",
+            help="A dataset name, or the folder or URL of an artifact, release or storage root. [default: the whole "
+            "storage]",
         ),
     ] = None,
     size_only: Annotated[bool, typer.Option("--size-only", help="Compare sizes, not digests.")] = False,
@@ -33,13 +34,13 @@ def command(
     select: Select = None,
     json_: AsJson = False,
 ) -> int:
-    """Check artifacts against receipts and releases against manifests, or with --lock a copy against a lock."""
+    """Compare artifacts with receipts, releases with manifests, or with --lock a copy with a lock."""
     verification: Verification = "size" if size_only else "full"
     path = _of_dataset(path)
     if lock is not None:
         return _verify_copy(lock, path, verification, select or [], as_json=json_)
     if select:
-        raise ConfigError("--select: needs --lock, whose artifacts it chooses")
+        raise ConfigError("--select: selects artifacts of a lock. Add --lock")
     return _verify(path, verification, as_json=json_)
 
 
@@ -68,10 +69,10 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
         for defect in verdict.defects:
             tell_wrong(f"DAMAGED {verdict.name}: {defect}")
         if verdict.changed_inputs:
-            print(f"note: {verdict.name}: built before its input changed: {first_of(verdict.changed_inputs)}")
+            print(f"note: {verdict.name}: its input changed after it was built: {first_of(verdict.changed_inputs)}")
     if count and not as_json:
         outcome = f"{bad} damaged" if bad else "all match their receipts"
-        older = f"; inputs of {outdated} changed since: see `dataprep status`" if outdated else ""
+        older = f"; the inputs of {outdated} have changed, see `dataprep status`" if outdated else ""
         print(f"{count_of(count, 'artifact')}, {count_of(total, 'byte')}: {outcome}{older}")
     releases = 0
     for name, place, files, size, defects in _releases(path, verification):
@@ -82,12 +83,12 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
             continue
         for defect in defects:
             tell_wrong(f"DAMAGED {defect}")
-        outcome = f"{len(defects)} damaged" if defects else "all match its release.json"
+        outcome = f"{len(defects)} damaged" if defects else "all match release.json"
         print(f"{place}: {name}: {count_of(files, 'file')}, {count_of(size, 'byte')}: {outcome}")
     if not count and not releases:
         raise MissingArtifactError(
-            f"{path or project.place(None).url}: nothing there to verify: no artifact (receipt.json), no release "
-            "(release.json)"
+            f"{path or project.place(None).url}: nothing to verify: no artifact (receipt.json) and no release "
+            "(release.json) found"
         )
     return 1 if bad else 0
 
@@ -133,7 +134,7 @@ def _verify_copy(
     lock = read_lock(file)
     wanted = selected(lock, select)
     if not wanted:
-        raise ConfigError(f"--select {' '.join(select)}: chooses no artifact of the lock")
+        raise ConfigError(f"--select {' '.join(select)}: matches no artifact of the lock")
     bad = 0
     verdicts = verify_place(project.place(path), verification, dataset=lock.dataset, strays=True)
     for drift in drift_of_copy(lock, verdicts, select):
@@ -147,6 +148,6 @@ def _verify_copy(
         else:
             tell_wrong(f"DIFFERS {differs}")
     if not as_json:
-        outcome = f"{bad:,} differ" if bad else "all are there, and equal"
+        outcome = f"{bad:,} differ" if bad else "all match"
         print(f"{lock.dataset}: {count_of(len(wanted), 'artifact')} of the lock: {outcome}")
     return 1 if bad else 0

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dataprep_assets.orchestration.runs.runs import RunResult
 
 _SHOWN = 12
-"""Most names that a message lists."""
+"""Maximum number of names in a message."""
 
 
 class OpenDataset:
@@ -184,8 +184,8 @@ class OpenDataset:
             of_all = spec in needed and spec.partitions is None and ancestors([spec]) & set(partitioned)
             if of_all and decisions_of(spec, self.store, [None])[None].is_stale:
                 raise ConfigError(
-                    f"{part}: {'/'.join(spec.path)}, which this part needs, is made of all partitions, and is not "
-                    f"current: run the whole first, `dataprep run {self.name}`"
+                    f"{part}: {'/'.join(spec.path)}, which this part needs, is built from all partitions and is out "
+                    f"of date. Run `dataprep run {self.name}` first"
                 )
         # what plans the partitions: only when it is made is it known which there are to choose from
         first = [spec for spec in ancestors(partitioned) if not ancestors([spec]) & set(partitioned)]
@@ -195,7 +195,9 @@ class OpenDataset:
             return result
         if only := part.select_partitions(self.specs, self.store):
             return self.build(only=only, attendants=attendants, part=str(part), verbose=verbose)
-        raise NotFoundError(f"{self.name}: nothing in this part: there are fewer partitions than processes")
+        raise NotFoundError(
+            f"{self.name}: nothing to build in this part, because there are fewer partitions than processes"
+        )
 
     def complaints(self, result: "RunResult") -> list[str]:
         """A line for each failure: the artifact, of a mistake in the declaration the place of the first key that the
@@ -253,7 +255,9 @@ class OpenDataset:
         invalid expression or an unknown reason, split or column; MissingArtifactError if there is no table yet.
         """
         if self.component.declaration.sensitive:
-            raise ConfigError(f"{self.name} is sensitive: its rows are not listed. `dataprep documents` counts them")
+            raise ConfigError(
+                f"{self.name} is sensitive, so its rows are not listed. Run `dataprep documents` to count them"
+            )
         asked = self.component.documents(self.store)
         return asked.rows(where=where, reason=reason, kept=kept, splits=split_names(split), columns=columns)
 
@@ -300,10 +304,10 @@ class OpenDataset:
                 # as long as nothing is planned, any partition may come
                 planned.setdefault(spec.name, []).append(asked.partition)
         if asked.name not in planned:
-            raise ConfigError(f"{self.name}: no artifact {asked.name!r}{_or(asked.name, planned)}")
+            raise ConfigError(f"{self.name}: unknown artifact {asked.name!r}{_or(asked.name, planned)}")
         parts = planned[asked.name]
         if asked.partition not in parts:
-            wrong = "no partition was given" if asked.partition is None else f"no partition {asked.partition!r}"
+            wrong = "partition is missing" if asked.partition is None else f"unknown partition {asked.partition!r}"
             raise ConfigError(f"{self.name}/{asked.name}: {wrong}{_or(asked.partition, filter(None, parts))}")
 
 
@@ -313,4 +317,4 @@ def _or(name: str | None, known: Iterable[str]) -> str:
     meant = nearest(name or "", names)
     if meant is not None:
         return f". Did you mean {meant!r}?"
-    return f"; there are {', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''}" if names else ""
+    return f". Available: {', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''}" if names else ""

@@ -35,7 +35,7 @@ def open_instance(home: Path) -> dg.DagsterInstance:
         home.parent.mkdir(parents=True, exist_ok=True)
         home.mkdir(mode=0o700, exist_ok=True)  # runs, logs and events of every dataset are in it
     except OSError as error:
-        raise ConfigError(f"DAGSTER_HOME: {home}: cannot be made a folder: {error.strerror}") from error
+        raise ConfigError(f"DAGSTER_HOME: {home}: cannot create this folder: {error.strerror}") from error
     with _locked(home):
         if not (home / "dagster.yaml").exists():
             shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
@@ -55,7 +55,7 @@ def _open_configured(settings: Path) -> dg.DagsterInstance:
         raise
     except yaml.MarkedYAMLError as error:
         line, what = not_yaml(error, settings.read_text(encoding="utf-8", errors="replace"))
-        raise ConfigError(f"{settings}:{line}: not YAML: {what}") from error
+        raise ConfigError(f"{settings}:{line}: invalid YAML: {what}") from error
     except Exception as error:  # a database that is damaged, or does not answer, raises what its driver has
         # without all that Dagster would have taken instead, and without the statement that SQLAlchemy sent
         why = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
@@ -71,8 +71,8 @@ def database_errors(home: Path) -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise DataprepError(
-            f"DAGSTER_HOME: {home}: Dagster's database cannot be used: {error.orig}. What is finished is kept: free "
-            "space there, or choose another folder, then run again"
+            f"DAGSTER_HOME: {home}: cannot use Dagster's database: {error.orig}. Finished work is kept. Free space "
+            "there, or choose another folder, then run again"
         ) from error
 
 
@@ -82,8 +82,8 @@ def _require_own_storage_of_dagster(settings: Path) -> None:
     gone = [key for key, value in found.items() if _GONE.search(str(value))] if isinstance(found, dict) else []
     if gone:
         raise ConfigError(
-            f"{settings}: delete {' and '.join(f'`{key}:`' for key in gone)} with what is below: the classes named "
-            "there are gone. Dagster's own, the default, keep the same files: all runs, records and logs stay"
+            f"{settings}: {' and '.join(f'`{key}:`' for key in gone)}: names a removed class. Delete the whole block: "
+            "Dagster's default reads the same files and keeps all runs, records and logs"
         )
 
 

@@ -57,8 +57,8 @@ def require_sound_environment() -> None:
     if (encoding := sys.getfilesystemencoding()) != "utf-8":
         # names of files are in manifests, and must not depend on where they are read
         raise ConfigError(
-            f"LC_ALL, LC_CTYPE or LANG: file names are read as {encoding}, not UTF-8. Set LC_ALL=C.UTF-8, and unset "
-            "PYTHONUTF8 and PYTHONCOERCECLOCALE"
+            f"LC_ALL, LC_CTYPE or LANG: file names are decoded as {encoding}, not UTF-8. Set LC_ALL=C.UTF-8, and "
+            "unset PYTHONUTF8 and PYTHONCOERCECLOCALE"
         )
     worker_count(None)
     chosen_engine(os.environ)
@@ -81,7 +81,7 @@ def _of_error(text: str, path: Path) -> list[Mistake]:
         if (place := re.match(r"(/.+?|\S+?)(?::(\d+))?: (.+)", line)) and Path(place[1]).is_file():
             number = int(place[2]) if place[2] else None
             mistakes.append(Mistake(file=Path(place[1]), line=number, sentence=place[3]))
-        else:  # such as how many more there are
+        else:  # e.g., the final "and N more" line
             mistakes.append(Mistake(file=path, line=None, sentence=line))
     return mistakes
 
@@ -144,9 +144,9 @@ def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
     there = next(path for path in (place.root, *place.root.parents) if os.path.lexists(path))
     begins = f"storage: {place.root}: " if declared is not None else f"DATAPREP_ROOT: {place.root}: "
     if not there.is_dir():
-        yield Remark(keys=("storage",), sentence=f"{begins}cannot be a folder: {there} is a file")
+        yield Remark(keys=("storage",), sentence=f"{begins}must be a folder, but {there} is a file")
     elif not os.access(there, os.W_OK | os.X_OK):
-        yield Remark(keys=("storage",), sentence=f"{begins}cannot be written to: {there} is not writable for this user")
+        yield Remark(keys=("storage",), sentence=f"{begins}not writable: you cannot write to {there}")
 
 
 def _pending(project: "OpenProject", component: Dataset) -> list[Remark]:
@@ -174,8 +174,8 @@ def _of_other_datasets(project: "OpenProject", component: Dataset) -> Iterator[R
                 yield from component.remarks_on(other)
             continue
         near = nearest(name, declared)
-        sentence = f"`{'.'.join(source.keys)}`: {name}: no dataset of this project; " + (
-            f"did you mean {near!r}?" if near else "its artifacts have to be in the same storage"
+        sentence = f"`{'.'.join(source.keys)}`: unknown dataset {name}; " + (
+            f"did you mean {near!r}?" if near else "an input of another project must be in the same storage"
         )
         yield Remark(keys=source.keys, sentence=sentence, hint=True)
 
@@ -198,7 +198,7 @@ def _of_another_split(project: "OpenProject", source: DatasetInput) -> Iterator[
         there = [spec.split for spec in dataset.specs if spec.name == source.name and spec.split is not None]
         if there and source.split not in there:
             sentence = (
-                f"`{'.'.join(source.keys)}`: {source.dataset}: has no split {source.split!r}. Use one of "
+                f"`{'.'.join(source.keys)}`: {source.dataset}: unknown split {source.split!r}. Available: "
                 f"{', '.join(there)}"
             )
             yield Remark(keys=source.keys, sentence=sentence)
@@ -213,8 +213,8 @@ def _of_itself(project: "OpenProject", component: Dataset, source: DatasetInput)
             others = _inputs(dataset)
             if own in others:
                 sentence = (
-                    f"`{'.'.join(source.keys)}`: {source.dataset}: {name} is made of {own} itself, so neither can be "
-                    "made first. Leave one of them out"
+                    f"`{'.'.join(source.keys)}`: {source.dataset}: {name} is itself built from {own}, so neither can "
+                    "be built first. Remove one of these inputs"
                 )
                 yield Remark(keys=source.keys, sentence=sentence)
                 return
@@ -227,7 +227,7 @@ def _of_another_kind(project: "OpenProject", source: DatasetInput) -> Iterator[R
     for found in project.load_all([source.dataset]):
         if not any(spec.name == source.name for spec in found.specs):
             told = (
-                f"`{'.'.join(source.keys)}`: {source.dataset}: is a {found.component}, which has no `{source.name}` to "
-                "be made of" + (source.advice and f". {source.advice}")
+                f"`{'.'.join(source.keys)}`: {source.dataset}: a {found.component} has no artifact `{source.name}`"
+                + (source.advice and f". {source.advice}")
             )
             yield Remark(keys=source.keys, sentence=told)

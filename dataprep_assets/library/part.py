@@ -22,7 +22,9 @@ def split_names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
     texts = [given] if isinstance(given, str) else list(given)
     names = [name.strip() for text in texts for name in text.split(",")]
     if texts and not all(names):
-        raise ConfigError(f"--split {','.join(texts)!r}: a name is empty. Give one split, or several as val,test")
+        raise ConfigError(
+            f"--split {','.join(texts)!r}: must not contain an empty name. Use one split, or several such as val,test"
+        )
     return tuple(dict.fromkeys(names)) or None
 
 
@@ -46,7 +48,7 @@ class PartitionSelection:
 
     def __post_init__(self) -> None:
         if (self.count is None) != (self.index is None):
-            raise ConfigError("--process-count and --process-index: give both: how many processes, and which is this")
+            raise ConfigError("--process-count and --process-index must be used together")
         if self.index is not None and self.count is not None and not 0 <= self.index < self.count:
             raise ConfigError(f"--process-index {self.index}: must be at least 0 and below --process-count")
 
@@ -86,7 +88,8 @@ class PartitionSelection:
                 selected[spec] = keys
         if self.bounds is not None and not some:
             raise ConfigError(
-                f"{self.option} {self.bounds}: give FIRST...LAST among {', '.join(dict.fromkeys(known)) or 'none'}"
+                f"{self.option} {self.bounds}: must be FIRST...LAST. Available: "
+                f"{', '.join(dict.fromkeys(known)) or 'none'}"
             )
         return selected
 
@@ -95,10 +98,10 @@ class PartitionSelection:
         partitioned = [spec for spec in specs if spec.partitions is not None]
         dataset = specs[0].declaration.dataset
         if not partitioned:
-            raise ConfigError(f"{self}: {dataset} has no partitions to choose from")
+            raise ConfigError(f"{self}: {dataset} has no partitions. Remove this option")
         splits = list(dict.fromkeys(spec.split for spec in partitioned if spec.split is not None))
         if self.splits and not splits:
-            raise ConfigError(f"{self}: {dataset} has no splits to choose from. Choose partitions by {self.option}")
+            raise ConfigError(f"{self}: {dataset} has no splits. Use {self.option} to select partitions")
         require_known("split", self.splits or (), splits)
         return partitioned
 

@@ -87,11 +87,13 @@ class OpenProject:
         from dataprep_assets.integrity.commit import write_atomically
 
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r}: the name of a dataset has letters, digits and '_', and begins with a letter")
+            raise ConfigError(
+                f"{name!r}: a dataset name may contain only letters, digits and '_', and must begin with a letter"
+            )
         folder = self.project.defs / name
         path = folder / "defs.yaml"
         if name in self.names or path.exists():
-            raise ConfigError(f"{name}: is declared already: {self.declarations.files.get(name, path)}")
+            raise ConfigError(f"{name}: already declared in {self.declarations.files.get(name, path)}")
         type_ = component if "." in component else f"dataprep_assets.components.{component}"
         text = yaml.safe_dump(
             {"type": type_, "attributes": {"dataset": name, **attributes}}, sort_keys=False, allow_unicode=True
@@ -168,11 +170,11 @@ class OpenProject:
         for dataset, path in declared.files.items():
             folder = path.parent.relative_to(declared.folder).as_posix()
             if folder == below or folder.endswith(f"/{below}"):
-                raise ConfigError(f"{name!r} is not a dataset here, but the folder of one: its name is {dataset!r}")
+                raise ConfigError(f"{name!r} is a folder, not a dataset name. Its dataset is {dataset!r}")
         near = nearest(name, list(declared.files))
         raise ConfigError(
-            f"{name!r} is not a dataset here; "
-            + (f"did you mean {near!r}?" if near else f"defs/ has {', '.join(declared.files) or 'none'}")
+            f"unknown dataset {name!r}; "
+            + (f"did you mean {near!r}?" if near else f"available: {', '.join(declared.files) or 'none'}")
         )
 
     def load(self, name: str) -> "Dataset":
@@ -181,7 +183,7 @@ class OpenProject:
 
         found = self.declarations.load(self.declaration_of(name))
         if not isinstance(found, Dataset):
-            raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run; use `dg launch`")
+            raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run. Use `dg launch`")
         return found
 
     def load_all(self, names: Iterable[str]) -> "list[Dataset]":

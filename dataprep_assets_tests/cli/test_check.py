@@ -105,7 +105,7 @@ def test_every_mistake_of_every_declaration_is_told_with_its_line(project: Path)
 
 def test_one_that_is_right_or_has_hints_alone_is_no_failure(project: Path) -> None:
     done = dataprep(project, "--project", str(project), "check", "sample_corpus", "turn", "no_split")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "3 declarations: nothing to correct"), done.stderr
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "3 declarations: no errors found"), done.stderr
 
 
 def test_a_run_begins_with_the_check_and_builds_nothing(project: Path) -> None:

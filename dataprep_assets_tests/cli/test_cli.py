@@ -65,7 +65,7 @@ def test_a_second_run_does_nothing(ran: tuple[Path, str]) -> None:
     again = dataprep(folder, "run", "sample_corpus")
     assert again.returncode == 0
     line, _ = again.stdout.splitlines()
-    assert line.startswith("sample_corpus: all is up to date, nothing to do; checks: 88 of 88 passed; lost: ")
+    assert line.startswith("sample_corpus: everything is up to date, nothing to do; checks: 88 of 88 passed; lost: ")
     after = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and "artifacts" in p.parts}
     assert after == before
 
@@ -111,11 +111,11 @@ def test_what_is_in_no_plan_is_listed_and_goes_with_yes_alone(ran: tuple[Path, s
     shutil.copytree(bins / "val-00000", bins / "val-00009")
     told = dataprep(folder, "status", "sample_corpus")
     assert told.returncode == 0, "nothing is to be built"
-    assert "in no plan any more: sample_corpus/token_bins/val-00009" in told.stdout
+    assert "no longer needed: sample_corpus/token_bins/val-00009" in told.stdout
     listed = dataprep(folder, "prune", "sample_corpus")
     assert listed.returncode == 0
-    assert "in no plan any more: sample_corpus/token_bins/val-00009: " in listed.stdout
-    assert "nothing was removed" in listed.stdout
+    assert "no longer needed: sample_corpus/token_bins/val-00009: " in listed.stdout
+    assert "Dry run" in listed.stdout
     assert (bins / "val-00009" / "receipt.json").exists()
     removed = dataprep(folder, "prune", "sample_corpus", "--yes")
     assert removed.returncode == 0, removed.stderr
@@ -199,8 +199,8 @@ def test_what_is_made_of_a_dataset_that_failed_is_left_and_nothing_else(
     monkeypatch.setattr(run, "_run", lambda dataset, _: {"notes": 1, "other": 0}[dataset.name])
     assert main(["run", *made_of]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "mixed: not made, because it is made of notes, which was not",
-        "run: not made, because it is made of mixed, which was not",
+        "mixed: not built, because its input notes was not built",
+        "run: not built, because its input mixed was not built",
     ]
 
 

@@ -69,7 +69,7 @@ def test_the_file_takes_the_place_of_the_shell_in_every_door_as_dagster_does_it(
     assert (store / "d00" / "manifest" / "receipt.json").is_file()
     done = run(["-m", "dataprep_assets.cli", "--project", str(project), "run", "d00"], cwd=project.parent, env=shell)
     assert done.returncode == 0, done.stderr
-    assert f"{project / '.env'}: DATAPREP_ROOT: used instead" in done.stderr
+    assert f"{project / '.env'}: overrides DATAPREP_ROOT" in done.stderr
     assert list((store / "d00").rglob("train.bin"))
     assert not (project.parent / "other").exists()
 
@@ -80,7 +80,7 @@ def test_the_file_takes_the_place_of_the_shell_in_every_door_as_dagster_does_it(
         (b"# keys\nA=1\nno value here\n", ":3: must be `NAME=value`"),
         (b"A='not closed\n", ":1: must be `NAME=value`"),
         (b"A=1\nB=a\0b\n", ":2: must be `NAME=value`"),
-        (b"A=\xff\xfe\n", ": not UTF-8 text: byte 2"),
+        (b"A=\xff\xfe\n", ": not valid UTF-8 at byte 2"),
         (b"\xef\xbb\xbfA=1\n", ": begins with a byte order mark"),
     ],
 )

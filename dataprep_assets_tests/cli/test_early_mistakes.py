@@ -37,20 +37,20 @@ TOLD = {
     "id_name": "8: `document.id_field: doc`: none of the first 20 rows of split train, from train.jsonl on, has it; "
     "they have `text`, `id`",
     "twice": "9: views: `nanogpt` is given twice; leave one out",
-    "no_key": "8: document.id_key: the environment variable SURELY_NOT_SET is not set; `openssl rand -hex 32` makes ",
+    "no_key": "8: document.id_key: the environment variable SURELY_NOT_SET is not set. Run `openssl rand -hex 32`",
     "storage": "9: storage: {folder}/defs.yaml/below: cannot be a folder: {folder}/defs.yaml is a file",
-    "two": "11: a second document: a dataset has a defs.yaml of its own. Move what is below the `---` into",
+    "two": "11: must not contain a second document",
     "no_parquet": "4: source: train_more.parquet: it is text. Rename it by its format",
     "empty": "6: splits.val: no record is in its 1 file; give it one that has some, or leave it out",
     "mixed": "8: `document.id_field: id`: no row of the files of split train of format txt has it",
     "unset": "4: source.path: the variable SURELY_NOT_SET is not set",
     "unset_folder": "4: source.path: the variable SURELY_NOT_SET is not set",
     "unset_call": "9: description: the variable SURELY_NOT_SET is not set",
-    "no_variable": "9: description: no variable `my_var` for `{{{{ my_var }}}}`; there are ",
-    "near_variable": "9: description: no variable `evn` for `{{{{ evn }}}}`; did you mean `env`?",
+    "no_variable": "9: description: unknown variable `my_var` in `{{{{ my_var }}}}`; available: ",
+    "near_variable": "9: description: unknown variable `evn` in `{{{{ evn }}}}`; did you mean `env`?",
     "retracted": "9: {folder}/defs.yaml: line 1: not a retraction",
-    "no_filter": "9: description: not a template: No filter named 'lowre'",
-    "no_template": "9: description: not a template: unexpected '}}', expected ')'; text with braces goes between",
+    "no_filter": "9: description: invalid template: No filter named 'lowre'",
+    "no_template": "9: description: invalid template: unexpected '}}', expected ')'. Put text with braces between",
     "combined": "5: `sources`: d00: is a TokenizedCorpus, which has no `tfds_directory` to be made of",
 }
 COMBINED = """type: dataprep_assets.components.CombinedCohorts
@@ -107,7 +107,7 @@ def test_check_tells_each_with_its_line(project: Path) -> None:
     assert "held_out`: 1 shard for valid and 1 for test leave none of 2 to train on; raise `num_shards`" in done.stdout
     assert f"{project}/my_texts/defs/wrong/torn/defs.yaml:5: a.parquet: Parquet cannot be read" in done.stdout
     right = dataprep(project, "check", "d00", "d01", project=project)
-    assert (right.returncode, right.stdout) == (0, "2 declarations: nothing to correct\n")
+    assert (right.returncode, right.stdout) == (0, "2 declarations: no errors found\n")
 
 
 @pytest.mark.parametrize("name", sorted(TOLD))

@@ -114,7 +114,7 @@ def test_an_interruption_ends_a_run_and_its_workers_and_the_next_completes(proje
     assert running.wait(120) == 130
     assert (
         tmp_path / "told"
-    ).read_text().strip() == "dataprep: interrupted; what was finished is kept, run the same command again"
+    ).read_text().strip() == "dataprep: interrupted. Finished work is kept. Run the same command again to resume"
     assert workers
     limit = time.monotonic() + 20  # the kernel ends them when their parent is gone
     while (left := [pid for pid in workers if Path(f"/proc/{pid}").exists()]) and time.monotonic() < limit:
@@ -139,7 +139,7 @@ def test_an_interruption_while_the_command_is_imported_is_told_without_a_stack(t
         check=False,
     )
     assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr.strip() == "dataprep: interrupted before it began"
+    assert done.stderr.strip() == "dataprep: interrupted before the command started"
 
 
 def children(parent: int) -> list[int]:

@@ -120,7 +120,7 @@ def test_a_working_folder_that_was_removed_is_named(tmp_path: Path, monkeypatch:
 
 def test_a_locale_that_reads_names_of_files_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.getfilesystemencoding", lambda: "iso8859-1")
-    with pytest.raises(ConfigError, match="file names are read as iso8859-1, not UTF-8"):
+    with pytest.raises(ConfigError, match="file names are decoded as iso8859-1, not UTF-8"):
         require_sound_environment()
 
 
@@ -128,7 +128,7 @@ def test_a_database_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     import sqlalchemy
 
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/absent/runs.db")
-    said = f"DAGSTER_HOME: {tmp_path}: Dagster's database cannot be used: unable to"
+    said = f"DAGSTER_HOME: {tmp_path}: cannot use Dagster's database: unable to"
     with pytest.raises(DataprepError, match=said), database_errors(tmp_path), engine.connect():
         pass
 

@@ -37,6 +37,6 @@ def test_a_wrong_word_leads_to_the_help_of_its_command(
 def test_a_question_names_only_options_that_exist() -> None:
     with pytest.raises(ConfigError) as raised:
         Question()
-    ways = str(raised.value).removeprefix("trace: give exactly one of ").split(", ")
+    ways = str(raised.value).removeprefix("trace: use exactly one of ").split(", ")
     named = [re.findall(r"--[a-z-]+", way) or ["--" + way.replace("_", "-")] for way in ways]
     assert {option for (option,) in named} <= OPTIONS

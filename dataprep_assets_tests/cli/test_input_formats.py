@@ -128,7 +128,7 @@ def test_the_same_texts_are_the_same_tokens_in_every_format_and_are_traced_back(
         found = json.loads(told.stdout)
         assert (found["source"], found["text"]) == (f"train/{name}:12", TEXTS[11])
     again = dataprep(project, "run", "everything", project=project)
-    assert "all is up to date" in again.stdout
+    assert "everything is up to date" in again.stdout
 
 
 def test_bad_records_are_named_with_file_and_row_or_dropped_and_traced(project: Path) -> None:

@@ -96,9 +96,9 @@ def test_the_installed_command_runs_the_sample_and_verifies_it(project: Path) ->
     assert float(re.findall(r"^built in ([0-9.]+) s", out, re.MULTILINE)[0]) < 90
     told = answers(project, "dataprep verify", "dataprep run sample_corpus")
     assert "all match their receipts" in told["dataprep verify"]
-    assert "all is up to date" in told["dataprep run sample_corpus"]
+    assert "everything is up to date" in told["dataprep run sample_corpus"]
     found = said(project.parent, "dataprep", "--project", str(project), "status", "sample_corpus")
-    assert found == "sample_corpus: all is up to date\n"
+    assert found == "sample_corpus: everything is up to date\n"
 
 
 def test_what_deploys_a_project_brings_the_wheel_that_no_index_has(project: Path, wheel: Path) -> None:
@@ -170,7 +170,7 @@ def test_the_quickstart_and_its_training_loops(project: Path) -> None:
             outs[line] = said(project, program, script, *(["20"] if script == "gpt.py" else arguments))
     run_commands()
 
-    assert "1 declaration: nothing to correct" in outs["dataprep check my_corpus"]
+    assert "1 declaration: no errors found" in outs["dataprep check my_corpus"]
     made, shown = outs["dataprep run my_corpus"], outs["dataprep show my_corpus"]
     passed, every = re.findall(r"checks: (\d+) of (\d+) passed", made)[0]
     assert passed == every, made
@@ -186,7 +186,7 @@ def test_the_quickstart_and_its_training_loops(project: Path) -> None:
     for line in ("dataprep verify", "dataprep verify my_corpus"):
         assert "all match their receipts" in outs[line]
     assert outs["dataprep trace my_corpus --split train --token 1000"].startswith("train.jsonl:")
-    assert "all is up to date" in outs["dataprep status my_corpus"]
+    assert "everything is up to date" in outs["dataprep status my_corpus"]
 
 
 def compare_with_the_loop(project: Path, outs: dict[str, str]) -> None:
@@ -214,7 +214,7 @@ def compare_with_the_loop(project: Path, outs: dict[str, str]) -> None:
     read = [int(step) for step in re.findall(r"^  step (\d+), ", outs[f"dataprep seen my_run --document {GONE}"], re.M)]
     assert read
     assert max(read) < 100
-    assert all(re.search(rf"\b{step}\b", retracted.partition("scheduled it for")[2]) for step in read[:10])
+    assert all(re.search(rf"\b{step}\b", retracted.partition("or will read it")[2]) for step in read[:10])
     assert any("train_more.jsonl" in document.file for step in range(100, 200) for document in seen[step])
 
 
@@ -277,7 +277,7 @@ def test_the_command_says_where_the_documentation_is(project: Path) -> None:
 
 
 def test_outside_of_any_project_the_command_says_what_to_do(project: Path) -> None:
-    with pytest.raises(AssertionError, match="not in a project; `dataprep init DIR` makes one, --project DIR or"):
+    with pytest.raises(AssertionError, match="no project found in"):
         said(project.parent, "dataprep", "status", "sample_corpus")
 
 

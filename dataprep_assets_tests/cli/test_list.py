@@ -56,7 +56,7 @@ def test_outside_of_a_project_it_says_how_to_make_one(
     monkeypatch.chdir(tmp_path)
     assert main([]) == 0
     out = capsys.readouterr().out
-    assert f"{tmp_path}: not in a project" in out
+    assert f"no project found in {tmp_path}" in out
     assert "  dataprep init my-data" in out
 
 
@@ -74,7 +74,7 @@ def test_a_broken_declaration_is_one_row_and_the_others_have_their_state(
         ["sample_corpus", "TokenizedCorpus", "never run"],
     ]
     assert main(["list", "nonesuch"]) == 2
-    assert "'nonesuch' is not a dataset here" in capsys.readouterr().err
+    assert "unknown dataset 'nonesuch'" in capsys.readouterr().err
 
 
 def test_on_a_terminal_it_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,4 +136,4 @@ def test_what_was_never_run_is_shown_with_its_artifacts_and_the_command(capsys: 
     out = capsys.readouterr().out
     assert "* nanogpt_bins" in out
     assert "not planned" in out
-    assert out.splitlines()[-1].startswith("never run: `dataprep run sample_corpus` makes it")
+    assert out.splitlines()[-1].startswith("never run. Run `dataprep run sample_corpus`")

@@ -92,8 +92,8 @@ def test_a_locked_run_of_what_is_there_does_nothing_and_says_it_equals_its_lock(
     before = receipts(work)
     done = dataprep(work, "run", NAME, "--locked", project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "all is up to date" in done.stdout
-    assert "equals its lock: 9 artifacts" in done.stdout.splitlines()
+    assert "everything is up to date" in done.stdout
+    assert "matches its lock: 9 artifacts" in done.stdout.splitlines()
     assert receipts(work) == before
 
 
@@ -105,7 +105,7 @@ def test_a_fresh_machine_builds_all_of_it_and_proves_it_equals_the_lock(place: t
     shutil.rmtree(work / "home")
     done = dataprep(work, "run", NAME, "--lock", str(lock), project=clone)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "equals its lock: 9 artifacts" in done.stdout.splitlines()
+    assert "matches its lock: 9 artifacts" in done.stdout.splitlines()
     again = dataprep(work, "lock", NAME, "--output", str(work / "again.lock"), project=clone)
     assert again.returncode == 0
     assert (work / "again.lock").read_bytes() == lock.read_bytes()
@@ -121,13 +121,13 @@ def test_a_changed_setting_is_refused_before_anything_is_built(place: tuple[Path
         "drift: token_bins/train-00000 and 1 more: bad_records.budget was 0.001, is 0.25 now"
         in done.stdout.splitlines()
     )
-    assert done.stderr == f"dataprep: {NAME}: 2 artifacts are not as the lock says; nothing was built\n"
+    assert done.stderr == f"dataprep: {NAME}: 2 artifacts differ from the lock; nothing was built\n"
     assert receipts(work) == before
     shutil.rmtree(work / "artifacts")
     fresh = dataprep(work, "run", NAME, "--locked", project=clone)
     assert fresh.returncode == 1
     assert "bad_records.budget was 0.001, is 0.25 now" in fresh.stdout
-    assert "and what is made of it were not built" in fresh.stderr
+    assert "and its downstream artifacts were not built" in fresh.stderr
     assert not (work / "artifacts" / NAME / "token_bins").exists(), "what would differ was not made"
 
 
@@ -159,7 +159,7 @@ def test_somebodys_copy_is_proven_with_the_lock_alone(place: tuple[Path, Path]) 
     shutil.rmtree(work / "artifacts")
     good = dataprep(work, "verify", "--lock", str(lock), str(copied), project=clone)
     assert good.returncode == 0, good.stdout
-    assert good.stdout == f"{NAME}: 9 artifacts of the lock: all are there, and equal\n"
+    assert good.stdout == f"{NAME}: 9 artifacts of the lock: all match\n"
     flip_byte(copied / NAME / "nanogpt_bins" / "train.bin")
     shutil.rmtree(copied / NAME / "snapshot" / "train-00001")
     shutil.copytree(copied / NAME / "manifest", copied / NAME / "manifest_2")
@@ -168,7 +168,7 @@ def test_somebodys_copy_is_proven_with_the_lock_alone(place: tuple[Path, Path]) 
     bad = dataprep(work, "verify", "--lock", str(lock), str(copied), project=clone)
     assert bad.returncode == 1
     lines = bad.stdout.splitlines()
-    assert "DIFFERS snapshot/train-00001: missing: in the lock, and not there" in lines
+    assert "DIFFERS snapshot/train-00001: missing: in the lock, but not found" in lines
     assert any(line.startswith("DIFFERS nanogpt_bins: train.bin: sha256") for line in lines)
     assert f"DIFFERS manifest_2: extra: not in the lock; its receipt is that of {NAME}/manifest" in lines
     assert "DIFFERS loose: extra: files without a receipt, not in the lock" in lines
@@ -192,7 +192,7 @@ def test_two_roots_differ_by_the_document_that_was_added(place: tuple[Path, Path
     old = Path(shutil.copytree(work / "artifacts", work / "old"))
     same = dataprep(work, "diff", str(lock), str(old / NAME), project=clone)
     assert same.returncode == 0, same.stdout + same.stderr
-    assert re.search(r"^the same: 2 source files, 140 documents, [\d,]+ tokens$", same.stdout, re.MULTILINE)
+    assert re.search(r"^no differences: 2 source files, 140 documents, [\d,]+ tokens$", same.stdout, re.MULTILINE)
     write_tales(folder_of(clone) / "data" / "b.jsonl", 81)
     assert dataprep(work, "run", NAME, project=clone).returncode == 0
     told = dataprep(work, "diff", str(old), str(work / "artifacts"), project=clone)
@@ -220,7 +220,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     newer.write_text(lock.read_text().replace('"dataprep_lock": 2', '"dataprep_lock": 3'))
     other.write_text(lock.read_text().replace(f'"dataset": "{NAME}"', '"dataset": "sagas"'))
     for arguments, words in [
-        (["run", NAME, "--lock", str(other)], f"the lock is of sagas, not of {NAME}"),
+        (["run", NAME, "--lock", str(other)], f"must be a lock of {NAME}"),
         (["lock", NAME, "--output", str(tmp_path / "none" / "x.lock")], "not a file in a folder"),
     ]:
         done = dataprep(work, *arguments, project=clone)
@@ -231,11 +231,11 @@ def test_what_cannot_be_used_is_refused_in_one_line(
         (["run", NAME, NAME, "--lock", str(lock)], 2, "applies to one dataset"),
         (["run", NAME, "--split", "train", "--locked"], 2, "leave out --split"),
         (["verify", "--lock", str(no_lock)], 1, "not a lock of a dataset"),
-        (["verify", "--lock", str(newer)], 1, "a lock of schema 3, this version reads 2"),
-        (["verify", "--lock", str(lock), "--select", "nothing"], 2, "chooses no artifact"),
-        (["verify", "--select", "nothing"], 2, "needs --lock"),
+        (["verify", "--lock", str(newer)], 1, "unsupported schema 3; this version reads 2"),
+        (["verify", "--lock", str(lock), "--select", "nothing"], 2, "matches no artifact"),
+        (["verify", "--select", "nothing"], 2, "Add --lock"),
         (["diff", str(lock), str(no_lock)], 2, "not a lock of a dataset"),
-        (["diff", str(lock), str(tmp_path / "nowhere")], 2, "neither a lock nor a folder"),
+        (["diff", str(lock), str(tmp_path / "nowhere")], 2, "no lock file or folder"),
         (["diff", str(lock), str(tmp_path)], 2, "no finished artifact is there"),
     ]:
         assert main(arguments) == code, arguments
@@ -291,6 +291,6 @@ def test_a_copy_in_a_bucket_is_proven_and_compared(
     assert main(["verify", "--lock", lock, there]) == 1
     assert main(["diff", lock, there, "--dataset", NAME]) == 1
     out = capsys.readouterr().out
-    assert "DIFFERS token_bins/train-00001: missing: in the lock, and not there" in out
-    assert "artifacts in a alone: 1\n  token_bins/train-00001" in out
+    assert "DIFFERS token_bins/train-00001: missing: in the lock, but not found" in out
+    assert "artifacts only in a: 1\n  token_bins/train-00001" in out
     assert "  removed  b.jsonl: -80 documents" in out

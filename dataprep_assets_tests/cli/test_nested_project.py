@@ -38,18 +38,18 @@ def test_every_command_takes_the_name_that_the_declaration_has(project: Path) ->
     ids.write_text("train.jsonl:3\n")
     lock = project / "d00.lock"
     for arguments, said in (
-        (["run", "d00"], "all is up to date"),
-        (["status", "d00"], "all is up to date"),
+        (["run", "d00"], "everything is up to date"),
+        (["status", "d00"], "everything is up to date"),
         (["status", "--json", "d00"], '"dataset": "d00"'),
-        (["run", "--dry-run", "d00"], "all is up to date"),
+        (["run", "--dry-run", "d00"], "everything is up to date"),
         (["show", "d00"], "TokenizedCorpus, declared in "),
         (["plan", "d00"], "d00"),
         (["trace", "d00", "--split", "train", "--token", "0"], "train.jsonl:1"),
         (["lock", "d00", "--output", str(lock)], "artifacts"),
-        (["run", "d00", "--lock", str(lock)], "equals its lock"),
+        (["run", "d00", "--lock", str(lock)], "matches its lock"),
         (["diff", str(lock), str(project / "artifacts"), "--dataset", "d00"], "same"),
         (["prune", "d00"], "nothing to remove"),
-        (["check", "d00", "d01"], "nothing to correct"),
+        (["check", "d00", "d01"], "no errors found"),
         (["retract", "d00", "--ids", str(ids)], "1 added"),
     ):
         done = dataprep(project, *arguments, project=project)
@@ -64,10 +64,10 @@ def test_every_command_takes_the_name_that_the_declaration_has(project: Path) ->
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("first", "'first' is not a dataset here, but the folder of one: its name is 'd00'"),
-        ("team/eu/second/", "but the folder of one: its name is 'd01'"),
-        ("d000", "'d000' is not a dataset here; did you mean 'd00'?"),
-        ("xyz", "'xyz' is not a dataset here; defs/ has d00, d01, d02, d03, theirs/table"),
+        ("first", "'first' is a folder, not a dataset name. Its dataset is 'd00'"),
+        ("team/eu/second/", "not a dataset name. Its dataset is 'd01'"),
+        ("d000", "unknown dataset 'd000'; did you mean 'd00'?"),
+        ("xyz", "unknown dataset 'xyz'; available: d00, d01, d02, d03, theirs/table"),
     ],
 )
 def test_another_name_is_told_with_the_right_one(project: Path, given: str, told: str) -> None:

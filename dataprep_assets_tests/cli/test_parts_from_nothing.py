@@ -54,7 +54,9 @@ def test_a_part_that_needs_what_is_made_of_all_partitions_is_refused_until_that_
     part = ("run", "sample_duplicates", "--split", "val")
     refused = dataprep(tmp_path, *part)
     assert refused.returncode == 2
-    assert "--split: sample_duplicates/duplicates, which this part needs, is made of all partitions" in refused.stderr
+    assert (
+        "--split: sample_duplicates/duplicates, which this part needs, is built from all partitions" in refused.stderr
+    )
     assert not (tmp_path / "artifacts" / "sample_duplicates").exists()
     assert dataprep(tmp_path, "run", "sample_duplicates").returncode == 0
     done = dataprep(tmp_path, *part)
@@ -150,5 +152,5 @@ def test_months_that_are_not_there_or_in_no_range_are_named_by_the_option_that_a
     for asked in ("2009-10...2011-01", "2009-10...2009-12,2009-11"):
         done = on_machine(0, project, ["run", "years", "--months", asked])
         assert done.returncode == 2
-        assert f"--months {asked}: give FIRST...LAST among 2009-10...2010-03" in done.stderr
+        assert f"--months {asked}: must be FIRST...LAST. Available: 2009-10...2010-03" in done.stderr
     assert partitions_of(project, "years", "packed_cohorts") == []

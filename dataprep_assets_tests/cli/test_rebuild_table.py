@@ -74,10 +74,10 @@ def test_sums_and_places_are_told() -> None:
     told = "\n".join(
         rebuild_lines(rebuild(due("bins", "a-0"), due("view", provisional=True), published=published), OPEN)
     )
-    assert "1 of 2 are built only where an input comes out other than it was" in told
+    assert "1 of 2 are built only if a rebuilt input differs" in told
     assert "tokenizing 3.0 s" in told
-    assert "rates of the bench" in told
-    assert "published: s3://bucket/there is replaced (ds/published_shards)" in told
+    assert "rates from the benchmark" in told
+    assert "replaces the published s3://bucket/there (ds/published_shards)" in told
     assert told.isascii()
     assert "\x1b" not in told
 

@@ -28,7 +28,7 @@ NOTES = [
     ('token: "<|pad|>"', 'token: "<|endoftext|>"', "pad:", "ends or begins every document"),
     ('token: "<|pad|>"', "id: 5000", "pad:", "pad.id: 5000 is not below the 4,096 ids"),
     ("public: a key for", "env: UNSET_KEY #", "patient_key:", "the environment variable UNSET_KEY is not set"),
-    ("public: a key for", "env: SHORT_KEY #", "patient_key:", "SHORT_KEY has 5 characters, at least 32 are needed"),
+    ("public: a key for", "env: SHORT_KEY #", "patient_key:", "SHORT_KEY has 5 characters, but needs at least 32"),
     ('last: "2011-02"', 'last: "2011-04"', "months:", "2 declared months have no file in the source: 2011-03, 2011-04"),
     ('last: "2011-02"', 'last: "2011-02"\n    allow_missing: ["2011-01"]', "source:", "2011-01 have a file, but"),
     ("path: ./data", "path: ./date", "path:", "date: no such folder"),
@@ -38,7 +38,7 @@ NOTES = [
         "retractions:",
         "list.jsonl: line 1: not a retraction",
     ),
-    ('last: "2011-02"', 'last: "2011-13"', "last:", "months.last: is not allowed: Last month, YYYY-MM"),
+    ('last: "2011-02"', 'last: "2011-13"', "last:", "months.last: invalid value: Last month, YYYY-MM"),
     ("likes {colour}", "likes {coluor}", "header:", "template.header names ['coluor']; declared fields are"),
     ("likes {colour}", "likes {colour", "header:", "template.header: "),
 ]
@@ -115,13 +115,13 @@ COMBINED = [
         _BOTH,
         "    - {dataset: nots_0}",
         "sources:",
-        "nots_0: no dataset of this project; did you mean 'notes_0'?",
+        "unknown dataset nots_0; did you mean 'notes_0'?",
     ),
     (
         _BOTH,
         "    - {dataset: elsewhere}",
         "sources:",
-        "elsewhere: no dataset of this project; its artifacts",
+        "unknown dataset elsewhere; ",
     ),
 ]
 TASKS = [
@@ -142,8 +142,8 @@ TASKS = [
     ),
 ]
 SCHEDULE = [
-    ("split: val", "split: valid", "sources:", "sample_corpus: has no split 'valid'. Use one of train, val"),
-    ("weight: 9", "weight: 0", "- {dataset: sample_corpus", "sources.0.weight: must be more than 0, not 0"),
+    ("split: val", "split: valid", "sources:", "sample_corpus: unknown split 'valid'. Available: train, val"),
+    ("weight: 9", "weight: 0", "- {dataset: sample_corpus", "sources.0.weight: must be greater than 0, not 0"),
 ]
 BASES = {
     "schedule": SCHEDULE,

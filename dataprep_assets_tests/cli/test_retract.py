@@ -111,7 +111,7 @@ def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
     told = own.retract(f"doc-{GONE}\n").stdout
     assert "found 1: 1 document" in told, told
     assert "train-00003" in told
-    assert "in no plan any more" in told
+    assert "no longer needed" in told
     assert str(own.artifacts / "token_bins" / "train-00007") in told
     assert str(own.artifacts / "megatron_bins") in told
     assert "train-00002" not in told, "it holds other documents"
@@ -121,7 +121,7 @@ def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
     assert places == {"mine/token_bins/train-00003", "mine/token_bins/train-00007", "mine/megatron_bins"}
     assert left | {begun} <= own.traces(GONE), "nothing is removed before the run"
     said = own.run()
-    assert "removed, in no plan: mine/megatron_bins" in said
+    assert "removed (no longer needed): mine/megatron_bins" in said
     assert own.traces(GONE) == set()
     assert not (own.artifacts / ".findings" / "token_bins" / "train-00003.json").exists()
     assert own.traces(25), "the other documents are there"
@@ -147,7 +147,7 @@ def test_places_left_by_themselves_are_not_up_to_date_and_the_next_run_removes_t
     status = own("status", "mine")
     assert (status.returncode, "up to date" in status.stdout) == (1, False), status.stdout
     assert "token_bins/train-00003" in status.stdout
-    assert "removed, in no plan: mine/token_bins/train-00003" in own.run()
+    assert "removed (no longer needed): mine/token_bins/train-00003" in own.run()
     assert own.traces(GONE) == set()
     assert own("status", "mine").returncode == 0
 
@@ -213,7 +213,7 @@ def test_of_a_sensitive_corpus_it_is_told_at_which_steps_it_was_read_and_not_how
     store = LocalArtifacts(tmp_path)
     declaration = SimpleNamespace(sensitive=True, small_cell=11, dataset="tales", store=lambda _: store)
     sensitive: Any = SimpleNamespace(declaration=declaration)
-    read = "first_model read it at, or has scheduled it for, steps 7, 9"
+    read = "first_model has read it, or will read it, at steps 7, 9"
     with project.one_command():
         assert next(training_steps.trained_lines("tales", given)) == f"{read}: 1 of 3 lines"
         project.take(sensitive)

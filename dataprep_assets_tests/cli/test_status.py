@@ -71,19 +71,19 @@ def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_
     shown = dataprep(tmp_path, "status", "words", project=project)
     assert shown.stdout.splitlines()[3].startswith("combined_bins_train")
     assert "  its blocking check sampler_dry_run failed: " in shown.stdout.splitlines()[3]
-    assert "all is up to date" not in shown.stdout
+    assert "everything is up to date" not in shown.stdout
     summary = dataprep(tmp_path, "show", "words", project=project).stdout
-    assert "\n  failed, which blocks: words/combined_bins_train: sampler_dry_run: " in summary
-    assert "\n  not examined yet: words/data_card: card_matches_receipts\n" in summary
+    assert "\n  failed, blocking: words/combined_bins_train: sampler_dry_run: " in summary
+    assert "\n  not run yet: words/data_card: card_matches_receipts\n" in summary
 
 
 def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project: Path, tmp_path: Path) -> None:
     done = dataprep(tmp_path, "run", "numbers", project=project)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "not passed, which is a warning: numbers/token_bins_train: eye_test" in done.stdout
+    assert "warning, not passed: numbers/token_bins_train: eye_test" in done.stdout
     assert "accept: {eye_test: <why>}" in done.stdout
     again = dataprep(tmp_path, "run", "numbers", project=project)
-    assert "all is up to date, nothing to do" in again.stdout
+    assert "everything is up to date, nothing to do" in again.stdout
     path = project / "dataprep_assets" / "defs" / "numbers" / "defs.yaml"
     declared = yaml.safe_load(path.read_text())
     declared["attributes"]["accept"] = {"eye_test": "numbers only"}
@@ -92,7 +92,7 @@ def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project:
     accepted = dataprep(tmp_path, "run", "numbers", project=project)
     assert accepted.returncode == 0, accepted.stdout + accepted.stderr
     assert "not passed" not in accepted.stdout
-    assert "all is up to date, nothing to do" in dataprep(tmp_path, "run", "numbers", project=project).stdout
+    assert "everything is up to date, nothing to do" in dataprep(tmp_path, "run", "numbers", project=project).stdout
     for name, why in (
         ("sampler_dry_run", "blocks what is downstream"),
         ("nonesuch", "is not a check of this dataset"),
@@ -144,8 +144,8 @@ def test_of_two_datasets_of_one_file_it_is_told_which_still_holds_a_retracted_do
     assert told(project, tmp_path, "first")["still_held"] == [second]
     said = dataprep(tmp_path, "status", "second", project=project).stdout
     assert (
-        "still holds retracted documents: second/token_bins, 1 shard of source files that first reads without them. "
-        "Retract them there, too"
+        "still holds retracted documents: second/token_bins, 1 shard of source files from which first drops them. "
+        "Retract them there as well"
     ) in said
     build("second", without=True)
     assert told(project, tmp_path, "first")["still_held"] == []

@@ -153,7 +153,7 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Path) -> 
         done = dataprep(tmp_path, "ui", "--port", str(port), project=project)
     assert done.returncode == 2
     assert done.stderr == (
-        f"dataprep: ui: 127.0.0.1:{port} cannot be listened on: Address already in use; end what is there, or choose "
-        "another --port\n"
+        f"dataprep: ui: cannot listen on 127.0.0.1:{port}: Address already in use. Stop the process using it, or "
+        "choose another --port\n"
     )
     assert not (tmp_path / "home").exists()

@@ -130,16 +130,16 @@ def test_a_corpus_goes_on_from_an_asset_and_follows_what_it_changes(project: Pat
     assert told in _run(project, "run", "ours", code=2), "nothing was made of it yet"
 
     _materialize(project, "team/cleaned")
-    assert "nothing to correct" in _run(project, "check", "ours")
+    assert "no errors found" in _run(project, "check", "ours")
     _run(project, "run", "ours")
     before = _tokens(project, "ours")
     trace = _run(project, "trace", "ours", "--split", "train", "--document", "7")
     assert trace.startswith("part.jsonl:8\n")
-    assert "all is up to date" in _run(project, "status", "ours")
+    assert "everything is up to date" in _run(project, "status", "ours")
 
     # made again, at another place, with the same files: nothing is built
     _materialize(project, "team/cleaned")
-    assert "all is up to date" in _run(project, "status", "ours")
+    assert "everything is up to date" in _run(project, "status", "ours")
     assert "nothing to do" in _run(project, "run", "ours")
     assert len(list((project / "cleaned").iterdir())) == 2
 

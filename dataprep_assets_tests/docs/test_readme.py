@@ -164,7 +164,7 @@ def test_the_declarations_are_built_as_they_are_printed(
     assert len(declaration.splitlines()) <= 10
     corpus.write_text(declaration, encoding="utf-8")
     outputs = run_lines(shell_lines(README, "dataprep check my_corpus"), project, environment)
-    assert "nothing to correct" in outputs["dataprep check my_corpus"]
+    assert "no errors found" in outputs["dataprep check my_corpus"]
     bins = project / ".dataprep" / "artifacts" / "my_corpus" / "nanogpt_bins"
     assert f"nanoGPT: data_dir = '{bins}'" in outputs["dataprep run my_corpus"]
     assert (bins.parent / "megatron_bins" / "train.idx").is_file()

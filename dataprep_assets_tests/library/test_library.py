@@ -98,8 +98,8 @@ def test_a_dataset_is_made_and_opened(project: OpenProject, corpus: OpenDataset)
     ("asked", "told"),
     [
         (("nanogpt_bin",), "no artifact 'nanogpt_bin'. Did you mean 'nanogpt_bins'?"),
-        (("combined_bins",), "d00/combined_bins: no partition was given; there are train"),
-        (("token_bins", "train-9"), "no partition 'train-9'. Did you mean 'train-0000"),
+        (("combined_bins",), "d00/combined_bins: partition is missing. Available: train"),
+        (("token_bins", "train-9"), "unknown partition 'train-9'. Did you mean 'train-0000"),
     ],
 )
 def test_an_artifact_that_there_cannot_be_is_told_with_those_that_there_are(
@@ -142,7 +142,7 @@ def test_a_part_is_made_and_a_wrong_one_is_refused(project: OpenProject) -> None
     dataset = project.dataset("d01")
     assert not dataset.run(split="val").ended
     assert {artifact.partition for artifact in dataset.artifacts if artifact.name == "token_bins"} == {"val-00000"}
-    with pytest.raises(ConfigError, match=r"partitions train-00009: give FIRST...LAST among train-00000"):
+    with pytest.raises(ConfigError, match=r"partitions train-00009: must be FIRST...LAST. Available: train-00000"):
         dataset.run(partitions="train-00009")
 
 
@@ -163,7 +163,7 @@ def test_a_declaration_is_written_whole_or_not_at_all(project: OpenProject) -> N
     assert "written" in project.names
     assert not dataset.run().ended
     for taken in ("written", "d00"):
-        with pytest.raises(ConfigError, match="is declared already"):
+        with pytest.raises(ConfigError, match="already declared in"):
             project.declare(taken, "TokenizedCorpus", **attributes)
     with pytest.raises(ConfigError, match="the name of a dataset"):
         project.declare("../d", "TokenizedCorpus", **attributes)

@@ -28,25 +28,25 @@ def dataset_names(incomplete: str) -> list[str]:
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="A dataset, by its `dataset:`.", autocompletion=dataset_names)
+    str, typer.Argument(metavar="NAME", help="Dataset name (the `dataset:` key).", autocompletion=dataset_names)
 ]
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="NAME...", help="Datasets, by their `dataset:`.", autocompletion=dataset_names),
+    typer.Argument(metavar="NAME...", help="Dataset names (the `dataset:` key).", autocompletion=dataset_names),
 ]
 NamesOrAll = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME...]", help="Datasets, by their `dataset:`.", autocompletion=dataset_names),
+    typer.Argument(metavar="[NAME...]", help="Dataset names (the `dataset:` key).", autocompletion=dataset_names),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON Lines.")]
 Select = Annotated[
-    list[str] | None, typer.Option("--select", metavar="GLOB", help="Only what matches this; may be repeated.")
+    list[str] | None, typer.Option("--select", metavar="GLOB", help="Only paths that match this glob. Repeatable.")
 ]
 Splits = Annotated[
     list[str] | None,
-    typer.Option("--split", metavar="SPLIT", help="Only these splits: val,test, or the option repeated."),
+    typer.Option("--split", metavar="SPLIT", help="Only these splits, e.g. val,test. Repeatable."),
 ]
-LockFile = Annotated[Path | None, typer.Option("--lock", metavar="FILE", help="A lock that `dataprep lock` wrote.")]
+LockFile = Annotated[Path | None, typer.Option("--lock", metavar="FILE", help="Lock file written by `dataprep lock`.")]
 Profile = Annotated[
-    str | None, typer.Option(metavar="PROFILE", help="A profile of boto3's configuration: credentials and endpoint.")
+    str | None, typer.Option(metavar="PROFILE", help="AWS profile to take credentials and endpoint from.")
 ]

@@ -5,7 +5,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 _SECONDS = 10.0
-"""How long an answer may take."""
+"""Timeout of a request, in seconds."""
 _QUERY = """{
   workspaceOrError { ... on Workspace { locationEntries {
     name loadStatus updatedTimestamp locationOrLoadError { __typename ... on PythonError { message } } } } }
@@ -53,7 +53,7 @@ class Health:
         """A sentence for each dataset that the code location leaves out (`code_location.merge_definitions`)."""
         nodes = self._ask(_ASSETS)["assetNodes"]
         groups = sorted(node["groupName"] for node in nodes if node["assetKey"]["path"][1:] == ["cannot_be_loaded"])
-        return [f"{group}: its declaration cannot be loaded. Run `dataprep check {group}`" for group in groups]
+        return [f"{group}: the declaration cannot be loaded. Run `dataprep check {group}`" for group in groups]
 
     def _of_daemons(self, statuses: list[dict[str, Any]]) -> list[str]:
         """A sentence for each daemon with errors, or without a heartbeat after it had one."""
@@ -62,7 +62,7 @@ class Health:
         # not the errors' own text, because one of a sensor may quote a row
         return [
             f"the daemon {one['daemonType']} "
-            + ("reports errors" if one["lastHeartbeatErrors"] else "gives no sign of life")
+            + ("reports errors" if one["lastHeartbeatErrors"] else "does not respond")
             for one in statuses
             if one["lastHeartbeatErrors"] or (one["daemonType"] in before and one["healthy"] is False)
         ]

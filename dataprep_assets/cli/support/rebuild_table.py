@@ -73,7 +73,7 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterable[str]:
     if not privacy.closed:
         yield from _sums(rebuild)
     for published in rebuild.published:
-        yield f"published: {published.place} is replaced ({published.artifact})"
+        yield f"replaces the published {published.place} ({published.artifact})"
 
 
 def _zip(row: Sequence[str], widths: Sequence[int]) -> Iterable[tuple[str, int]]:
@@ -93,15 +93,15 @@ def _sums(rebuild: Rebuild) -> Iterable[str]:
             yield ", ".join([f"{name}: {count_of(len(works), 'artifact')}", *known])
     if provisional := sum(work.stale.provisional for work in rebuild.works):
         yield (
-            f"{provisional} of {len(rebuild.works)} are built only where an input comes out other than it "
-            "was; that is not known before it is built"
+            f"{provisional} of {len(rebuild.works)} are built only if a rebuilt input differs from before, which is "
+            "not known in advance"
         )
     cores = rebuild.machine.cores
     expected = (
         f"expected: {shown_time(rebuild.fetching + rebuild.tokenizing + rebuild.orchestration).strip()} on {cores} "
         f"core{'s' if cores > 1 else ''}: fetching {shown_time(rebuild.fetching).strip()}, tokenizing "
-        f"{shown_time(rebuild.tokenizing).strip()}, orchestration {shown_time(rebuild.orchestration).strip()}; joins, "
-        "views and checks not counted; rates "
-        + (f"measured on {count_of(rebuild.measured, 'finished shard')}" if rebuild.measured else "of the bench")
+        f"{shown_time(rebuild.tokenizing).strip()}, orchestration {shown_time(rebuild.orchestration).strip()}; "
+        "excluding joins, views and checks; rates "
+        + (f"measured on {count_of(rebuild.measured, 'finished shard')}" if rebuild.measured else "from the benchmark")
     )
     yield expected

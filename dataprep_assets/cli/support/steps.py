@@ -12,7 +12,7 @@ from dataprep_assets.orchestration.build import BuildListener, StepResult
 from dataprep_assets.orchestration.runs.terminal import at_rest, at_work, say
 
 _WIDEST = 32
-"""Most columns of the names of artifacts."""
+"""Maximum width of artifact names, in columns."""
 
 
 class Steps(BuildListener):

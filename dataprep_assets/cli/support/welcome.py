@@ -17,13 +17,13 @@ _OWN = "dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus"
 
 def welcome() -> Iterator[str]:
     """The lines to print."""
-    yield "dataprep turns text and conversations into the token files that your trainer reads."
+    yield "dataprep turns text and conversations into token files for your trainer."
     yield ""
     try:
         root, components = project.current().root, project.components()
     except ConfigError as error:
         yield str(error)
-        yield from _next([("dataprep init my-data", "start a project with a sample that needs no network")])
+        yield from _next([("dataprep init my-data", "create a project with a sample that builds offline")])
         return
     yield f"{root}: {count_of(len(components), 'dataset')}"
     width = max(map(len, components), default=0)
@@ -39,8 +39,8 @@ def welcome() -> Iterator[str]:
         [
             ("dataprep list", "list the datasets and their state"),
             (f"dataprep run {name}", "build it with all checks; finished artifacts are kept"),
-            (f"dataprep show {name}", "show its files, and the lines for the trainer"),
-            (_OWN, "declare another, with every key explained"),
+            (f"dataprep show {name}", "show its files, and how to load them in a trainer"),
+            (_OWN, "declare another dataset, with every key explained"),
             (project.browser(), "open the datasets in the browser"),
         ]
     )

@@ -13,33 +13,34 @@ from dataprep_assets.stores.files import expanded
 
 
 def command(
-    action: Annotated[
-        Literal["adopt"], typer.Argument(help="`adopt`: write `release.json` for shards that are there.")
-    ],
+    action: Annotated[Literal["adopt"], typer.Argument(help="`adopt`: write `release.json` for existing shards.")],
     url: Annotated[
         str,
-        typer.Argument(metavar="URL", help="Where the shards are: s3://bucket/prefix, gs://bucket/prefix, a folder."),
+        typer.Argument(
+            metavar="URL", help="Location of the shards: s3://bucket/prefix, gs://bucket/prefix or a folder."
+        ),
     ],
     to: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Keep the manifest in this folder: the bucket is not ours. Default: beside the shards.",
+            help="Write the manifest to this folder, e.g. if you cannot write to the bucket. [default: next to the "
+            "shards]",
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What the release is called; default: the last part of URL.")
+        str | None, typer.Option(metavar="NAME", help="Name of the release. [default: the last part of URL]")
     ] = None,
     shards: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Only the first N of each prefix; templar's own manager reads 10."),
+        typer.Option(min=1, metavar="N", help="Only the first N shards of each prefix; templar's manager reads 10."),
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The tokenizer's name, for the manifest.")
+        str | None, typer.Option(metavar="NAME", help="Name of the tokenizer, for the manifest.")
     ] = None,
     profile: Profile = None,
 ) -> int:
-    """Write a manifest for npy shards that are there, so that windows and managers read them."""
+    """Write a release manifest for existing npy shards."""
     from dataprep_assets.pipelines.release.adopted_manifest import Adoption, adopt, keep_adopted
     from dataprep_assets.serving.window.release import ReleaseLocation, locate
 
@@ -62,5 +63,5 @@ def command(
         )
         print(f"{prefix}: {count_of(len(members), 'shard')}, {samples} ({release.dtype})")
     print(f"{where}: release {release.digest[:12]} of {release.dataset}")
-    print(f'train on it: ShardWindow("{place if to is None else where}", "shard_cache", steps_per_shard=455)')
+    print(f'for the trainer: ShardWindow("{place if to is None else where}", "shard_cache", steps_per_shard=455)')
     return 0

@@ -17,21 +17,21 @@ def command(
         int | None,
         typer.Option(
             metavar="N",
-            help="Make a revision of what is declared now: N is the first step that was not trained on yet, or that is "
-            "trained on again from an earlier checkpoint.",
+            help="Apply the current declaration from step N on. N is the first step not trained yet (or to be "
+            "retrained from a checkpoint).",
         ),
     ] = None,
     trained: Annotated[
         int | None,
-        typer.Option(metavar="M", help="With --from-step: how many steps were trained on, if more than N."),
+        typer.Option(metavar="M", help="With --from-step: number of steps already trained, if greater than N."),
     ] = None,
-    until: Annotated[int | None, typer.Option(metavar="N", help="Tell of the steps before N only.")] = None,
+    until: Annotated[int | None, typer.Option(metavar="N", help="Only steps before N.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --from-step: say what it would be, and write nothing.")
+        bool, typer.Option("--dry-run", help="With --from-step: show the revision, but write nothing.")
     ] = False,
     json_: AsJson = False,
 ) -> int:
-    """Say what a training run reads until when, and change it from a step on."""
+    """Show what a training run reads, and revise it from a given step."""
     from dataprep_assets.pipelines.schedule.dataset import ScheduleDataset
     from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, revise_schedule, write_revisions
     from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
@@ -41,14 +41,16 @@ def command(
 
     component = project.component(dataset)
     if not isinstance(component, ScheduleDataset):
-        raise ConfigError(f"{dataset} is a {component.component}, which has no steps; declare a TrainingSchedule of it")
+        raise ConfigError(
+            f"{dataset} is a {component.component}, which has no steps. Declare a TrainingSchedule that reads it"
+        )
     declaration, store = component.declaration, component.store(project.storage())
     # loaded for one reason: what leaves is then decided by the sources that are sensitive, too
     for source in declaration.sources:
         if source.dataset in project.declarations().files:
             project.component(source.dataset)
     if from_step is None and (trained is not None or dry_run):
-        raise ConfigError("--trained and --dry-run belong to --from-step N")
+        raise ConfigError("--trained and --dry-run need --from-step N")
     schedule = present_schedule(declaration, store)
     if from_step is not None:
         schedule = revise_schedule(declaration, store, schedule, from_step=from_step, trained=trained)
@@ -68,16 +70,16 @@ def command(
             "sources": [
                 privacy.amounts(asdict(one)) for one in simulated(sampler, sampler.end if until is None else until)
             ],
-            "pending": [privacy.text(one.sentence, "a source differs") for one in component.pending(store)],
+            "pending": [privacy.text(one.sentence, "a source has changed") for one in component.pending(store)],
             "written": None if path is None else str(path),
         }
         print(json.dumps(value, ensure_ascii=False))
         return 0
     project.tell([*told_revisions(schedule), *told_lines(sampler, until)], f"{dataset}: scheduled")
     if path is not None:
-        print(f"revision {number} from step {from_step} is in {path}: `dataprep run {dataset}` makes it readable")
+        print(f"Wrote revision {number} from step {from_step} to {path}. Run `dataprep run {dataset}` to build it")
     elif from_step is not None:
-        print(f"revision {number} from step {from_step}: nothing was written")
+        print(f"Dry run: revision {number} from step {from_step} was not written")
     else:
-        project.tell(component.standing(store), f"{dataset}: a source differs")
+        project.tell(component.standing(store), f"{dataset}: a source has changed")
     return 0

@@ -20,51 +20,57 @@ _MOST = 20
 
 def command(
     dataset: Name,
-    step: Annotated[int | None, typer.Option(metavar="N", help="The documents that this step reads.")] = None,
-    rank: Annotated[int, typer.Option(metavar="R", help="With --step: what this rank reads, of --world.")] = 0,
-    world: Annotated[int, typer.Option(metavar="W", help="With --rank: the number of ranks.")] = 1,
+    step: Annotated[int | None, typer.Option(metavar="N", help="Show the documents that this step reads.")] = None,
+    rank: Annotated[
+        int, typer.Option(metavar="R", help="With --step: only documents that this rank reads, of --world.")
+    ] = 0,
+    world: Annotated[int, typer.Option(metavar="W", help="With --rank: number of ranks.")] = 1,
     document: Annotated[
-        str | None, typer.Option(metavar="FILE:ROW", help="The steps that read this row of a source file.")
+        str | None, typer.Option(metavar="FILE:ROW", help="Show the steps that read this row of a source file.")
     ] = None,
     id_: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="The steps that read this id, or hash of 16 hex digits.")
+        str | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="Show the steps that read the document with this id, or index hash (16 hex digits).",
+        ),
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option(
-            metavar="EXPRESSION", help="The steps that read documents of which this is true, by the table of documents."
-        ),
+        typer.Option(metavar="EXPRESSION", help="Show the steps that read documents that match this rule expression."),
     ] = None,
     until: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Only steps before N; with --step all from there on; alone: the tokens of each source until then.",
+            help="Only steps before N. With --step: the steps from STEP up to N. As the only option: tokens per "
+            "source up to N.",
         ),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="With --until: tokens by a column of the table of documents, as host."),
+        typer.Option(metavar="COLUMN", help="With --until: group tokens by a document column, e.g. host."),
     ] = None,
     json_: AsJson = False,
 ) -> int:
-    """Say which documents a step of a training run reads, and which steps read a document."""
+    """Show the documents that a training step reads, or the steps that read a document."""
     from dataprep_assets.serving.sampler.seen import documents_of_step
     from dataprep_assets.serving.sampler.simulation import simulated, told_lines
 
     questions = (("--step", step), ("--document", document), ("--id", id_), ("--where", where))
     asked = [name for name, value in questions if value is not None]
     if len(asked) > 1 or (not asked and until is None):
-        raise ConfigError("seen: give one of --step, --document, --id and --where, or --until alone")
+        raise ConfigError("seen: pass exactly one of --step, --document, --id and --where, or only --until")
     if by is not None and (asked or until is None):
-        raise ConfigError("seen: --by belongs to --until N alone")
+        raise ConfigError("seen: --by needs --until N, without other options")
     if (rank, world) != (0, 1) and step is None:
-        raise ConfigError("seen: --rank and --world belong to --step")
+        raise ConfigError("seen: --rank and --world need --step")
     component = project.component(dataset)
     if component.component != "TrainingSchedule":
-        raise ConfigError(f"{dataset} is a {component.component}, which has no steps; name a TrainingSchedule")
+        raise ConfigError(f"{dataset} is a {component.component}, which has no steps. Name a TrainingSchedule")
     if (ledger := ledger_of(component)) is None:
-        raise MissingArtifactError(f"{dataset}: there is no schedule yet: dataprep run {dataset}")
+        raise MissingArtifactError(f"{dataset}: not built yet. Run `dataprep run {dataset}`")
     if not asked:
         assert until is not None
         if by is not None:
@@ -77,7 +83,7 @@ def command(
         return 0
     if step is not None:
         if until is not None and until <= step:
-            raise ConfigError(f"seen: --until {until}: no step from {step} on is before it")
+            raise ConfigError(f"seen: --until {until}: must be greater than --step {step}")
         for current_step in range(step, step + 1 if until is None else until):
             if until is not None and not json_:
                 print(f"step {current_step}")
@@ -92,7 +98,7 @@ def command(
     for line in _steps(ledger, documents if json_ else documents[:_MOST], until, json_):
         print(line)
     if len(documents) > _MOST and not json_:
-        print(f"and {_documents_of(len(documents) - _MOST)} more: all of them with --json")
+        print(f"and {_documents_of(len(documents) - _MOST)} more: use --json to print all")
     return 0
 
 
@@ -124,7 +130,7 @@ def _documents(ledger: "SeenLedger", document: str | None, id_: str | None) -> "
     if document is not None:
         file, _, row = document.rpartition(":")
         if not file or not row.isdigit():
-            raise ConfigError(f"seen: --document {document}: give FILE:ROW, as `dataprep trace` prints it")
+            raise ConfigError(f"seen: --document {document}: must be FILE:ROW, as printed by `dataprep trace`")
         documents, what = find_documents(ledger, rows={file: [int(row)]}), document
     else:
         assert id_ is not None
@@ -134,7 +140,7 @@ def _documents(ledger: "SeenLedger", document: str | None, id_: str | None) -> "
             hashes.append(int(id_, 16))
         documents, what = find_documents(ledger, hashes=hashes), "this id"
     if not documents:
-        raise NotFoundError(f"seen: no shard that {ledger.data.name} names has a document of {what}")
+        raise NotFoundError(f"seen: no shard of {ledger.data.name} has a document with {what}")
     return documents
 
 
@@ -143,7 +149,7 @@ def _tables(ledger: "SeenLedger", option: str) -> "Iterator[tuple[str, AskedDocu
     for name in sorted({name for name, _ in ledger.shards.values()}):
         component = project.component(name)
         if component.declaration.sensitive:
-            raise ConfigError(f"seen: {option}: {name} is sensitive, its rows are not told. Ask by --id")
+            raise ConfigError(f"seen: {option}: {name} is sensitive, so its rows are not shown. Use --id")
         yield name, component.documents(component.store(project.storage()))
 
 
@@ -159,7 +165,7 @@ def _where(ledger: "SeenLedger", where: str) -> "list[KeptDocument]":
         if rows:
             documents += find_documents(ledger, rows=rows, dataset=name)
     if not documents:
-        raise NotFoundError(f"seen: --where: it is true of no document that {ledger.data.name} names: {where}")
+        raise NotFoundError(f"seen: --where matched no document in {ledger.data.name}: {where}")
     return documents
 
 
@@ -172,7 +178,7 @@ def _tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str, int]:
     values: dict[str, dict[tuple[str, int], str]] = {}
     for name, asked in _tables(ledger, "--by"):
         if column not in asked.columns:
-            raise ConfigError(f"seen: --by {column}: {name} has no such column. It has: {', '.join(asked.columns)}")
+            raise ConfigError(f"seen: --by {column}: unknown column of {name}. Available: {', '.join(asked.columns)}")
         rows = asked.rows(columns=list(dict.fromkeys(["file", "row", column])))
         values[name] = {(row["file"], row["row"]): str(row[column]) for row in rows}
     total: dict[str, int] = {}
@@ -218,6 +224,6 @@ def _steps(ledger: "SeenLedger", documents: "list[KeptDocument]", until: int | N
         if len(readings) > _MOST:
             yield f"  and {count_of(len(readings) - _MOST, 'time')} more, the last at step {readings[-1].step}"
         if not readings:
-            yield "  is read at no step" + ("" if until is None else f" before {until}")
+            yield "  is never read" + ("" if until is None else f" before {until}")
         for reign, reading in back[:_MOST]:
-            yield f"  taken back: step {reading.step} of revision {reign.revision}"
+            yield f"  withdrawn: step {reading.step} of revision {reign.revision}"

@@ -110,13 +110,13 @@ def trained_lines(dataset: str, given: "Sequence[IdLine]") -> Iterator[str]:
         documents = given_documents(ledger, given, dataset)
         read = {line: steps for line, kept in sorted(documents.items()) if (steps := steps_of(ledger, kept))}
         if not read:
-            yield f"{name} reads none of it"
+            yield f"{name} reads none of these documents"
             continue
         every = sorted({step for steps in read.values() for step in steps})
         # the steps are positions
         counts = f": {len(read)} of {count_of(len(given), 'line')}"
         shown = told_steps(every) + ("" if project.privacy().closed else counts)
-        yield f"{name} read it at, or has scheduled it for, {shown}"
+        yield f"{name} has read it, or will read it, at {shown}"
         if len(given) > 1:
             for line, steps in list(read.items())[:_MOST]:
                 yield f"  line {line}: {told_steps(steps)}"
