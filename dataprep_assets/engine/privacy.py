@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from dataprep_assets.integrity.artifacts import ArtifactStore
 
 SMALL_CELL = 11
-"""Counts below this are not shown of a sensitive dataset that says nothing else."""
+"""Default limit below which counts of a sensitive dataset are not shown."""
 _POSITIONS = {*Position.__annotations__, "record", "note", "document", "chunk", "step", "column", "position", "version"}
-"""Entries and columns that say where something is."""
+"""Entries and columns with locations."""
 _NAMES = _POSITIONS | {
     *("accepted", "artifact", "check", "content_digest", "cohort", "dataset", "dagster/uri", "declaration", "engine"),
     *("examined", "key", "kind", "oldest_proof", "partition", "path", "reason", "rule", "source", "stop_token"),
     *("storage", "view"),
 }
-"""Entries and columns whose texts are names, or repeat the declaration."""
+"""Entries and columns whose texts are names or repeat the declaration."""
 _THINGS = {"files", "folders", "shards", "cohorts", "months", "splits", "tasks", "partitions"}
-"""Counts of neither people nor documents: next to a small one, the other counts stay."""
+"""Counts of neither people nor documents: they do not hide the counts next to them."""
 _SIZES = {"bytes", "source_bytes", "tokens"}
 """Sizes that would reveal a small count next to them."""
 _WITHHELD = "withheld"
 _LARGEST = 4 << 20
-"""Bytes of the private file, after which a new one is begun; the one before it is kept."""
+"""Maximum size of the private file in bytes; then a new one is started, and the previous one is kept."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Privacy:
 
 
 OPEN = Privacy()
-"""Of a dataset that is not sensitive."""
+"""The rules for a dataset that is not sensitive."""
 
 
 def privacy_of(declaration: "DatasetDeclaration", store: "ArtifactStore | None" = None) -> Privacy:

@@ -8,7 +8,7 @@ from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError, count_of
 
 SHORTEST_KEY = 32
-"""Fewest characters of a key; `openssl rand -hex 32` prints 64."""
+"""Minimum length of a key in characters; `openssl rand -hex 32` prints 64."""
 
 
 class EnvironmentKey(Declared):
@@ -42,9 +42,11 @@ def checked_key(setting: str, where: str, key: str | None) -> bytes:
     Raises ConfigError, naming the `setting` and `where` the key was read, if it is None, empty or too short.
     """
     if not key:
-        raise ConfigError(f"{setting}: the environment variable {where} is not set; `openssl rand -hex 32` makes one")
+        raise ConfigError(
+            f"{setting}: the environment variable {where} is not set. Run `openssl rand -hex 32` to create a key"
+        )
     if len(key) < SHORTEST_KEY:
         raise ConfigError(
-            f"{setting}: {where} has {count_of(len(key), 'character')}, at least {SHORTEST_KEY} are needed"
+            f"{setting}: {where} has {count_of(len(key), 'character')}, but needs at least {SHORTEST_KEY}"
         )
     return key.encode()

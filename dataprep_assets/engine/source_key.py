@@ -17,14 +17,14 @@ class KeyedSources(DatasetDeclaration):
 
     source_key: EnvironmentKey | None = Field(
         None,
-        description="With `sensitive: true`: key of the digests of local source files, without which their SHA-256 "
-        "would tell whoever has a copy of a file that it is among them; needed there.",
+        description="Key for the digests of local source files, required with `sensitive: true`. Plain SHA-256 "
+        "digests would let owners of a copy recognize their file.",
     )
 
     @model_validator(mode="after")
     def _key_of_sensitive_data(self) -> Self:
         if self.source_key is not None and not self.sensitive:
-            raise ValueError("`source_key` belongs to `sensitive: true`: add that, or leave the key out")
+            raise ValueError("`source_key` needs `sensitive: true`. Add it, or remove the key")
         if self.sensitive and self.source_key is None and self.may_read_local_files:
             raise ValueError(key_needed("source_key", "SOURCE_KEY"))
         return self
@@ -42,7 +42,6 @@ class KeyedSources(DatasetDeclaration):
 def key_needed(setting: str, variable: str) -> str:
     """What is said of a sensitive dataset that reads files of this machine and lacks the key `setting` of its YAML."""
     return (
-        f"`sensitive: true` and files of this machine: add `{setting}: {{env: {variable}}}`, the variable that holds a "
-        "key of at least 32 characters. The SHA-256 of a file would tell whoever has a copy that it is among the "
-        "sources; with the key digests tell nothing"
+        f"`sensitive: true` with local files needs `{setting}: {{env: {variable}}}`, a variable with a key of at least "
+        "32 characters. Plain SHA-256 digests would let owners of a copy recognize their file"
     )

@@ -81,7 +81,7 @@ def job_of(
 
     @dg.job(
         name=job_name(dataset),
-        description=f"Make and check all of {dataset}: what is current is kept, what is not is built.",
+        description=f"Build and check all of {dataset}. Artifacts that are up to date are kept.",
         tags={DATASET: dataset},
         executor_def=dg.in_process_executor,
     )
@@ -211,14 +211,14 @@ class _JobBuild:
         yield from self._evaluations
         self._evaluations = []
         if is_current:
-            self._context.log.info(f"{'/'.join(spec.path)}: current")
+            self._context.log.info(f"{'/'.join(spec.path)}: up to date")
         for attendant in attendants:
             attendant.after(spec, self._partitions, result)
 
     def _made_again(self, source: ArtifactSpec, damaged: Sequence[str | None]) -> Iterator[_Event]:
         if damaged:
             name = "/".join(source.path)
-            self._context.log.warning(f"{name}: damaged, and made again: {', '.join(one or name for one in damaged)}")
+            self._context.log.warning(f"{name}: damaged, so it is rebuilt: {', '.join(one or name for one in damaged)}")
             making = StepBuild(self._context, source, self._store)
             yield from making.build(damaged, rebuild=set(damaged))
             evaluations = making.prove(damaged)
@@ -245,7 +245,7 @@ def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[BuildListener]) -> 
 
     @dg.op(
         name=f"make__{declaration.dataset}__end",
-        description="Removes what killed runs left, and what is in no plan any more and holds retracted documents.",
+        description="Removes leftovers of killed runs, and obsolete artifacts that hold retracted documents.",
         ins={"after": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
     )
@@ -256,15 +256,17 @@ def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[BuildListener]) -> 
             sweep(specs, store)
             removed = {str(artifact): gone for artifact, gone in prune_retracted(specs, store)}
             for artifact, gone in removed.items():
-                sentence = f"{'removed' if gone else 'left alone, a run is building it'}, in no plan: {artifact}"
+                sentence = (
+                    f"{'removed' if gone else 'kept, because a run is building it'} (no longer needed): {artifact}"
+                )
                 context.log.info(sentence)
                 _tell(attendants, sentence)
             if removed:
                 _judge_again(context, specs, store)
         if not all(removed.values()):
             raise dg.Failure(
-                f"{declaration.dataset}: what is in no plan and holds retracted documents is being built by another "
-                "run: run this again when that has ended",
+                f"{declaration.dataset}: another run is building obsolete artifacts that hold retracted documents. "
+                "Run again when it has ended",
                 allow_retries=False,
             )
 

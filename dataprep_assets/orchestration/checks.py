@@ -22,9 +22,9 @@ from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.files import private_files, privately
 
 OLDEST = "oldest_proof"
-"""Metadata of a result: when the oldest of the verdicts on the artifact's partitions was given (ISO 8601, UTC)."""
+"""Metadata of a result: time of the oldest verdict on the artifact's partitions (ISO 8601, UTC)."""
 LONGEST_DESCRIPTION = 1_000
-"""Maximum length of a result in characters, because it is one line of a check's history. The table has the rest."""
+"""Maximum length of a result in characters, because a check's history shows it on one line. The table has the rest."""
 _MAX_ROWS = 50
 
 
@@ -133,8 +133,8 @@ def _built_in_vain(
     for name, places in folders.items():
         others = f" and {count_of(len(places) - 1, 'more folder')}" if len(places) > 1 else ""
         todo = (
-            f"Built again from the same inputs, it fails as before: correct the source or the declaration, or delete "
-            f"{places[0]}{others} to build it once more"
+            "A rebuild from the same inputs fails again. Correct the source or the declaration, or delete "
+            f"{places[0]}{others} to force a rebuild"
         )
         yield name, replace(found[name], summary=f"{found[name].summary.rstrip('. ')}. {todo}")
 

@@ -113,12 +113,12 @@ def _tag_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
 
 
 def _description(spec: ArtifactSpec) -> str:
-    """What the asset's page says, and by its first line the catalog, which shows the marks of Markdown as they are."""
+    """Return the text of the asset's page; the catalog shows its first line as plain text, so that has no Markdown."""
     dataset = spec.declaration.dataset
     first = re.sub(r"<([\w-]+)>", lambda found: found[1].upper(), spec.description.replace("`", ""))
     job = (
-        f"The job [{job_name(dataset)}](/guess/{job_name(dataset)}) makes and checks all of {dataset} in one run. "
-        '"Materialize all" takes a run for each step of the graph, and half a minute between them.'
+        f"The job [{job_name(dataset)}](/guess/{job_name(dataset)}) builds and checks all of {dataset} in one run. "
+        '"Materialize all" launches a run per step of the graph, about half a minute apart.'
     )
     return "\n\n".join(filter(None, (first, spec.declaration.description, job)))
 

@@ -27,8 +27,8 @@ from dataprep_assets.orchestration.partitions import asset_key
 # Entry points: `version_tags`, `reported`.
 
 _REPORTED_BY_BODY = "__source_asset_observation__"
-"""Metadata by which a step of an asset says that its body has reported the asset. Dagster has no public name for it;
-without it every partition of a run would be reported a second time, without its metadata."""
+"""Metadata that marks an asset as already reported by the body of its step. Dagster has no public name for it; without
+it every partition of a run would be reported a second time, without its metadata."""
 
 
 def version_tags(spec: ArtifactSpec, instance: dg.DagsterInstance) -> dict[str, str]:

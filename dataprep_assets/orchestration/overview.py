@@ -32,7 +32,7 @@ from dataprep_assets.stores.files import digest_value
 DATASETS = dg.AssetKey(["datasets"])
 SECONDS_BETWEEN_PAGES = 60
 _INLINE = 930
-"""Longest Markdown, in characters, that the UI shows in place with a line more; longer text is behind a click."""
+"""Maximum length of Markdown, in characters, that the UI shows inline; longer text needs a click."""
 _SENTENCE, _LONG_WORD = 240, 36
 _RUNS_LOOKED_AT = 300
 _SENSOR = "dagster/sensor_name"
@@ -182,18 +182,17 @@ def _freshness(specs: Sequence[dg.AssetSpec], instance: dg.DagsterInstance) -> d
 def overview_definitions(located: Callable[[], dg.Definitions], opened: Callable[[], Opened]) -> dg.Definitions:
     """The asset `datasets` and its sensor.
 
-    Args:
-        located: Returns the definitions of the code location; called when the page is made, as is `opened`.
-        opened: Returns its datasets.
+    Args: located: Returns the definitions of the code location; called when the page is built, like `opened`. opened:
+    Returns its datasets.
     """
 
     @dg.asset(
         key=DATASETS,
         group_name="overview",
         kinds={"markdown"},
-        description="All datasets at a glance; times in UTC. What is to build and which checks did not pass is what "
-        "`dataprep status` reports, except that sizes are compared and not bytes. A sensor makes the page again when "
-        "runs end and once a day, Materialize makes it now.",
+        description="All datasets at a glance; times are UTC. Out-of-date artifacts and failed checks are those of "
+        "`dataprep status`, but only sizes are compared. A sensor rebuilds the page when runs end and "
+        "once a day. Materialize rebuilds it now.",
     )
     def datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         definitions = located()
@@ -204,12 +203,12 @@ def overview_definitions(located: Callable[[], dg.Definitions], opened: Callable
         asset_selection=[DATASETS],
         minimum_interval_seconds=SECONDS_BETWEEN_PAGES,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Makes the page `datasets` again when a run has ended or a dataset was declared.",
+        description="Rebuilds the page `datasets` when a run has ended or a dataset was declared.",
     )
     def datasets_sensor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         change = _last_change(located(), context.instance)
         if change == context.cursor:
-            return dg.SkipReason("No run has ended since the page was made.")
+            return dg.SkipReason("No run has ended since the page was built.")
         context.update_cursor(change)
         return dg.RunRequest(run_key=change, asset_selection=[DATASETS])
 
@@ -217,7 +216,7 @@ def overview_definitions(located: Callable[[], dg.Definitions], opened: Callable
 
 
 def _broken(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
-    """The assets that stand for declarations that cannot be loaded (`code_location`), each with the reason."""
+    """Return the assets that represent declarations that cannot be loaded (`code_location`), with the reasons."""
     specs = [spec for spec in definitions.resolve_all_asset_specs() if spec.key.path[1:] == ["cannot_be_loaded"]]
     return {spec.key: (spec.description or "").partition("```")[2].rpartition("```")[0].strip() for spec in specs}
 
@@ -225,7 +224,7 @@ def _broken(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
 def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> str:
     """A text that changes when a run ends, when what is declared changes, when a product is not fresh, and daily."""
     ended = instance.get_run_records(dg.RunsFilter(statuses=_ENDED), limit=10, order_by="update_timestamp")
-    # the run that made the page changes nothing on it
+    # the run that built the page changes nothing on it
     others = [run for run in ended if run.dagster_run.asset_selection != {DATASETS}]
     specs = sorted(definitions.resolve_all_asset_specs(), key=lambda spec: spec.key)
     return digest_value(
@@ -234,7 +233,7 @@ def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> s
             [[run.dagster_run.run_id, run.update_timestamp.isoformat()] for run in others[:1]],
             [[key.to_user_string(), state] for key, state in sorted(_freshness(specs, instance).items())],
             [[key.to_user_string(), why] for key, why in sorted(_broken(definitions).items())],
-            # the page says how many days old verdicts are
+            # the page shows the age of verdicts in days
             f"{datetime.now(UTC):%Y-%m-%d}",
         ]
     )
@@ -244,7 +243,7 @@ def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> s
 
 
 def page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> dict[str, dg.MetadataValue]:
-    """The metadata of `datasets`: what cannot be loaded, what somebody has to look at, a table, a line for each."""
+    """Build the metadata of `datasets`: declarations that cannot be loaded, problems, a table, a line per dataset."""
     every = sorted(states, key=lambda one: (not one.is_broken, one.dataset))
     unloadable = (f"- {_link(key.path[0], key)}: {_sentence(why)}" for key, why in sorted(broken.items()))
     shown: dict[str, Shown] = {}

@@ -11,17 +11,17 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, Datas
 from dataprep_assets.errors import DataprepError
 
 Context = dg.OpExecutionContext | dg.AssetExecutionContext
-"""The context of a step: of the job of a dataset, or of an asset."""
+"""Context of a step of a dataset's job or of an asset."""
 DATASET = "dataprep/dataset"
-"""Tag of runs, backfills and jobs: the dataset that they make."""
+"""Tag of runs, backfills and jobs: the dataset that they build."""
 PART = "dataprep/part"
-"""Tag of runs that make a part of a dataset: which."""
+"""Tag of runs that build part of a dataset: the selected partitions."""
 TOGETHER = "__and__"
-"""Joins the names of artifacts in the name of a step that makes them together."""
+"""Joins the names of artifacts in the name of a step that builds them together."""
 FAILED_CHECKS = "failed_checks"
-"""Metadata entry of a step that failed by its blocking checks alone: how many."""
+"""Metadata entry of a step that failed only because of its blocking checks: their number."""
 MISCONFIGURED = "misconfigured"
-"""Metadata entry of a step that failed by what is declared, or set in the environment, alone."""
+"""Metadata entry of a step that failed only because of the declaration or the environment."""
 
 
 def asset_key(spec: ArtifactSpec | DatasetInput | AssetInput) -> dg.AssetKey:
@@ -58,8 +58,8 @@ def register_in_order(instance: dg.DagsterInstance, name: str, wanted: Sequence[
     while not _registered(instance, name, list(wanted)):
         if time.monotonic() > deadline:
             raise DataprepError(
-                f"dynamic partitions {name!r}: other runs kept changing them for {_GIVE_UP_SECONDS:.0f} s; "
-                "materialize this asset again when they have ended"
+                f"dynamic partitions {name!r}: other runs kept changing them for {_GIVE_UP_SECONDS:.0f} s. "
+                "Materialize this asset again when they have ended"
             )
         # runs that retry at once would collide again, so each waits for a random time
         time.sleep(random.uniform(0, longest_pause))

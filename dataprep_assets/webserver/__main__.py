@@ -21,7 +21,7 @@ class GuardedWebserver(DagsterWebserver[Any, Any]):
 def main() -> None:
     """Serve. Dagster's command line has no option for the class, so its factory is replaced."""
     if not hasattr(dagster_webserver.app, "DagsterWebserver"):
-        raise SystemExit("this version of dagster-webserver makes its server in another way: it would be unguarded")
+        raise SystemExit("unsupported version of dagster-webserver: its server would be unprotected")
     dagster_webserver.app.DagsterWebserver = GuardedWebserver
     dagster_webserver.cli.main()  # type: ignore[no-untyped-call]
 

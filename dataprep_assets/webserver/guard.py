@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 HOSTS = "DATAPREP_UI_HOSTS"
-"""Environment variable: comma-separated host names under which the UI is reached, in addition to those of loopback."""
+"""Environment variable: comma-separated host names of the UI, in addition to loopback."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 Scope = MutableMapping[str, Any]
@@ -22,7 +22,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _INFORMATION = ("/server_info", "/dagit_info")
-"""Paths that answer only with versions: health checks ask for them under the address of a container."""
+"""Paths that return only versions; health checks request them under the address of a container."""
 _WITHOUT_PREFLIGHT = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
 """The content types that a page may send to another site without a CORS preflight request."""
 _ADDED = (
@@ -40,35 +40,34 @@ def hosts_of(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
-    """Why a request is refused, in one sentence for a legitimate user who meets it; None if the request may pass.
+    """Return the reason for refusing a request, as a sentence for a legitimate user; None if the request may pass.
 
-    Args:
-        scope: The scope of an ASGI connection, of type `http` or `websocket`.
-        hosts: The names that the server answers to; one without a port stands for any port.
+    Args: scope: The scope of an ASGI connection, of type `http` or `websocket`. hosts: Host names of the server; a name
+    without a port matches every port.
     """
     headers = _headers(scope)
     path, method = str(scope["path"]), str(scope.get("method", "GET"))
     reads = scope["type"] == "http" and method in ("GET", "HEAD")
     if reads and path in _INFORMATION:
         return None
-    # the server behind could go by another of them than the guard
+    # the server behind the guard could use a different one of them
     if any(len(values) > 1 for name, values in headers.items() if name in ("host", "origin", "content-type")):
-        return "a header that may occur once occurs twice."
+        return "a header that must be unique occurs twice."
     host = _first(headers, "host").lower()
     if host not in hosts and _without_port(host) not in hosts:
-        return f"this server does not answer to the name {host!r:.80}. If people reach it so, put it into {HOSTS}."
+        return f"unknown host name {host!r:.80}. If it is a name of this server, add it to {HOSTS}."
     origin = _first(headers, "origin").lower()
-    # `null`, which a sandboxed frame or a file sends, has no host and is refused, too
+    # `null`, which a sandboxed frame or a file sends, has no host and is also refused
     if origin and urlsplit(origin).netloc != host:
-        return "the page that asks is of another origin."
+        return "the request comes from a different origin."
     if not (_is_of_this_site(headers) or (reads and _opens_a_page(headers) and not _is_graphql(path))):
-        return "the page that asks is of another site."
+        return "the request comes from a different site."
     if scope["type"] == "websocket":
         return None
     if method not in ("GET", "HEAD", "POST"):
         return f"the method {method!r:.20} is not used here."
     if reads and _is_graphql(path) and "query" in parse_qs(bytes(scope.get("query_string", b"")).decode("latin-1")):
-        return "queries come as POST: a GET may be a mutation in a link."
+        return "GraphQL queries must use POST, because a link could contain a mutation."
     return _unsafe_content(headers) if method == "POST" else None
 
 
@@ -112,7 +111,7 @@ def _unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
     empty = _first(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
     # a page can also send content without a type, as that of a `Blob`, and needs no preflight for it
     if kind in _WITHOUT_PREFLIGHT or (not kind and not empty):
-        return "the content has to be `application/json`."
+        return "the content type must be `application/json`."
     return None
 
 

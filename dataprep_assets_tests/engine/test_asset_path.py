@@ -27,11 +27,13 @@ def test_an_artifact_of_all_splits_is_found_again(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "split"), [("nanogpt_bins", "train"), ("snapshot_of_files", None)])
 def test_a_name_that_could_be_taken_for_another_is_refused(name: str, split: str | None) -> None:
-    with pytest.raises(ValueError, match=r"only snapshot, .*combined_bins are of one split"):
+    with pytest.raises(ValueError, match=r"only snapshot, .*combined_bins exist per split"):
         asset_path("corpus", name, split)
 
 
 @pytest.mark.parametrize("path", [["corpus"], ["corpus", "train", "token_bins"]])
 def test_a_path_of_another_form_is_named(path: list[str]) -> None:
-    with pytest.raises(ConfigError, match=f"{'/'.join(path)}: not an asset of this project: <dataset>/<artifact>"):
+    with pytest.raises(
+        ConfigError, match=f"{'/'.join(path)}: not an asset of this project. Must be <dataset>/<artifact>"
+    ):
         artifact_at(path, None)

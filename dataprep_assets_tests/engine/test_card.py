@@ -177,7 +177,7 @@ def test_a_declared_key_of_the_card_makes_it_again(letters: Letters) -> None:
 
 def test_without_a_receipt_there_is_no_card_and_the_one_that_is_missing_is_named(letters: Letters) -> None:
     shutil.rmtree(letters.store.directory(letters.declaration.artifact("letters", PATIENT)))
-    with pytest.raises(MissingArtifactError, match=f"letters/letters/{PATIENT}: not there"):
+    with pytest.raises(MissingArtifactError, match=f"letters/letters/{PATIENT}: missing"):
         letters.make()
     assert not letters.folder.exists()
 

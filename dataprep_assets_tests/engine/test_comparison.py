@@ -35,7 +35,7 @@ def test_equal_files_are_passed_over_and_others_are_named(tmp_path: Path) -> Non
         "short.bin": "short.bin: byte 2 is different",
         "lines.json": "lines.json: line 3 is different",
         "missing.bin": "missing.bin is missing",
-        "more.bin": "more.bin is not a file of it",
+        "more.bin": "more.bin is unexpected",
     }
 
 

@@ -63,7 +63,7 @@ CASES: dict[str, Row] = {
     ),
     "another version": (
         with_files(replace(FILES, recipe=replace(RECIPE, key="l", version=2))),
-        *(BUILD, "older version", "made by version 1 of this step, which is 2 now", False),
+        *(BUILD, "older version", "built by version 1 of this step; the current version is 2", False),
     ),
     "another input": (
         with_files(replace(FILES, recipe=replace(RECIPE, key="l", upstream={"b": "1"}))),
@@ -71,7 +71,7 @@ CASES: dict[str, Row] = {
     ),
     "another key that nothing explains": (
         with_files(replace(FILES, recipe=replace(RECIPE, key="l"))),
-        *(BUILD, "recipe changed", "made from other inputs or settings than now", False),
+        *(BUILD, "recipe changed", "built from different inputs or settings", False),
     ),
     "another ledger": (
         with_files(replace(FILES, recipe=OTHER_LEDGER)),
@@ -119,33 +119,33 @@ CASES: dict[str, Row] = {
     ),
     "not materialized": (
         with_events(materialized=False),
-        *(RECORD, "not recorded", "Dagster lacks its materialization", False),
+        *(RECORD, "not recorded", "Dagster has no materialization of it", False),
     ),
     "partitions not registered": (
         with_events(registered=False),
-        *(RECORD, "not recorded", "Dagster lacks its partitions", False),
+        *(RECORD, "not recorded", "Dagster has no partitions of it", False),
     ),
     "built again as it was": (
         with_checks(REBUILT, None),
-        *(CHECK, "check failed", "its blocking check x failed, and again after it was built again: at row 3", True),
+        *(CHECK, "check failed", "its blocking check x failed, and again after a rebuild: at row 3", True),
     ),
     "not checked": (with_checks(PASSED, None), CHECK, "not checked", "not checked: y", False),
     "checked too long ago": (with_checks(PASSED, since=11.0), CHECK, "not checked", "not checked: x", False),
     "a check without an evaluation": (
         with_events(evaluations={"x": GOOD, "y": None}),
-        *(CHECK, "not evaluated", "Dagster lacks results: y", False),
+        *(CHECK, "not evaluated", "no results in Dagster: y", False),
     ),
     "a blocking check whose evaluation failed": (
         with_events(evaluations={"x": BAD}),
-        *(CHECK, "not evaluated", "Dagster lacks results: x", False),
+        *(CHECK, "not evaluated", "no results in Dagster: x", False),
     ),
     "a warning that is accepted now": (
         with_events(evaluations={"x": WARNING}, accept={"x": "why"}),
-        *(CHECK, "not evaluated", "Dagster lacks results: x", False),
+        *(CHECK, "not evaluated", "no results in Dagster: x", False),
     ),
     "a warning that is accepted no more": (
         with_events(evaluations={"x": ACCEPTED}),
-        *(CHECK, "not evaluated", "Dagster lacks results: x", False),
+        *(CHECK, "not evaluated", "no results in Dagster: x", False),
     ),
     "up to date": (with_checks(PASSED, WARNED), KEEP, "", "", False),
     "of a size that nobody verified, below an input that is only damaged": (

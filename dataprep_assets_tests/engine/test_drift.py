@@ -64,11 +64,11 @@ def test_what_was_locked_has_no_drift_before_and_after(corpus: ChangedCorpus, lo
         ({"text_field": "body"}, "token_bins/val-00000", "text_field was text, is body now"),
         ({"shards": {"count": 2}}, "manifest", "shards.count was 3, is 2 now"),
         ({"olmo_sequence_length": 64}, "olmo_bins", "olmo_sequence_length was 512, is 64 now"),
-        ({"views": ["nanogpt", "megatron", "datatrove"]}, "olmo_bins", "in the lock, and not declared"),
+        ({"views": ["nanogpt", "megatron", "datatrove"]}, "olmo_bins", "in the lock, but not declared"),
         (
             {"views": ["nanogpt", "megatron", "datatrove", "olmo", "mds"]},
             "mds_bins",
-            "declared, and not in the lock",
+            "declared, but not in the lock",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_other_bytes_of_the_same_recipe_are_drift_and_tell_the_libraries(corpus:
     edit_receipt(corpus.root / "sample_corpus/megatron_bins/receipt.json", change)
     ((name, reason),) = before(corpus, lock).items()
     assert name == "megatron_bins"
-    assert "the lock says" in reason
+    assert "the lock has" in reason
     assert "numpy was" in reason
     assert "is 9.9" in reason
     (after,) = drift_of_contents(corpus.specs(), corpus.store, lock)
@@ -228,7 +228,7 @@ def test_a_copy_is_proven_wherever_it_lies(corpus: ChangedCorpus, lock: Lock, tm
     found = copy_of(copied, lock)
     assert found.keys() == {"nanogpt_bins", "olmo_bins"}
     assert "val.bin: sha256" in found["nanogpt_bins"]
-    assert found["olmo_bins"] == "missing: in the lock, and not there"
+    assert found["olmo_bins"] == "missing: in the lock, but not found"
     # as `diff` has it: nothing there is made of it
     obsolete = [one.name for one in drift_of_copy(lock, verify(copied, strays=True)) if one.is_obsolete]
     assert obsolete == ["token_bins/val-00007"]
@@ -253,13 +253,13 @@ def test_what_is_too_much_in_a_copy_is_named_by_its_folder(corpus: ChangedCorpus
     shutil.move(copied / "token_bins" / "train-00001", copied / "token_bins" / "train-00000")
     shutil.move(tmp_path / "first", copied / "token_bins" / "train-00001")
     wanted = {
-        "nanogpt_old": "extra: not in the lock; its receipt is that of sample_corpus/nanogpt_bins",
-        "token_bins/val-00007": "extra: not in the lock; its receipt is that of sample_corpus/token_bins/val-00000",
-        "token_bins/val-00000": f"extra: {copied}/old/token_bins/val-00000 is not in the folder of the others",
+        "nanogpt_old": "extra: not in the lock; its receipt belongs to sample_corpus/nanogpt_bins",
+        "token_bins/val-00007": "extra: not in the lock; its receipt belongs to sample_corpus/token_bins/val-00000",
+        "token_bins/val-00000": f"extra: {copied}/old/token_bins/val-00000 is in a different folder",
         "loose/val-00000": "extra: files without a receipt, not in the lock",
-        "olmo_bins": "missing: in the lock, and not there",
-        "token_bins/train-00000": "its receipt is that of token_bins/train-00001",
-        "token_bins/train-00001": "its receipt is that of token_bins/train-00000",
+        "olmo_bins": "missing: in the lock, but not found",
+        "token_bins/train-00000": "its receipt belongs to token_bins/train-00001",
+        "token_bins/train-00001": "its receipt belongs to token_bins/train-00000",
     }
     assert copy_of(copied, lock) == copy_of(copied.parent, lock) == wanted
     renamed = copied.rename(tmp_path / "copy" / "any_name")
@@ -273,7 +273,7 @@ def test_another_dataset_is_too_much_in_the_folder_of_this_one_alone(
     corpus.run(dataset="other", splits={"val": ["validation/**"]}, views=[])
     assert copy_of(corpus.root, lock) == {}
     shutil.copytree(corpus.root / "other" / "manifest", corpus.root / "sample_corpus" / "manifest_of_other")
-    reason = "extra: not in the lock; its receipt is that of other/manifest"
+    reason = "extra: not in the lock; its receipt belongs to other/manifest"
     assert copy_of(corpus.root, lock) == {"manifest_of_other": reason}
 
 
@@ -320,6 +320,6 @@ def test_a_copy_in_a_bucket_is_proven(corpus: ChangedCorpus, lock: Lock, servers
     opened.put("sample_corpus/loose/val-00000/tokens.bin", b"")
     assert {one.name: one.reason for one in drift_of_copy(lock, verify_store(place(), "size", strays=True))} == {
         "combined_bins/val": "val.bin: missing",
-        "manifest_2": "extra: not in the lock; its receipt is that of sample_corpus/manifest",
+        "manifest_2": "extra: not in the lock; its receipt belongs to sample_corpus/manifest",
         "loose/val-00000": "extra: files without a receipt, not in the lock",
     }

@@ -37,7 +37,7 @@ def lock(corpus: ChangedCorpus) -> Lock:
 def test_a_lock_does_not_differ_from_itself_however_it_was_read(lock: Lock) -> None:
     found = compared(lock, parse_lock(lock_bytes(lock), "x"))
     assert found.is_none
-    assert list(found.lines())[-1] == "the same: 9 source files, 180 documents, 96,008 tokens"
+    assert list(found.lines())[-1] == "no differences: 9 source files, 180 documents, 96,008 tokens"
 
 
 def test_a_document_that_was_added_is_told_with_its_file_and_its_tokens(corpus: ChangedCorpus, lock: Lock) -> None:

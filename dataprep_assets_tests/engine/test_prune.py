@@ -60,7 +60,7 @@ def test_what_a_run_is_building_stays(fewer: ChangedCorpus) -> None:
 def test_while_a_run_makes_the_plan_nothing_goes(fewer: ChangedCorpus) -> None:
     with (
         staging(fewer.root / "sample_corpus" / "manifest", "another key"),
-        pytest.raises(IntegrityError, match="a run is making it"),
+        pytest.raises(IntegrityError, match="a run is building it"),
     ):
         list(prune(fewer.specs(**FEWER), fewer.store))
     assert [str(one.artifact) for one in list_unplanned(fewer.specs(**FEWER), fewer.store)] == LEFT

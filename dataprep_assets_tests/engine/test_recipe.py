@@ -41,7 +41,7 @@ def test_equal_keys_are_no_difference_whatever_was_recorded() -> None:
 @pytest.mark.parametrize(
     ("changes", "kind", "reason"),
     [
-        ({"version": 3}, "older version", "made by version 1 of this step, which is 3 now"),
+        ({"version": 3}, "older version", "built by version 1 of this step; the current version is 3"),
         (
             {"upstream": {"token_bins/train-00000": "4"}},
             "input changed",
@@ -76,7 +76,7 @@ def test_equal_keys_are_no_difference_whatever_was_recorded() -> None:
             "settings changed",
             "document.separator was <e>, is not set now",
         ),
-        ({}, "recipe changed", "made from other inputs or settings than now"),
+        ({}, "recipe changed", "built from different inputs or settings"),
     ],
 )
 def test_the_first_that_differs_is_told(changes: dict[str, Any], kind: str, reason: str) -> None:

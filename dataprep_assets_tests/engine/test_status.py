@@ -213,7 +213,7 @@ def test_a_raised_version_of_a_step_is_told(
     made = module.VERSION
     monkeypatch.setattr(module, "VERSION", made + 1)
     found = told(corpus.statuses())
-    assert found[name] == ("older version", f"made by version {made} of this step, which is {made + 1} now")
+    assert found[name] == ("older version", f"built by version {made} of this step; the current version is {made + 1}")
 
 
 def resigned(corpus: ChangedCorpus, name: str, change: Callable[[dict[str, Any]], None]) -> None:
@@ -224,7 +224,7 @@ def test_a_key_that_differs_where_nothing_recorded_does_is_still_told(corpus: Ch
     resigned(corpus, "combined_bins/val", lambda receipt: receipt.update(key="0" * 64))
     found = told(corpus.statuses())
     assert found == {
-        "combined_bins/val": ("recipe changed", "made from other inputs or settings than now"),
+        "combined_bins/val": ("recipe changed", "built from different inputs or settings"),
         **views_because_of("combined_bins/val"),
     }
 

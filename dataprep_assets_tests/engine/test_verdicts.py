@@ -99,7 +99,7 @@ def test_what_was_never_examined_is_counted(declaration: Notices, store: LocalAr
     words = found(declaration, store, ["n-0"])["has_words"]
     assert words.passed
     assert words.facts["notices_not_examined_yet"] == 2
-    assert words.summary == "1 notice passes: 2 not examined yet. For example n-0: 3 words"
+    assert words.summary == "1 notice passes: 2 not checked yet. For example n-0: 3 words"
 
 
 def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
@@ -109,8 +109,8 @@ def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
     later = found(declaration, store, ["n-0"])
     assert later["has_words"].facts["notices_not_examined_yet"] == 0
     assert later["has_words"].facts["notices_examined_before"] == 2
-    assert later["has_words"].summary == "All 3 notices pass: 1 examined now, 2 before. For example n-0: 3 words"
-    assert later["is_polite"].summary == "1 of 3 notices fails (1 examined now, 2 before), first n-1: shouted"
+    assert later["has_words"].summary == "All 3 notices pass: 1 checked now, 2 before. For example n-0: 3 words"
+    assert later["is_polite"].summary == "1 of 3 notices fails (1 checked now, 2 before), first n-1: shouted"
     assert not later["is_polite"].passed, "a bad partition stays visible until it is mended"
     (declaration.folder / "n-1.txt").write_text("please do not enter\n")
     ensure_notice(declaration, store, "n-1")
@@ -226,7 +226,7 @@ def test_a_verdict_on_what_another_run_replaced_meanwhile_does_not_stand(
     of_notice, examined = partial(declaration.artifact, "notices"), ["n-1", "n-2"]
     notices, *_ = notices_specs(declaration)
     checks = dict(of_all_partitions(store, NOTICE_CHECKS, KEYS, examined, artifact=of_notice, find=prove))
-    assert checks["has_words"].summary == "1 shard passes: 2 not examined yet. For example n-2: 3 words"
+    assert checks["has_words"].summary == "1 shard passes: 2 not checked yet. For example n-2: 3 words"
     assert to_check(notices, store, KEYS) == ["n-0", "n-1"]
     found(declaration, store, ["n-1"])
     assert failed_checks(notices, store)["n-1"] == (Action.BUILD, ("has_words",))
@@ -295,14 +295,14 @@ def finding(passed: bool = True, **changes: object) -> Finding:
 def test_a_run_of_one_partition_shows_its_numbers_and_its_table() -> None:
     one = summarized({"a": finding(), "b": finding()}, ["a"], 0)
     assert (one.facts["rows"], list(one.table)) == (3, [{"row": 1}])
-    assert one.summary == "All 2 shards pass: 1 examined now, 1 before. For example a: so it is"
+    assert one.summary == "All 2 shards pass: 1 checked now, 1 before. For example a: so it is"
     assert "rows" not in summarized({"a": finding(), "b": finding()}, ["a", "b"], 0).facts
 
 
 def test_numbers_of_things_are_said_as_a_person_says_them() -> None:
     many = {f"s-{at}": finding() for at in range(2500)}
-    assert summarized(many, ["s-1"], 0).summary.startswith("All 2,500 shards pass: 1 examined now, 2,499 before. For")
-    assert summarized(many, [], 3).summary == "2,500 shards pass: 0 examined now, 2,500 before, 3 not examined yet."
+    assert summarized(many, ["s-1"], 0).summary.startswith("All 2,500 shards pass: 1 checked now, 2,499 before. For")
+    assert summarized(many, [], 3).summary == "2,500 shards pass: 0 checked now, 2,500 before, 3 not checked yet."
     assert summarized({"a": finding()}, ["a"], 0).summary == "The shard passes. For example a: so it is"
     assert summarized({"a": finding(False)}, ["a"], 0).summary == "1 of 1 shard fails, first a: so it is"
 

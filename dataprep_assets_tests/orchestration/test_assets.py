@@ -53,7 +53,7 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     assert spec.key == dg.AssetKey(["notices", "snapshot_hall"])
     assert spec.description is not None
     assert spec.description.startswith(
-        "What is to be said.\n\nOf a school.\n\nThe job [build_notices](/guess/build_notices) makes and checks all"
+        "What is to be said.\n\nOf a school.\n\nThe job [build_notices](/guess/build_notices) builds and checks all"
     )
     assert (spec.group_name, spec.kinds, list(spec.owners)) == ("notices", {"file"}, ["team:signs"])
     assert spec.tags["dataprep/sensitive"] == "true"

@@ -81,7 +81,7 @@ def test_a_change_is_launched_once_and_told_in_words(board: NoticeBoard) -> None
     assert request.tags[DATASET] == "notices"
     assert board.materialize()
     again = board.tick(SENSOR, first.cursor)
-    assert (again.run_requests, again.skip_message) == ([], "nothing changed since the last look")
+    assert (again.run_requests, again.skip_message) == ([], "nothing changed since the last poll")
     board.say("n-1", "now it says something that is longer")
     second = board.tick(SENSOR, again.cursor)
     (changed,) = second.run_requests
@@ -111,7 +111,7 @@ def test_a_source_that_is_again_as_it_was_is_another_launch(board: NoticeBoard) 
 def test_an_edit_that_the_plan_cannot_see_is_launched(board: NoticeBoard) -> None:
     assert board.materialize()
     seen = board.tick(SENSOR)
-    assert (seen.run_requests, seen.skip_message) == ([], "the source is as it was planned")
+    assert (seen.run_requests, seen.skip_message) == ([], "the source matches the plan")
     path = board.declaration.folder / "n-2.txt"
     path.write_text(path.read_text().replace("number", "rebmun"))
     os.utime(path, ns=(10**9, 10**9))
@@ -125,14 +125,14 @@ def test_what_a_person_built_meanwhile_is_not_launched(board: NoticeBoard) -> No
     board.say("n-1", "one more line was put here\n")
     assert board.materialize()
     after = board.tick(SENSOR, seen.cursor)
-    assert (after.run_requests, after.skip_message) == ([], "the source is as it was planned")
+    assert (after.run_requests, after.skip_message) == ([], "the source matches the plan")
 
 
 def test_a_source_out_of_reach_is_one_sentence_and_asked_again(board: NoticeBoard) -> None:
     away = board.declaration.folder.rename(board.declaration.folder.with_name("away"))
     gone = board.tick(SENSOR, "seen 3")
     assert gone.run_requests == []
-    assert gone.skip_message == "the source cannot be asked: words: No such file or directory; it is asked again"
+    assert gone.skip_message == "the source cannot be polled: words: No such file or directory. It will be polled again"
     assert gone.cursor == "seen 3"
     away.rename(board.declaration.folder)
     assert len(board.tick(SENSOR, gone.cursor).run_requests) == 1
@@ -143,7 +143,7 @@ def test_the_error_of_a_sensitive_source_has_no_words(tmp_path: Path) -> None:
         made.declaration.folder.rename(tmp_path / "away")
         said = made.tick(SENSOR).skip_message
         assert said == (
-            "the source cannot be asked: SourceError. Run `dataprep show --private notices`; it is asked again"
+            "the source cannot be polled: SourceError. Run `dataprep show --private notices`. It will be polled again"
         )
 
 
@@ -151,7 +151,7 @@ def test_nothing_is_launched_while_the_dataset_is_being_built(board: NoticeBoard
     run = queued(board, {DATASET: "notices"})
     busy = board.tick(SENSOR)
     assert busy.run_requests == []
-    said = f"3 notices new; run {run.run_id[:8]} of notices is queued: it is looked at again when that has ended"
+    said = f"3 notices new; run {run.run_id[:8]} of notices is queued, so the source is polled again when it has ended"
     assert (busy.skip_message, busy.cursor) == (said, None)
     board.instance.report_run_canceled(run)
     assert len(board.tick(SENSOR).run_requests) == 1
@@ -177,7 +177,10 @@ def test_nothing_is_launched_while_a_backfill_of_the_dataset_is_in_progress(boar
     backfill = backfilling(board)
     busy = board.tick(SENSOR)
     assert busy.run_requests == []
-    assert f"3 notices new; backfill {backfill} of notices is in progress: it is" in busy.skip_message
+    assert (
+        f"3 notices new; backfill {backfill} of notices is in progress, so the source is polled again"
+        in busy.skip_message
+    )
 
 
 def test_a_run_of_another_dataset_holds_up_nothing(board: NoticeBoard) -> None:
@@ -197,7 +200,7 @@ def test_a_cron_expression_asks_the_same_question_without_a_cursor(tmp_path: Pat
         assert request.tags[CHANGE] == "3 notices new"
         run = queued(made, {**request.tags, "dagster/schedule_name": SENSOR})
         # that run is for this source, whatever becomes of it
-        assert made.tick(SENSOR).skip_message == "nothing changed since the last look"
+        assert made.tick(SENSOR).skip_message == "nothing changed since the last poll"
         made.say("n-0", "something else")
         assert "is queued" in made.tick(SENSOR).skip_message
         made.instance.report_run_canceled(run)
@@ -210,7 +213,7 @@ def test_a_schedule_builds_unless_that_is_happening(tmp_path: Path) -> None:
         assert request.tags[DATASET] == "notices"
         run = queued(made, request.tags)
         said = made.tick("notices_schedule").skip_message
-        assert said == f"run {run.run_id[:8]} of notices is queued; what it leaves is built at the next time"
+        assert said == f"run {run.run_id[:8]} of notices is queued; the rest is built at the next scheduled time"
 
 
 @pytest.mark.parametrize("cron", ["61 * * * *", "0 0 31 2 *", "* * * * fish", "0 0 31 4 *", "5 4 30,31 2 *"])

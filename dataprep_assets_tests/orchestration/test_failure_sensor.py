@@ -129,7 +129,7 @@ def test_the_link_is_a_path_without_an_address_and_a_wrong_address_is_told(
         run = build_run(board)
         monkeypatch.setenv("DATAPREP_UI_URL", "dagster.example.org")
         told = board.tick(SENSOR, cursor)
-        assert "DATAPREP_UI_URL: 'dagster.example.org' is no address of a page" in reported(told)[0]
+        assert "DATAPREP_UI_URL='dagster.example.org': must begin with" in reported(told)[0]
         monkeypatch.delenv("DATAPREP_UI_URL")
         board.tick(SENSOR, cursor)
         (message,) = hook.got
@@ -194,7 +194,7 @@ def test_a_mail_is_sent(tmp_path: Path, post_office: MailServer) -> None:
         assert f"Run: /runs/{failed.run_id}" in mail
         post_office.refuse = "550 no such mailbox"
         (refused,) = reported(board.tick(SENSOR, cursor))
-        assert "did not take the mail (SMTPRecipientsRefused)" in refused
+        assert "did not accept the mail (SMTPRecipientsRefused)" in refused
 
 
 def test_an_unforeseen_error_is_told_by_its_class_and_stops_no_other_report(
@@ -231,7 +231,7 @@ def test_a_password_that_smtp_cannot_send_is_not_repeated(
         cursor = from_now_on(board)
         build_run(board)
         (refused,) = reported(board.tick(SENSOR, cursor))
-        assert "did not take the mail (UnicodeEncodeError)" in refused
+        assert "did not accept the mail (UnicodeEncodeError)" in refused
         assert "Müller" not in refused
 
 

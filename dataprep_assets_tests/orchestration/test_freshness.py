@@ -41,9 +41,9 @@ def test_a_window_is_judged_by_the_last_materialization() -> None:
     late = kept_fresh(0.0, 36 * 3600, WINDOW)
     assert (late.passed, late.warning) == (False, True)
     assert late.summary == (
-        "Last made at 1970-01-01 00:00 UTC, more than 36 h ago: launch its job, or look why nothing did."
+        "Last built at 1970-01-01 00:00 UTC, more than 36 h ago. Launch its job, or find out why no run was launched."
     )
-    assert kept_fresh(None, 0.0, timedelta(days=2)).summary == "Never made; it should be made every 2 days."
+    assert kept_fresh(None, 0.0, timedelta(days=2)).summary == "Never built; it should be built every 2 days."
 
 
 def test_nothing_is_evaluated_in_the_second_of_the_materialization() -> None:

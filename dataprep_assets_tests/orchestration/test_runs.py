@@ -89,8 +89,8 @@ def test_what_failed_its_own_check_is_built_again_once_and_then_a_person_is_aske
     assert result.ended == RunEnd.FAILED
     assert made() == second, "but once"
     (told,) = result.checks
-    assert f"fails as before: correct the source or the declaration, or delete {board.store.location(notice)}" in told
-    assert "failed, and again after it was built again: 0 words" in str(behind(board)[0])
+    assert f"fails again. Correct the source or the declaration, or delete {board.store.location(notice)}" in told
+    assert "failed, and again after a rebuild: 0 words" in str(behind(board)[0])
     (board.store.directory(notice) / "receipt.json").unlink()
     assert not board.materialize()
     assert made() is not None, "whoever deletes it has it built once more"
@@ -159,7 +159,7 @@ def test_an_accepted_failure_passes_with_its_reason_and_once_asked_for_again(boa
     evaluation = record.event.dagster_event.asset_check_evaluation_data
     assert evaluation.passed
     assert str(evaluation.description).startswith(
-        "Accepted: signs are loud. 1 of 3 notices fails (0 examined now, 3 before), first n-0"
+        "Accepted: signs are loud. 1 of 3 notices fails (0 checked now, 3 before), first n-0"
     )
     assert evaluation.metadata["accepted"].value == "signs are loud"
     for changed in (accepting(board, is_polite="another reason"), board):

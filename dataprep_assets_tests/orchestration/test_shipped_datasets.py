@@ -54,7 +54,7 @@ def test_the_location_has_what_is_asked_for_and_tags_it(
 def test_a_word_that_means_nothing_is_named() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"DATAPREP_SHOW: 'sample' is not allowed; give none, samples, examples, or the last two with a comma",
+        match=r"DATAPREP_SHOW: unknown value 'sample'",
     ):
         is_shown("sample", {"DATAPREP_SHOW": "examples,sample"})
 

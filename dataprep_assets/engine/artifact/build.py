@@ -52,9 +52,7 @@ class Facts(BaseModel):
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:3])
             name = "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
-            raise IntegrityError(
-                f"{name}: the facts of its receipt are not those of this artifact ({wrong}). Rebuild the artifact"
-            ) from None
+            raise IntegrityError(f"{name}: invalid facts in its receipt ({wrong}). Rebuild the artifact") from None
 
     def to_json(self) -> dict[str, Any]:
         """The facts as JSON values for the receipt."""

@@ -64,12 +64,12 @@ class Dataset(ABC):
     """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
 
     component: ClassVar[str]
-    """Name of the component that declares it, in `dataprep_assets.components`."""
+    """Name of its component in `dataprep_assets.components`."""
     pipeline: ClassVar[str]
-    """Name of the pipeline (its wing), with which the assets are tagged."""
+    """Name of its pipeline, with which the assets are tagged."""
     model: ClassVar[type[DatasetDeclaration]]
     folder: Path | None = None
-    """The folder of its `defs.yaml`; None for one without a file."""
+    """The folder of its `defs.yaml`; None if it has no file."""
 
     def __init__(self, declaration: DatasetDeclaration) -> None:
         self.declaration = declaration
@@ -107,10 +107,10 @@ class Dataset(ABC):
         for name in self.declaration.accept:
             if name not in warning:
                 near = nearest(name, warning)
-                wrong = "is not a check of this dataset"
+                wrong = "unknown check of this dataset"
                 if any(proof.name == name for proof in proofs):
-                    near, wrong = None, "blocks what is downstream, and cannot be accepted"
-                hint = f"did you mean `{near}`?" if near else f"those that only warn are {', '.join(warning)}"
+                    near, wrong = None, "is a blocking check, which cannot be accepted"
+                hint = f"did you mean `{near}`?" if near else f"checks that only warn: {', '.join(warning)}"
                 (document, *_) = read_documents(yaml_path)
                 line = document.line_of(["accept", name])
                 raise ConfigError(f"{yaml_path}:{line}: accept.{name}: {wrong}; {hint}")
@@ -169,8 +169,8 @@ class Dataset(ABC):
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         """What building the whole dataset will cost; raises ConfigError for a kind without a plan of token shards."""
         raise ConfigError(
-            f"plan: {self.declaration.dataset}: only corpora, releases and pretraining blends have a plan of token "
-            "shards, from which a cost can be told; this dataset's work is known when its source has been read"
+            f"plan: {self.declaration.dataset}: only the cost of corpora, releases and pretraining blends can be "
+            "estimated, because they have a plan of token shards"
         )
 
     def tracer(self, store: ArtifactStore) -> Tracer:
@@ -180,7 +180,7 @@ class Dataset(ABC):
         """
         raise ConfigError(
             f"trace: {self.declaration.dataset}: only corpora, releases, notes and blends for pretraining or chat can "
-            "be traced: artifacts of other kinds do not record which row is where"
+            "be traced. Other artifacts do not record the positions of rows"
         )
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> Retracted:
@@ -195,8 +195,8 @@ class Dataset(ABC):
         no documents of its own.
         """
         raise ConfigError(
-            f"{self.declaration.dataset} is a {self.component}: documents are retracted of corpora and releases, "
-            "patients of notes. Retract them of the dataset that it is made of"
+            f"{self.declaration.dataset} is a {self.component}, but only corpora, releases and notes can be retracted "
+            "from. Retract from the dataset that it is built from"
         )
 
     def with_list(self, path: Path) -> Self:
@@ -216,7 +216,7 @@ class Dataset(ABC):
         Raises ConfigError for a dataset that declares none, or a kind of dataset that cannot.
         """
         raise ConfigError(
-            f"{self.declaration.dataset} is a {self.component}: corpora and releases have a table of documents"
+            f"{self.declaration.dataset} is a {self.component}, but only corpora and releases have a document table"
         )
 
     def store(self, storage: Storage) -> ArtifactStore:

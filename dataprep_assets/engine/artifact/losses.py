@@ -72,22 +72,23 @@ def wrong_quarantine(receipt: Receipt, path: Path, bad: int) -> Iterator[str]:
     """A sentence if a quarantine of JSON lines does not have the `bad` rows that were dropped; no file means none."""
     held = len(path.read_bytes().splitlines()) if path.exists() else 0
     if held != bad:
-        yield f"{name_of(receipt)}: {count_of(bad, 'bad row was', 'bad rows were')} dropped, {path.name} holds {held}"
+        yield f"{name_of(receipt)}: {count_of(bad, 'bad row was', 'bad rows were')} dropped, but {path.name} has {held}"
 
 
 Action = Literal["dropped", "cut", "left out", "unknown", "changed"]
 BAD_RECORD, RULE, FILTER = "bad record", "rule", "filter"
-"""Kinds of reasons: the row cannot be used, a rule of the user drops it, or an option of the declaration does."""
+"""Kinds of reasons: the row is unusable, a filter rule drops it, or an option of the declaration does."""
 WIDTH = 80
-"""Columns of a terminal. Only the name of a first file may go beyond it: one that is cut could not be looked for."""
+"""Width of a terminal, in columns. Only the name of a first file may exceed it, because a cut name cannot be searched
+for."""
 _THINGS = {"file", "folder", "month", "shard"}
-"""Units that count no people and no documents."""
+"""Units that count neither people nor documents."""
 LINES = 10
-"""Most reasons that the end of a run lists."""
+"""Maximum number of reasons at the end of a run."""
 FILES = 20
-"""Most files that are listed of a reason."""
+"""Maximum number of files per reason."""
 _WIDEST, _LEAST = 34, 20
-"""Most columns of a reason, and fewest for its files."""
+"""Maximum width of a reason, and minimum width of its files, in columns."""
 
 
 @dataclass(frozen=True, kw_only=True)

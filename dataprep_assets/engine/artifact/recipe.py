@@ -16,7 +16,7 @@ from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization.reference import touched
 
 _SHOWN = 60
-"""Most characters of a value in a sentence."""
+"""Maximum length of a value in a sentence, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,17 +84,17 @@ class RecipeInputs:
         return changes + _find_changes("sources", self.sources, now.sources)
 
     def change(self, now: "RecipeInputs", source_change: str = "") -> Change | None:
-        """The first of the changes in one sentence, or all that say which texts they touch; None if there is none.
+        """Return the first change as a sentence, or all changes that name the texts they affect; None if there is none.
 
-        Settings are told before sources: a listing may differ because the globs do, or for both reasons. In place of
-        the changed sources' names stands `source_change`, if a step knows more than they say.
+        Settings come before sources, because a listing may differ only because the globs do. `source_change`, if a step
+        provides it, replaces the names of the changed sources.
         """
         changes = self.changes(now)
         of = {kind: [one for one in changes if one.kind == kind] for kind in ("upstream", "settings", "sources")}
         if self.version != now.version:
             return Change(
                 kind="older version",
-                reason=f"made by version {self.version} of this step, which is {now.version} now",
+                reason=f"built by version {self.version} of this step; the current version is {now.version}",
             )
         if of["upstream"]:
             return Change(kind="input changed", reason=f"its input changed: {_first(of['upstream'])}")
@@ -107,15 +107,12 @@ class RecipeInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(RecipeInputs):
-    """How one artifact, or one partition of one, is to be made now.
+    """How to build an artifact, or one of its partitions, now.
 
-    Attributes:
-        artifact: The artifact to make.
-        key: Digest (hex) of its ingredients and of nothing else.
-        ledger: The ledger that the artifact has to have, where those of its inputs decide it: their sum. Not part of
-            the key, because it decides no byte, but an artifact that tells of other documents is out of date.
-        source_change: A description of what changed in its sources since the present artifact was made, if the step
-            knows more than their names say. Not part of the key.
+    Attributes: artifact: The artifact to build. key: Digest (hex) of its ingredients only. ledger: The ledger that the
+    artifact must have, if its inputs determine it: their sum. Not part of the key, because it does not affect bytes,
+    but an artifact with a different ledger is out of date. source_change: A description of the changes in its sources
+    since the artifact was built, if the step knows more than their names. Not part of the key.
     """
 
     artifact: Artifact
@@ -149,13 +146,13 @@ class Recipe(RecipeInputs):
         """How this recipe differs from the receipt's; None if the keys are equal and the ledger is as wanted."""
         if receipt.key == self.key:
             return self._other_ledger(receipt)
-        unnamed = Change(kind="recipe changed", reason="made from other inputs or settings than now")
+        unnamed = Change(kind="recipe changed", reason="built from different inputs or settings")
         return RecipeInputs.of_receipt(receipt).change(self, self.source_change) or unnamed
 
     def _other_ledger(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
             return None
-        # not how the documents were read, which changes nothing of them
+        # excludes how the documents were read, which does not change them
         before, now = ({} if it is None else flat(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger))
         # a reason that dropped nothing makes no difference
         before, now = ({name: count for name, count in counts.items() if count} for counts in (before, now))
@@ -185,7 +182,7 @@ def _find_changes(
 
 
 def _describe_changes(shown: list[Changed], of: list[Changed]) -> str:
-    """Some changes in one sentence, and how many others there are."""
+    """Return some changes as a sentence, and the number of the others."""
     told = (
         f"{one.name} was {_format_value(one.before)}, is {_format_value(one.now)} now{one.consequence}" for one in shown
     )

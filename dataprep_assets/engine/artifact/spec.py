@@ -112,7 +112,7 @@ def time_of(path: Path, label: str) -> int:
     try:
         return path.stat().st_mtime_ns
     except OSError as error:
-        raise SourceError(f"{label}: {error.strerror or error}: it vanished while the source was listed") from error
+        raise SourceError(f"{label}: {error.strerror or error}: removed while the source was being listed") from error
 
 
 def in_words(counts: Iterable[tuple[int, str, str]]) -> str:
@@ -128,9 +128,9 @@ def in_words(counts: Iterable[tuple[int, str, str]]) -> str:
 # `ArtifactSpec` adds it automatically. It examines current file modes, so its verdicts are never remembered.
 
 _Closed = tuple[Iterable[Path], str | None]
-"""Folders that must be closed, and DAGSTER_HOME if it is set."""
+"""Folders that must be private, and DAGSTER_HOME if it is set."""
 _HOLDS_RUNS = ("storage", "history", "runs", "event_logs", "schedules")
-"""Entries of DAGSTER_HOME that show that it holds runs: a folder that has only settings does no harm."""
+"""Entries that show that DAGSTER_HOME holds runs; a folder with only settings need not be private."""
 
 
 def places_of(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifact] = ()) -> list[Path]:
@@ -172,15 +172,15 @@ def closed_to_others(places: Iterable[Path], home: str | None = None) -> Finding
     if not rows:
         return Finding(
             passed=True,
-            summary="Nobody but the owner may read it." if seen else "Nothing of it is on this machine.",
+            summary="Only the owner can read the files." if seen else "No files of the dataset are on this machine.",
             facts={"folders": seen},
         )
     first = rows[0]["folder"]
     more = f", and in {count_of(len(rows) - 1, 'other folder')}" if len(rows) > 1 else ""
     return Finding(
         passed=False,
-        summary=f"Others than the owner may read {first} or what is in it{more}, and the dataset is sensitive. "
-        f"Close them: {'; '.join(_remedy(row) for row in rows)}.",
+        summary=f"The dataset is sensitive, but other users can read {first} or its contents{more}. Run "
+        f"{'; '.join(_remedy(row) for row in rows)}.",
         facts={"open_folders": len(rows)},
         table=tuple(rows),
     )
@@ -202,8 +202,8 @@ def _remedy(row: Row) -> str:
 
 CLOSED_TO_OTHERS: Check[_Closed] = Check(
     "closed_to_others",
-    "Folders of the dataset on this machine are 0700 and files 0600 (0400 where read-only): artifacts, copies, spools, "
-    "staging and quarantine; and Dagster's own folder is closed.",
+    "Folders of the dataset on this machine are 0700 and files 0600 (0400 if read-only), including copies, spools, "
+    "staging, quarantine and Dagster's folder.",
     lambda closed: closed_to_others(*closed),
 )
 
@@ -216,7 +216,7 @@ CLOSED_TO_OTHERS: Check[_Closed] = Check(
 # Entry points: `asset_path`, `artifact_at`.
 
 AssetPath = tuple[str, ...]
-"""The parts of an asset's key."""
+"""Parts of an asset's key."""
 
 OF_SPLITS = ("snapshot", "tags", "signatures", "selection", "token_bins", "documents", "combined_bins")
 """Artifacts that exist once for each split. No other artifact's name begins with one of these names and `_`."""
@@ -226,7 +226,9 @@ def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, 
     """The path of an artifact's asset; raises ValueError for a name that `artifact_at` would not find again."""
     last = name if split is None else f"{name}_{split}"
     if _parts(last) != (name, split):
-        raise ValueError(f"{last}: only {', '.join(OF_SPLITS)} are of one split, and no other name may begin like them")
+        raise ValueError(
+            f"{last}: only {', '.join(OF_SPLITS)} exist per split, so no other name may begin with one of these names"
+        )
     return dataset, last
 
 
@@ -236,7 +238,7 @@ def artifact_at(path: Sequence[str], partition: str | None) -> Artifact:
     Raises ConfigError if the path is not that of an asset of this project.
     """
     if len(path) != 2:
-        raise ConfigError(f"{'/'.join(path)}: not an asset of this project: <dataset>/<artifact>[_<split>]")
+        raise ConfigError(f"{'/'.join(path)}: not an asset of this project. Must be <dataset>/<artifact>[_<split>]")
     dataset, last = path
     name, split = _parts(last)
     return Artifact(dataset=dataset, name=name, partition=partition or split)

@@ -21,14 +21,14 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 _FILES_SHOWN = 12
 OUTCOMES = {
     "passed": "passed",
-    "warned": "not passed, which is a warning",
-    "failed": "failed, which blocks",
-    "not_run": "not examined yet",
+    "warned": "warning, not passed",
+    "failed": "failed, blocking",
+    "not_run": "not run yet",
 }
-"""Outcomes of a check, in words."""
+"""Outcomes of a check, as text."""
 _URGENCY = ("failed", "not_run", "warned")
 _MOST_LINES = 30
-"""Most lines at the end of a run."""
+"""Maximum number of lines at the end of a run."""
 _INDENTED: dict[str, Any] = {
     "initial_indent": "  ",
     "subsequent_indent": "  ",
@@ -79,10 +79,10 @@ def shorten_sections(sections: Sequence[Sequence[str]], more: str) -> list[list[
 
 
 def up_to_date(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
-    """The lines of a run that had nothing to do: one, and one for each check that did not pass."""
+    """Yield the lines of a run with nothing to do: a summary, and a line per check that did not pass."""
     name = dataset.declaration.dataset
     passed, *others = _checks(dataset, store)
-    yield f"{name}: all is up to date, nothing to do; {passed}; {loss_table(dataset, store).headline}"
+    yield f"{name}: everything is up to date, nothing to do; {passed}; {loss_table(dataset, store).headline}"
     yield from shorten_sections([others], f"dataprep show {name}")[0]
     yield from dataset.standing(store)
 
@@ -98,7 +98,7 @@ def end_of_run(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | N
 
 
 def end_of_failed_run(dataset: Dataset, store: ArtifactStore) -> list[str]:
-    """The lines at the end of a run that failed: the losses of what is finished; none if there are none."""
+    """Return the lines at the end of a failed run: the losses of finished artifacts, if any."""
     table = loss_table(dataset, store)
     return ["so far:", *_losses(dataset, table)] if table.losses else []
 
@@ -108,8 +108,8 @@ def _losses(dataset: Dataset, table: LossTable) -> Iterator[str]:
 
 
 def present_counts(dataset: Dataset, store: ArtifactStore) -> DatasetCounts | None:
-    """The counts of the last run that made all of the dataset; None if there are none."""
-    with suppress(DataprepError):  # the run makes a damaged artifact again
+    """Return the counts of the last complete run; None if there are none."""
+    with suppress(DataprepError):  # the run rebuilds a damaged artifact
         return dataset.last_counts(store)
     return None
 
@@ -123,7 +123,7 @@ def _describe_changes(dataset: Dataset, store: ArtifactStore, before: DatasetCou
     since = "since the last complete run"
     if not privacy.closed:
         since = f"since the complete run of {before.receipt.measured.get('created', 'an unknown time')}"
-    yield f"changed {since}:" if lines else f"documents and tokens: as before, {since}"
+    yield f"changed {since}:" if lines else f"documents and tokens: unchanged {since}"
     yield from lines
 
 
@@ -134,7 +134,7 @@ def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, p
     pairs = {noun: (getattr(old, noun) or 0, getattr(new, noun) or 0) for noun in nouns}
     pairs = {noun: (a, b) for noun, (a, b) in pairs.items() if a != b}
     if pairs and privacy.closed:
-        yield f"  {name}: other {' and '.join(pairs)}"
+        yield f"  {name}: changed {' and '.join(pairs)}"
     elif pairs:
         yield f"  {name}: " + ", ".join(f"{a:,} → {b:,} {noun}" for noun, (a, b) in pairs.items())
 
@@ -163,7 +163,7 @@ def _outcome(why: NotPassed | None) -> str:
 
 
 def _checks(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
-    """How many checks passed, and a line for each that did not, those that block first."""
+    """Yield the number of passed checks, then a line per check that did not pass, blocking ones first."""
     every = checks(dataset, store)
     others = [one for one in every if one["outcome"] != "passed"]
     others.sort(key=lambda one: (_URGENCY.index(one["outcome"]), one["artifact"], one["check"]))
@@ -178,7 +178,7 @@ def _checks(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
 
 
 def count_checks(dataset: Dataset, store: ArtifactStore) -> str:
-    """A line with how many checks of a dataset that is not finished have each outcome."""
+    """Return a line with the number of checks per outcome, for a dataset that is not finished."""
     found = Counter(one["outcome"] for one in checks(dataset, store))
     if dataset.declaration.sensitive:
         return "checks: " + ", ".join(f"some {name.replace('_', ' ')}" for name in OUTCOMES if found[name])
@@ -186,7 +186,7 @@ def count_checks(dataset: Dataset, store: ArtifactStore) -> str:
 
 
 def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
-    """What `summary` leaves out for a sensitive dataset: its own lines, its losses, and what its checks found."""
+    """Yield the details that `summary` omits for a sensitive dataset: its own lines, losses and check findings."""
     with suppress(DataprepError):  # not finished
         yield from dataset.summary(store)
         yield from dataset.trainer_lines(store)

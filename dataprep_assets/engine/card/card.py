@@ -202,10 +202,10 @@ def _card_matches_receipts(opened: _OpenedCard) -> Finding:
     sensitive, wanted = opened.card.sensitive, card_files(opened.card)
     lines = sum(len(data.splitlines()) for data in wanted.values())
     same = CardFacts.of(opened.receipt) == _facts(opened.card)
-    counted = [] if same else ["its own receipt: its counts are not those of the other receipts"]
+    counted = [] if same else ["its receipt: the counts differ from the other receipts"]
     return verdict(
         [*(d for name, data in wanted.items() for d in _differing(opened.directory / name, data, sensitive)), *counted],
-        f"{count_of(lines, 'line is', 'lines are')} what the receipts say.",
+        f"{count_of(lines, 'line matches', 'lines match')} the receipts.",
         _TODO,
     )
 
@@ -213,7 +213,7 @@ def _card_matches_receipts(opened: _OpenedCard) -> Finding:
 _CHECKS = (
     Check(
         "card_matches_receipts",
-        "Counts, digests and lineage of the card are those of the receipts now.",
+        "Counts, digests and lineage in the card match the current receipts.",
         _card_matches_receipts,
     ),
 )
@@ -224,8 +224,8 @@ def _differing(path: Path, wanted: bytes, sensitive: bool) -> Iterator[str]:
     lines = zip_longest(found.splitlines(), wanted.splitlines())
     for number, (there, said) in enumerate(lines, 1):
         if there != said:
-            told = "" if sensitive else f" {_format_line(there)}, the receipts say {_format_line(said)}"
-            yield f"{path.name} line {number}:{told or ' not what the receipts say'}"
+            told = "" if sensitive else f" {_format_line(there)}, but the receipts give {_format_line(said)}"
+            yield f"{path.name} line {number}:{told or ' differs from the receipts'}"
 
 
 def _format_line(line: bytes | None) -> str:

@@ -300,7 +300,7 @@ def _receipts(subject: CardSubject, store: ArtifactStore) -> Receipts:
         every = store.receipts(artifacts)
         for artifact, receipt in zip(artifacts, every, strict=True):
             if receipt is None:
-                raise MissingArtifactError(f"{artifact}: not there. Materialize it before the data card")
+                raise MissingArtifactError(f"{artifact}: missing. Materialize it before the data card")
         receipts[spec] = [receipt for receipt in every if receipt is not None]
     return receipts
 

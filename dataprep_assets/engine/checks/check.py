@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 # (a truncated file, a missing one, a receipt without its facts) into failed findings. A bug still raises.
 
 Row = Mapping[str, str | int | float]
-"""One row of a finding's table."""
+"""A row of a finding's table."""
 
 ACCEPTED = "accepted"
 """Name of the fact with the reason in an accepted finding."""
 SHOWN = 20
-"""Most rows of defects in a table: of a million defects, the first few are enough to see."""
+"""Maximum number of defects in a table."""
 REBUILD = "Delete the shard's directory and materialize it again"
-"""What to do about a shard that is not as it was built."""
+"""Remedy for a shard that differs from the state in which it was built."""
 
 _P = ParamSpec("_P")
 
@@ -115,7 +115,7 @@ def files_intact(directory: Path, receipt: Receipt, todo: str = REBUILD) -> Find
     """Every file that the receipt lists is there with its size and SHA-256, and there is no other file."""
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)),
-        f"{count_of(len(receipt.files), 'file')}, {count_of(receipt.total_bytes, 'byte')}, with the digests of the "
+        f"{count_of(len(receipt.files), 'file')}, {count_of(receipt.total_bytes, 'byte')}: all digests match the "
         "receipt.",
         todo,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
@@ -125,7 +125,7 @@ def files_intact(directory: Path, receipt: Receipt, todo: str = REBUILD) -> Find
 def ledger_of(receipt: Receipt) -> Ledger:
     """The receipt's ledger; raises IntegrityError when it has none."""
     if receipt.ledger is None:
-        raise IntegrityError(f"{name_of(receipt)}: its receipt has no ledger. Rebuild the artifact")
+        raise IntegrityError(f"{name_of(receipt)}: no ledger in its receipt. Rebuild the artifact")
     return receipt.ledger
 
 
@@ -240,9 +240,11 @@ def _files_intact(opened: _Files) -> Finding:
 
 
 FILES_INTACT: Check[_Files] = Check(
-    "files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.", _files_intact
+    "files_intact",
+    "Every file matches the size and digest in the receipt, and the receipt lists every file.",
+    _files_intact,
 )
-"""The check that most artifacts have."""
+"""Check of most artifacts."""
 
 
 # How much of an artifact its proofs make again from the source: a sample of its documents, or every one.

@@ -43,7 +43,7 @@ def rebuilt(
         write: The builder, which fills an empty folder.
     """
     if (change := recipe.difference(receipt)) is not None:
-        yield f"is not the artifact of its inputs: {change.reason}"
+        yield f"was not built from its current inputs: {change.reason}"
         return
     with scratch(store.root / receipt.dataset) as folder:
         written = write(folder)
@@ -62,7 +62,7 @@ def other_claims(written: WrittenFiles, receipt: Receipt) -> Iterator[str]:
         ("sources", list(written.sources), list(receipt.sources)),
     ):
         if made != stored:
-            yield f"its receipt has different {name}"
+            yield f"its receipt has a different {name}"
 
 
 def other_files(made: Path, stored: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -76,7 +76,7 @@ def other_files(made: Path, stored: Path, names: Sequence[str]) -> Iterator[tupl
     built = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
     for name in sorted(built | set(names)):
         if name not in built:
-            yield name, f"{name} is not a file of it"
+            yield name, f"{name} is unexpected"
         elif name not in names:
             yield name, f"{name} is missing"
         elif (difference := _other(made / name, stored / name)) is not None:
@@ -133,7 +133,7 @@ def other_rows(made: Path, stored: Path, rows: NDArray[np.int64] | None = None) 
     """
     made_table, stored_table = _table(made), _table(stored)
     if not made_table.schema.equals(stored_table.schema):
-        return "it has different columns"
+        return "the columns are different"
     if rows is not None:
         if len(rows) and rows[-1] >= stored_table.num_rows:
             return f"row {int(rows[-1]) + 1} is missing"

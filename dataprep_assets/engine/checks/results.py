@@ -31,7 +31,7 @@ from dataprep_assets.stores.files import digest_value
 
 NOT_CHECKED_KEYS = {"description", "owners", "card", "accept", "automation", "workers", "prove"}
 NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}  # in the keys of the artifacts that they decide
-"""Keys of a declaration that no check looks at."""
+"""Keys of a declaration that do not affect checks."""
 
 
 def known_results(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> dict[str | None, Verdict]:

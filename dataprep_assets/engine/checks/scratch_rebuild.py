@@ -56,9 +56,9 @@ def rebuilt_otherwise(
     for name in sorted(digests[0].keys() | digests[1].keys()):
         one, other = (of.get(name) for of in digests)
         if one is None or other is None:
-            yield f"{name} is {'not there' if one is None else 'there'}, and not when it is made again"
+            yield f"{name} is {'not there' if one is None else 'there'}, unlike after a rebuild"
         elif one != other:
-            yield f"{name} has other bytes when it is made again"
+            yield f"{name} differs from a rebuild"
     claims = [
         {
             "inputs": receipt.inputs,
@@ -69,7 +69,7 @@ def rebuilt_otherwise(
     ]
     for what in claims[0]:
         if claims[0][what] != claims[1][what]:
-            yield f"its receipt has other {what} when it is made again"
+            yield f"its receipt has a different {what} than a rebuild"
 
 
 def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> Iterator[str]:
@@ -81,9 +81,9 @@ def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> 
     for name in sorted(names - left_out - {NAME}):
         here, there = held / name, made / name
         if not (here.is_file() and there.is_file()):
-            yield f"{name} is {'not there' if there.is_file() else 'there'}, and not when it is made again"
+            yield f"{name} is {'not there' if there.is_file() else 'there'}, unlike after a rebuild"
         elif (byte := first_difference(here, there)) is not None:
-            yield f"{name} differs from byte {byte:,} on from what is made again of the source"
+            yield f"{name} differs from a rebuild of the source, from byte {byte:,} on"
 
 
 def by_content(receipt: Receipt, names: Set[str]) -> Set[str]:

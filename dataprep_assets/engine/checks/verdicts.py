@@ -29,10 +29,10 @@ from dataprep_assets.project import read_state
 from dataprep_assets.stores.files import canonical_json, digest_value, while_unchanged
 
 FOLDER = ".findings"
-"""The folder of the verdicts, beside the artifacts of a dataset."""
+"""Folder of the verdicts, next to the artifacts of a dataset."""
 
 Verdicts = Iterator[tuple[str, dict[str, Finding]]]
-"""Partitions, each with its findings by the name of the check."""
+"""Partition → name of a check → finding."""
 
 
 class KeptFinding(TypedDict):
@@ -156,9 +156,9 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
         facts |= shown.facts
     when, before = "", len(findings) - now
     if before:
-        when = f"{now:,} examined now, {before:,} before"
+        when = f"{now:,} checked now, {before:,} before"
     if unknown:
-        when = f"{when}{', ' if when else ''}{unknown:,} not examined yet"
+        when = f"{when}{', ' if when else ''}{unknown:,} not checked yet"
     if not bad:
         example = f". For example {examined[0]}: {shown.summary}" if shown and shown.summary else "."
         passing = _all_pass(len(findings), unknown, noun)
@@ -401,7 +401,7 @@ class CheckWorkers:
 
 
 Guard = Callable[[str], AbstractContextManager[None]]
-"""Returns what checks run in, given the partition or dataset: it may replace errors that quote data."""
+"""Returns the context in which checks run, given the partition or dataset; it may replace errors that quote data."""
 
 
 def itself(partition: Any) -> Any:

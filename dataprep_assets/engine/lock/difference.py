@@ -16,7 +16,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.planning.manifest import split_of
 
 _SHOWN = 20
-"""Most lines of one kind in the text output; the JSON has all."""
+"""Maximum number of lines of one kind in the text output; the JSON has all."""
 
 _Files = Mapping[tuple[str, str], tuple[frozenset[str], LockCounts]]
 """Split and path → digests and counts: several digests if parts of a file were read before and after it changed."""
@@ -103,16 +103,16 @@ class LockDifference:
                 f"{count_of(files, 'source file')}, {count_of(total.documents, 'document')}, "
                 f"{count_of(total.tokens, 'token')}"
             )
-            yield "the same" if privacy.closed else f"the same: {counted}"
+            yield "no differences" if privacy.closed else f"no differences: {counted}"
         for split, sides in self.totals.items():
             yield from self._lines_of_split(split, sides, privacy)
-        yield from _section("artifacts in b alone", self.added)
-        yield from _section("artifacts in a alone", self.removed)
+        yield from _section("artifacts only in b", self.added)
+        yield from _section("artifacts only in a", self.removed)
         yield from _section(
             "artifacts that differ",
             grouped({name: privacy.text(reason, "differs") for name, reason in self.changed.items()}),
         )
-        yield from _section("obsolete, and not compared", self.obsolete)
+        yield from _section("obsolete artifacts, not compared", self.obsolete)
 
     def _lines_of_split(self, split: str, sides: Sequence[tuple[int, LockCounts]], privacy: Privacy) -> Iterator[str]:
         own = [one for one in self.files if one.split == split]
@@ -165,7 +165,7 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 def _shorten_lines(lines: Sequence[str]) -> Sequence[str]:
     more = len(lines) - _SHOWN
-    return [*lines[:_SHOWN], f"  … and {more:,} more (--json has all)"] if more > 0 else lines
+    return [*lines[:_SHOWN], f"  … and {more:,} more (use --json to print all)"] if more > 0 else lines
 
 
 def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:

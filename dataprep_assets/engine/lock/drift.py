@@ -83,7 +83,7 @@ def drift_of_recipes(
         ready = []
         for slot in slots:
             if lock_name(spec.located(store, slot)) not in lock.artifacts:
-                yield Drift(name=lock_name(spec.located(store, slot)), reason="declared, and not in the lock")
+                yield Drift(name=lock_name(spec.located(store, slot)), reason="declared, but not in the lock")
             elif present.has_inputs(spec, slot):
                 ready.append(slot)
         yield from _compared(spec, store, lock, ready)
@@ -142,7 +142,7 @@ def drift_of_contents(
         for artifact, receipt in zip(artifacts, _receipts(store, artifacts), strict=True):
             name = lock_name(artifact)
             if receipt is None:
-                yield Drift(name=name, reason="absent, or its receipt is damaged")
+                yield Drift(name=name, reason="missing, or its receipt is damaged")
             elif name not in lock.artifacts:
                 yield Drift(name=name, reason="not in the lock")
             elif (reason := lock.reason(name, Locked.from_receipt(receipt))) is not None:
@@ -234,7 +234,7 @@ def undeclared(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
                 return
     for name in lock.artifacts:
         if name.partition("/")[0] not in makes:
-            yield Drift(name=name, reason="in the lock, and not declared")
+            yield Drift(name=name, reason="in the lock, but not declared")
 
 
 def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str] = ()) -> Iterator[Drift]:
@@ -265,12 +265,12 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
     for above, name, verdict, receipt in placed:
         is_own, is_home = receipt.dataset == lock.dataset, above == home
         if is_own and not is_home:
-            yield Drift(name=name, reason=f"extra: {verdict.location} is not in the folder of the others")
+            yield Drift(name=name, reason=f"extra: {verdict.location} is in a different folder")
         if is_own and name in lock.artifacts:
             if reasons := [*_other_than_locked(name, receipt, lock), *verdict.defects]:
                 yield Drift(name=name, reason="; ".join(reasons))
         elif is_own and is_home and name in obsolete:
-            yield Drift(name=name, reason="obsolete: no run would build it", is_obsolete=True)
+            yield Drift(name=name, reason="obsolete: no longer needed", is_obsolete=True)
         elif is_home:
             yield Drift(name=name, reason="extra: not in the lock" + _if_of_another(name, receipt, lock.dataset))
     # `..`: the place itself lies within the dataset's folder
@@ -282,19 +282,19 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
             yield Drift(name=name, reason="extra: files without a receipt, not in the lock")
     for name in selected(lock, select):
         if name not in own:
-            yield Drift(name=name, reason="missing: in the lock, and not there")
+            yield Drift(name=name, reason="missing: in the lock, but not found")
 
 
 def _other_than_locked(name: str, receipt: Receipt, lock: Lock) -> Iterator[str]:
     if (its := name_of(receipt.artifact, receipt.partition)) != name:
-        yield f"its receipt is that of {its}"
+        yield f"its receipt belongs to {its}"
     elif (reason := lock.reason(name, Locked.from_receipt(receipt))) is not None:
         yield reason
 
 
 def _if_of_another(name: str, receipt: Receipt, dataset: str) -> str:
     its = name_of(receipt.artifact, receipt.partition)
-    return "" if (receipt.dataset, its) == (dataset, name) else f"; its receipt is that of {receipt.dataset}/{its}"
+    return "" if (receipt.dataset, its) == (dataset, name) else f"; its receipt belongs to {receipt.dataset}/{its}"
 
 
 def selected(lock: Lock, select: Sequence[str]) -> list[str]:

@@ -36,7 +36,7 @@ from dataprep_assets.stores.store import why_not_a_name
 LOCK = "dataset.lock"
 SCHEMA = 2
 _FILE_NAME = re.compile(r"[./]")
-"""Matches names of files. A name with neither (`tokenizer`, `listing`) tells nothing, and stays readable."""
+"""Matches file names. A name with neither (`tokenizer`, `listing`) reveals nothing and stays readable."""
 _UNRELATED = ("dataprep-assets", "python")
 """Versions in a receipt that do not affect bytes: within this project, only a step's version does."""
 
@@ -145,16 +145,16 @@ class Locked(RecipeInputs):
             return change.reason if change is not None else None
         if self.key != now.key:
             change = self.change(now)
-            return change.reason if change is not None else "made from other inputs or settings than now"
+            return change.reason if change is not None else "built from different inputs or settings"
         if self.content == now.content:
             return None
         others = [
-            f"{name} was {self.libraries.get(name, 'not there')}, is {now.libraries.get(name, 'not there')}"
+            f"{name} was {self.libraries.get(name, 'not installed')}, is {now.libraries.get(name, 'not installed')} now"
             for name in sorted({*self.libraries, *now.libraries})
             if self.libraries.get(name) != now.libraries.get(name)
         ]
-        why = f"; it was made with other libraries: {', '.join(others)}" if others else ""
-        return f"its content is {now.content[:12]}…, the lock says {self.content[:12]}…{why}"
+        why = f"; it was built with different libraries: {', '.join(others)}" if others else ""
+        return f"its content is {now.content[:12]}…, but the lock has {self.content[:12]}…{why}"
 
 
 def hidden_name(name: str) -> str:
@@ -246,15 +246,16 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
     declaration = specs[0].declaration
     if (late := next(stale(specs, store), None)) is not None:
         raise IntegrityError(
-            f"{declaration.dataset}: cannot be locked: {late}. `dataprep run {declaration.dataset}` builds what is out "
-            "of date, then lock it"
+            f"{declaration.dataset}: cannot be locked: {late}. Run `dataprep run {declaration.dataset}`, then lock it"
         )
     entries: dict[str, Locked] = {}
     for spec in specs:
         artifacts = spec.artifacts(store)
         for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
             if receipt is None:
-                raise MissingArtifactError(f"{artifact}: gone while the dataset was locked. Build it, then lock it")
+                raise MissingArtifactError(
+                    f"{artifact}: removed while the dataset was being locked. Build it, then lock the dataset"
+                )
             entry = Locked.from_receipt(receipt)
             # before names are hidden: places are looked up by their names
             entry = entry if spec.names_places is None else entry.at_any_place(spec.names_places)
@@ -278,16 +279,20 @@ def lock_of_receipts(receipts: Iterable[tuple[str, Receipt]], where: str, datase
     for name, receipt in receipts:
         found = by_dataset.setdefault(receipt.dataset, {})
         if name in found:
-            raise ConfigError(f"{where}: has {receipt.dataset}/{name} twice: name the folder of one copy")
+            raise ConfigError(
+                f"{where}: contains two copies of {receipt.dataset}/{name}. Pass the folder of one of them"
+            )
         found[name] = receipt
     if not by_dataset:
-        raise MissingArtifactError(f"{where}: no finished artifact is there")
+        raise MissingArtifactError(f"{where}: no finished artifact found")
     if dataset is None and len(by_dataset) > 1:
-        raise ConfigError(f"{where}: has several datasets, {', '.join(sorted(by_dataset))}: name one with --dataset")
+        raise ConfigError(
+            f"{where}: contains several datasets, {', '.join(sorted(by_dataset))}. Select one with --dataset"
+        )
     chosen = dataset or next(iter(by_dataset))
     if chosen not in by_dataset:
         names = ", ".join(sorted(by_dataset))
-        raise MissingArtifactError(f"{where}: no artifact of {chosen} is there; it has {names}")
+        raise MissingArtifactError(f"{where}: no artifact of {chosen} found. Available: {names}")
     return Lock.of_receipts(chosen, by_dataset[chosen])
 
 
@@ -379,7 +384,7 @@ def read_lock(path: Path) -> Lock:
     try:
         return parse_lock(path.read_bytes(), str(path))
     except OSError as error:
-        raise FormatError(f"{path}: no lock can be read there: {error.strerror or error}") from error
+        raise FormatError(f"{path}: cannot read the lock: {error.strerror or error}") from error
 
 
 def parse_lock(data: bytes, where: str) -> Lock:
@@ -391,10 +396,12 @@ def parse_lock(data: bytes, where: str) -> Lock:
         schema = json_of(data)["dataprep_lock"]
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
-            f"{where}: not a lock of a dataset ({type(error).__name__}: {str(error)[:80]}). `dataprep lock` writes one"
+            f"{where}: not a lock file ({type(error).__name__}: {str(error)[:80]}). Run `dataprep lock` to write one"
         ) from None
     if schema != SCHEMA:
-        raise FormatError(f"{where}: a lock of schema {schema!r}, this version reads {SCHEMA}. Lock the dataset again")
+        raise FormatError(
+            f"{where}: unsupported schema {schema!r}; this version reads {SCHEMA}. Lock the dataset again"
+        )
     try:
         value = validated(data, _LockJson)
         for one in value["artifacts"].values():
@@ -403,7 +410,7 @@ def parse_lock(data: bytes, where: str) -> Lock:
         artifacts = {_name(name): _with_file_sources(found[name]) for name in sorted(found)}
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"{where}: a damaged lock ({_fault(error)}). Restore it from version control, or lock the dataset again"
+            f"{where}: damaged lock file ({_fault(error)}). Restore it from version control, or lock the dataset again"
         ) from None
     return Lock(dataset=value["dataset"], artifacts=artifacts, is_hidden=value["hidden_names"])
 
@@ -424,5 +431,5 @@ def _fault(error: Exception) -> str:
 def _name(value: str) -> str:
     """A checked name of an artifact or a source file: both are printed, and looked up on disk."""
     if why := why_not_a_name(value):
-        raise ValueError(f"{value!r} names no file: {why}")
+        raise ValueError(f"{value!r} is not a valid file name: {why}")
     return value

@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 ABSENT, DAMAGED, INPUT_CHANGED = "absent", "damaged", "input changed"
 CHECK_FAILED = "check failed"
-"""The kind of an artifact that is as its recipe says, but failed its own blocking check."""
+"""Kind of an artifact that matches its recipe but failed its own blocking check."""
 UNREADABLE = "input unreadable"
-"""The kind of an artifact about which nothing is known, because an input or its target cannot be read."""
+"""Kind of an artifact whose state is unknown, because an input or its storage cannot be read."""
 
 
 class Action(Enum):
     """What a run does for a partition."""
 
     BUILD = auto()
-    """Its files have to be built."""
+    """Its files must be built."""
     RECORD = auto()
-    """Its files are as wanted, and Dagster has no event of them."""
+    """Its files are up to date, but Dagster has no event of them."""
     CHECK = auto()
-    """Its files are as wanted, and a check has to judge or to report them."""
+    """Its files are up to date, but a check must run or report its result."""
     KEEP = auto()
     """Nothing."""
 
@@ -200,13 +200,13 @@ def _applying(facts: PartitionFacts) -> Iterator[Decision]:
     events = facts.events or EventFacts()
     if not events.materialized or not events.registered:
         what = "partitions" if events.materialized else "materialization"
-        yield Decision(action=Action.RECORD, kind="not recorded", reason=f"Dagster lacks its {what}")
+        yield Decision(action=Action.RECORD, kind="not recorded", reason=f"Dagster has no {what} of it")
     if failed:
-        yield _failed(Action.CHECK, failed, "failed, and again after it was built again")
+        yield _failed(Action.CHECK, failed, "failed, and again after a rebuild")
     if left := [name for name, one in facts.checks.items() if one is None or one.at < facts.since]:
         yield Decision(action=Action.CHECK, kind="not checked", reason=f"not checked: {', '.join(left)}")
     if left := [name for name, one in events.evaluations.items() if _is_outdated(one, events.accept.get(name))]:
-        yield Decision(action=Action.CHECK, kind="not evaluated", reason=f"Dagster lacks results: {', '.join(left)}")
+        yield Decision(action=Action.CHECK, kind="not evaluated", reason=f"no results in Dagster: {', '.join(left)}")
 
 
 def _applying_to_files(facts: PartitionFacts) -> Iterator[Decision]:

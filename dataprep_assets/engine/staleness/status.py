@@ -425,11 +425,11 @@ def _remove_artifacts(
     with ExitStack() as locks:
         for planner in planners:
             if not locks.enter_context(alone(store.directory(planner))):
-                raise IntegrityError(f"{store.location(planner)}: a run is making it. Prune when that has ended")
+                raise IntegrityError(f"{store.location(planner)}: a run is building it. Prune after the run has ended")
             if store.intact(planner) is None:
                 raise IntegrityError(
-                    f"{store.location(planner)}: missing or damaged, so nothing can be said to be in no plan. "
-                    f"Run {planner.dataset} first"
+                    f"{store.location(planner)}: missing or damaged, so obsolete artifacts cannot be determined. Run "
+                    f"{planner.dataset} first"
                 )
         for artifact in list(which(specs, store)):
             yield artifact, store.remove(artifact)

@@ -78,16 +78,16 @@ class Drops:
                 shares.append(f"{source} {told}" + (f" ({share})" if share else ""))
             if shares:
                 more = len(rule.by_source) - len(shares)
-                yield f"{rule.rule}: of {', '.join(shares)}" + (
+                yield f"{rule.rule}: by source: {', '.join(shares)}" + (
                     f" and {count_of(more, 'more source')}" if more > 0 else ""
                 )
             if rule.examples:
                 yield f"{rule.rule}: for example {', '.join(rule.examples)}"
         for told in self.over_budget:
-            blocked = "over the budget, so `within_budget` will block"
+            blocked = "over the budget, so the check `within_budget` will fail"
             yield privacy.text(f"{blocked}: {told}", blocked)
         if self.untagged and not privacy.closed:
-            yield f"not counted, because `dataprep run` has to tag them: {count_of(self.untagged, 'shard')}"
+            yield f"not counted until `dataprep run` tags them: {count_of(self.untagged, 'shard')}"
 
     def to_json(self, privacy: Privacy) -> dict[str, Any]:
         """Plain builtins, with the counts that leave."""

@@ -60,9 +60,9 @@ class TokenRange:
 
 
 Locate = Callable[[DocumentSpan], Iterable[TokenRange]]
-"""Finds the places of a document in one artifact; none if the artifact holds no part of it."""
+"""Finds the places of a document in one artifact; none if the artifact has no part of it."""
 
 OpenPlaces = Callable[[ArtifactStore, Mapping[str, Receipt]], Locate]
 """Opens an artifact for `Locate`, given the store and the receipts of the shards of token bins in which documents are
-numbered, by partition and in stream order. Raises MissingArtifactError when the artifact is not there,
-IntegrityError when it was made of other shards."""
+numbered, by partition and in stream order. Raises MissingArtifactError if the artifact does not exist, IntegrityError
+when it was made of other shards."""

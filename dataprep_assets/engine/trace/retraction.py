@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 NOT_BUILT = "not built yet"
-"""Why a row that has no other reason is in no finished partition."""
+"""Reason of a row that has no other reason and is in no finished partition."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,9 @@ from dataprep_assets.engine.trace.place import TokenRange
 from dataprep_assets.errors import ConfigError, count_of
 
 _WHERE = frozenset({"split", "shard", "file", "sample"})
-"""Fields of a question that say where to look; each other one is a way to ask."""
+"""Fields of a query that restrict it; each other field is a kind of query."""
 _SHOWN = 400
-"""Most characters of a document's text in the output; JSON has the whole text."""
+"""Maximum length of a document's text in the output, in characters; JSON has the whole text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +64,14 @@ class Question:
         if len(given := [name for name in ways if getattr(self, name) is not None]) != 1:
             names = ["text (--text-file)" if way == "text" else way for way in ways]
             raise ConfigError(
-                f"trace: give exactly one of {', '.join(names)}" + (f", not {' and '.join(given)}" if given else "")
+                f"trace: use exactly one of {', '.join(names)}" + (f", not {' and '.join(given)}" if given else "")
             )
         if (self.row is None and self.file is not None) or (self.row is not None and self.file is self.shard is None):
-            raise ConfigError("trace: a source row is `file` and `row` together")
+            raise ConfigError("trace: `file` and `row` must be used together")
         if (self.view is None and self.npy_shard is None) != (self.sample is None):
-            raise ConfigError("trace: a sample is `view` and `sample` together, or `npy_shard` and `sample`")
+            raise ConfigError("trace: `sample` must be used with either `view` or `npy_shard`, and they need `sample`")
         if self.npy_shard is not None and (self.split, self.shard) != (None, None):
-            raise ConfigError("trace: `npy_shard` names its split itself: leave `split` and `shard` out")
+            raise ConfigError("trace: `npy_shard` cannot be combined with `split` or `shard`. Remove them")
 
     @property
     def way(self) -> str:

@@ -16,7 +16,7 @@ from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError
 
 SHORTEST_INTERVAL = 5
-"""Seconds between two looks at a source: Dagster's daemon evaluates its sensors no more often."""
+"""Minimum seconds between two polls of a source, because Dagster's daemon evaluates sensors no more often."""
 SHORTEST_WINDOW = 60
 """Shortest freshness window in seconds: Dagster's own lower limit."""
 
@@ -56,16 +56,18 @@ class EnvironmentVariable(Declared):
 
 
 class Email(Declared):
-    """A mail over SMTP. User and password come from the environment alone."""
+    """Mail over SMTP. User and password come from the environment alone."""
 
     host: str = Field(min_length=1, description="Name of the SMTP server.")
     port: int = Field(587, ge=1, le=65_535, description="Its port.")
     tls: Literal["starttls", "tls", "none"] = Field(
         "starttls", description="`starttls` (port 587), `tls` from the first byte (465), or `none`."
     )
-    sender: str = Field(alias="from", description="Address that the mail is from.")
-    to: tuple[str, ...] = Field(min_length=1, description="Addresses that it goes to.")
-    user: EnvironmentVariable | None = Field(None, description="`{env: NAME}`; without one nobody logs in.")
+    sender: str = Field(alias="from", description="Sender address.")
+    to: tuple[str, ...] = Field(min_length=1, description="Recipient addresses.")
+    user: EnvironmentVariable | None = Field(
+        None, description="`{env: NAME}`; without it the server is used without login."
+    )
     password: EnvironmentVariable | None = Field(None, description="`{env: NAME}`.")
 
     @field_validator("sender", "to")
@@ -79,9 +81,9 @@ class Email(Declared):
     @model_validator(mode="after")
     def _login(self) -> Self:
         if (self.user is None) != (self.password is None):
-            raise ValueError("`user` and `password` belong together")
+            raise ValueError("`user` and `password` must be set together")
         if self.user is not None and self.tls == "none":
-            raise ValueError("a password is not sent in the clear: use `tls: starttls` or `tls: tls`")
+            raise ValueError("a password would be sent unencrypted. Use `tls: starttls` or `tls: tls`")
         return self
 
 
@@ -89,21 +91,21 @@ class OnFailure(Declared):
     """Who is told of a failed run, and of a blocking check that failed."""
 
     webhook: str | EnvironmentVariable | None = Field(
-        None, description="URL that gets a POST of JSON; `{env: NAME}` where the URL is a secret."
+        None, description="URL that receives a POST with JSON; `{env: NAME}` if the URL is secret."
     )
-    email: Email | None = Field(None, description="A mail over SMTP.")
+    email: Email | None = Field(None, description="Mail over SMTP.")
 
     @field_validator("webhook")
     @classmethod
     def _is_http(cls, webhook: str | EnvironmentVariable | None) -> str | EnvironmentVariable | None:
         if isinstance(webhook, str) and not re.match(r"https?://[^/\s]+", webhook):
-            raise ValueError("give a URL that begins with http:// or https://, or `{env: NAME}`")
+            raise ValueError("must be a URL that begins with http:// or https://, or `{env: NAME}`")
         return webhook
 
     @model_validator(mode="after")
     def _somebody(self) -> Self:
         if self.webhook is None and self.email is None:
-            raise ValueError("give `webhook`, `email` or both")
+            raise ValueError("must have `webhook`, `email` or both")
         return self
 
 
@@ -112,13 +114,15 @@ class Automation(Declared):
 
     on_new_files: str | None = Field(
         None,
-        description="Look at the source this often (`10m`), or when a cron expression says (`*/10 * * * *`), and build "
-        "what changed since the plan.",
+        description="Poll the source at this interval (`10m`) or cron expression (`*/10 * * * *`), and build changes "
+        "since the plan.",
     )
-    schedule: str | None = Field(None, description='Build the dataset when this cron expression says: `"0 3 * * 1"`.')
+    schedule: str | None = Field(
+        None, description='Build the dataset at the times of this cron expression: `"0 3 * * 1"`.'
+    )
     timezone: str = Field("UTC", description="Time zone of the cron expressions, such as `Europe/Berlin`.")
-    freshness: str | None = Field(None, description="Longest time between two builds of the products: `36h`.")
-    on_failure: OnFailure | None = Field(None, description="Who is told about a failure: `webhook`, `email` or both.")
+    freshness: str | None = Field(None, description="Maximum time between two builds of the products: `36h`.")
+    on_failure: OnFailure | None = Field(None, description="Notifications of failures: `webhook`, `email` or both.")
 
     @field_validator("on_new_files")
     @classmethod
@@ -126,7 +130,7 @@ class Automation(Declared):
         if value is None or (seconds := seconds_of(value)) is None:
             return value if value is None else _interval_or_cron(value)
         if seconds < SHORTEST_INTERVAL:
-            raise ValueError(f"at least {SHORTEST_INTERVAL}s: the daemon asks no more often")
+            raise ValueError(f"must be at least {SHORTEST_INTERVAL}s, the interval of Dagster's daemon")
         return value
 
     @field_validator("schedule")
@@ -141,7 +145,7 @@ class Automation(Declared):
             ZoneInfo(value)
         # a name that leaves the database (`../x`) is a ValueError there, one of a folder in it (`Europe`) an OSError
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError("not a time zone; give a name from the IANA list, such as UTC or Europe/Berlin") from None
+            raise ValueError("unknown time zone. Use a name from the IANA list, such as UTC or Europe/Berlin") from None
         return value
 
     @field_validator("freshness")
@@ -150,9 +154,9 @@ class Automation(Declared):
         if value is None:
             return None
         if (seconds := seconds_of(value)) is None:
-            raise ValueError(f"give a duration: {DURATIONS}")
+            raise ValueError(f"must be a duration: {DURATIONS}")
         if seconds < SHORTEST_WINDOW:
-            raise ValueError(f"at least {SHORTEST_WINDOW}s")
+            raise ValueError(f"must be at least {SHORTEST_WINDOW}s")
         return value
 
     @property

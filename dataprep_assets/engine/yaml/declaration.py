@@ -31,13 +31,16 @@ class ReadingDeclaration(Declared):
     """How the documents of a text file, and the values of a table, are told apart."""
 
     text_separator: str | None = Field(
-        None, min_length=1, description='Text between two documents of a `.txt`, as `"\\n"`; default: a file is one.'
+        None,
+        min_length=1,
+        description='Text between two documents of a `.txt`, e.g. `"\\n"`; default: each file is one document.',
     )
     csv_delimiter: str | None = Field(
         None, pattern=r'^[^"\r\n]$', description="Character between fields of `.csv`, `.tsv`; default: a comma, a tab."
     )
     csv_quotes: bool | None = Field(
-        None, description="Whether quotes enclose values of `.csv`, `.tsv`; default: yes, unless a `.tsv` seems not to."
+        None,
+        description="Whether quotes enclose values of `.csv`, `.tsv`; default: yes, unless a `.tsv` appears unquoted.",
     )
 
     @property
@@ -59,11 +62,11 @@ class Attribution(Declared):
     """What a data card says of a source that only a person knows. None of it decides a byte of the data."""
 
     license: str | None = Field(
-        None, min_length=1, description="Licence of the source, for the data card: an SPDX expression, or words."
+        None, min_length=1, description="License of the source, for the data card: an SPDX expression, or text."
     )
-    citation: str | None = Field(None, min_length=1, description="How to cite the source, for the data card: BibTeX.")
+    citation: str | None = Field(None, min_length=1, description="Citation of the source, for the data card: BibTeX.")
     homepage: str | None = Field(
-        None, pattern=r"^https?://", description="Where the source is described, for the data card: a URL."
+        None, pattern=r"^https?://", description="Home page of the source, for the data card: a URL."
     )
 
     @property
@@ -81,16 +84,16 @@ class Creator(Declared):
 
     name: str = Field(min_length=1, description="Name of the person or organization.")
     kind: Literal["organization", "person"] = Field("organization", description="`organization` or `person`.")
-    url: str | None = Field(None, pattern=r"^https?://", description="Their page.")
+    url: str | None = Field(None, pattern=r"^https?://", description="Home page of the person or organization.")
 
 
 class CardDeclaration(Attribution):
     """What the data card says of the dataset that is made; Croissant asks for each of these."""
 
     license: str | None = Field(
-        None, min_length=1, description="Licence of the dataset as it is made; default: those of its sources."
+        None, min_length=1, description="License of the built dataset; default: the licenses of its sources."
     )
-    creators: tuple[Creator, ...] = Field((), description="Who made it.")
+    creators: tuple[Creator, ...] = Field((), description="Creators of the dataset.")
     published: date | None = Field(None, description="Date of its publication.")
     version: str | None = Field(None, pattern=r"^\d+\.\d+\.\d+$", description="Its version, MAJOR.MINOR.PATCH.")
 
@@ -100,20 +103,20 @@ class ProvingDeclaration(Declared):
 
     level: Level = Field(
         SAMPLE,
-        description="How many documents the checks make again from the source and compare: a `sample` of 460 a shard, "
-        "or `every_document`, which takes about as long as building.",
+        description="Documents that checks rebuild from the source and compare: a `sample` of 460 per shard, or "
+        "`every_document`, which takes about as long as building.",
     )
     again_every: str | None = Field(
         None,
-        description="Verdicts older than this are given anew by the next run: `30d`, `12h`; default: never, a verdict "
-        "holds while nothing changes.",
+        description="Age after which the next run repeats checks: `30d`, `12h`; default: never, a verdict is valid "
+        "until something changes.",
     )
 
     @field_validator("again_every")
     @classmethod
     def _a_duration(cls, again_every: str | None) -> str | None:
         if again_every is not None and seconds_of(again_every) is None:
-            raise ValueError(f"{again_every!r} is not a duration: give {DURATIONS}")
+            raise ValueError(f"must be a duration, not {again_every!r}: {DURATIONS}")
         return again_every
 
     def since(self, now: float) -> float:
@@ -131,33 +134,38 @@ class DatasetDeclaration(Declared):
     description: str = Field("", description="Shown in the UI.")
     owners: tuple[str, ...] = Field((), description="E-mail addresses, or `team:name`.")
     storage: str | None = Field(
-        None, description="Where the artifacts go: a folder, `s3://bucket/prefix` or `gs://bucket/prefix`."
+        None, description="Location of the artifacts: a folder, `s3://bucket/prefix` or `gs://bucket/prefix`."
     )
     verify: Verification = Field(
         "full",
-        description="How finished artifacts are verified: `full` compares digests; `size` compares sizes alone, for "
+        description="Verification of finished artifacts: `full` compares digests; `size` compares only sizes, for "
         "very large local trees.",
     )
     prove: ProvingDeclaration = Field(
         ProvingDeclaration(),
-        description="How much of finished artifacts is proven, and when again although nothing has changed.",
+        description="How much of finished artifacts is checked, and when checks are repeated although nothing has "
+        "changed.",
     )
-    workers: int | None = Field(None, ge=1, description="Worker processes; default: DATAPREP_WORKERS, else one a core.")
-    sensitive: bool = Field(False, description="No text and no identifier in any log, event, metadata or plot.")
+    workers: int | None = Field(
+        None, ge=1, description="Worker processes; default: DATAPREP_WORKERS, else one per core."
+    )
+    sensitive: bool = Field(
+        False, description="Keeps texts and identifiers out of every log, event, metadata and plot."
+    )
     small_cell: int = Field(
         SMALL_CELL,
         ge=1,
-        description="Of a `sensitive` dataset, counts below this are shown as `< 11` (or what it says).",
+        description="For a `sensitive` dataset, counts below this limit are shown as `< 11` (or the configured limit).",
     )
-    card: CardDeclaration = Field(CardDeclaration(), description="What the data card says that no receipt knows.")
+    card: CardDeclaration = Field(CardDeclaration(), description="Entries of the data card that are not in receipts.")
     accept: dict[str, str] = Field(
         default_factory=dict,
-        description="Checks that only warn and whose failure is accepted: name → why. They pass, and show the reason.",
+        description="Warning checks whose failure is accepted: name → reason. They pass and show the reason.",
     )
 
     automation: Automation | None = Field(
         None,
-        description="What the dataset does by itself: look for new files, schedule, freshness, telling of failures.",
+        description="Automation: polling for new files, schedule, freshness, notifications of failures.",
     )
 
     @field_validator("owners")
@@ -165,7 +173,7 @@ class DatasetDeclaration(Declared):
     def _as_dagster_has_them(cls, owners: tuple[str, ...]) -> tuple[str, ...]:
         for owner in owners:
             if not _OWNER.fullmatch(owner):
-                raise ValueError(f"{owner!r} is not an owner: give an e-mail address, or a team as `team:name`")
+                raise ValueError(f"{owner!r} is not an owner. Use an e-mail address, or a team as `team:name`")
         return owners
 
     @field_validator("accept")
@@ -173,7 +181,7 @@ class DatasetDeclaration(Declared):
     def _with_reasons(cls, accept: dict[str, str]) -> dict[str, str]:
         for name, why in accept.items():
             if not why.strip():
-                raise ValueError(f"accept.{name}: say why, for those who read the check later")
+                raise ValueError(f"accept.{name}: must be a reason for later readers of the check")
         return accept
 
     def located(self, folder: Path) -> Self:
@@ -220,9 +228,9 @@ class MadeByEngine(DatasetDeclaration):
 
     run_on: Literal["processes", "ray"] | None = Field(
         None,
-        description="Who makes and proves the shards (of notes: the months): worker `processes` of the run's machine, "
-        "or the tasks of a `ray` cluster (RAY_ADDRESS, else one for the run); default: DATAPREP_ENGINE, else "
-        "`processes`.",
+        description="Where shards (for notes: months) are built and checked: worker `processes` on the run's "
+        "machine, or tasks of a `ray` cluster (RAY_ADDRESS, else one for the run); default: "
+        "DATAPREP_ENGINE, else `processes`.",
     )
 
     @property

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _CUTOFF, _SURE = 0.6, 0.85
-"""Least similarity of names that are taken for each other: of those beside each other (difflib's), and of others."""
+"""Minimum similarity (difflib's) of a suggested name: in the same block, and elsewhere."""
 
 
 def nearest(name: str, known: Sequence[str], *, cutoff: float = _CUTOFF) -> str | None:
@@ -44,11 +44,11 @@ def meant_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str:
     if (near := near_key(model, keys)) is not None:
         return f"did you mean `{near}`?"
     paths = list(dict.fromkeys(_paths(model)))
-    beside = f"known here: {', '.join(_known_beside(model, keys))}"
+    beside = f"available: {', '.join(_known_beside(model, keys))}"
     for position, kind in enumerate(keys[:-1]):
         # the path that pydantic reports names the kind of a block, which is no key
         if (*keys[:position], *keys[position + 1 :]) in paths and tuple(keys[: position + 1]) not in paths:
-            return f"a block of `kind: {kind}` has none of that name; {beside}"
+            return f"not a key of `kind: {kind}`; {beside}"
     known = [path[-1] for path in paths]
     # of what is merely alike nobody knows whether it is meant
     elsewhere = str(keys[-1]) if keys[-1] in known else nearest(str(keys[-1]), known, cutoff=_SURE)

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict
 
 PARTITION = r"^[A-Za-z0-9_](\.{0,2}[A-Za-z0-9_-])*\.{0,2}$"
-"""What a name may be that is part of a partition's key: `...` in one is a range of partitions to Dagster."""
+"""Pattern of a name in a partition's key, in which Dagster reads `...` as a range of partitions."""
 
 
 class Declared(BaseModel):

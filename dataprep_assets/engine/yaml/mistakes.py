@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 SECRETS = frozenset({"webhook", "user", "password", "id_key", "source_key"})
-"""Keys whose values no error may show, even if they are malformed."""
+"""Keys whose values must not appear in errors, even if they are malformed."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_DEPTH = 64
-"""Most blocks and lists inside of each other; a declaration has ten."""
+"""Maximum nesting of blocks and lists; a declaration has about ten levels."""
 MOST_OF_ALIASES = 100_000
-"""Most values that the aliases (`*name`) of a text stand for."""
+"""Maximum number of values that the aliases (`*name`) of a text may expand to."""
 
 
 def trees(path: Path, text: str) -> list[yaml.Node]:
@@ -60,15 +60,15 @@ def _require_bounded(path: Path, text: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             open_.append((event.anchor, 1))
             if len(open_) > MOST_DEPTH:
-                raise _unbounded(path, event, f"more than {MOST_DEPTH} blocks or lists are inside of each other")
+                raise _unbounded(path, event, f"more than {MOST_DEPTH} nested blocks or lists")
             continue
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_):
-                raise _unbounded(path, event, f"`*{event.anchor}` stands for what it is in")
+                raise _unbounded(path, event, f"`*{event.anchor}` contains itself")
             size = sizes.get(event.anchor, 1)
             of_aliases += size
             if of_aliases > MOST_OF_ALIASES:
-                raise _unbounded(path, event, f"aliases stand for more than {MOST_OF_ALIASES:,} values")
+                raise _unbounded(path, event, f"aliases expand to more than {MOST_OF_ALIASES:,} values")
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, size = open_.pop()
             sizes |= {} if anchor is None else {anchor: size}
@@ -160,7 +160,7 @@ def read_documents(path: Path) -> list[Document]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text: byte {error.start}") from error
+        raise ConfigError(f"{path}: not valid UTF-8 at byte {error.start}") from error
     try:
         nodes = trees(path, text)
         for node in nodes:
@@ -168,11 +168,11 @@ def read_documents(path: Path) -> list[Document]:
         documents = [_document(path, node) for node in nodes]
     except yaml.MarkedYAMLError as error:
         line, what = not_yaml(error, text)
-        raise ConfigError(f"{path}:{line}: not YAML: {what}") from error
+        raise ConfigError(f"{path}:{line}: invalid YAML: {what}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{path}: invalid YAML: {str(error).splitlines()[0]}") from error
     if not documents:
-        raise ConfigError(f"{path}: empty; `dg scaffold defs` writes a commented example")
+        raise ConfigError(f"{path}: empty. Run `dg scaffold defs` to write a commented example")
     return documents
 
 
@@ -183,24 +183,24 @@ def not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     begun = error.context_mark.line + 1 if error.context_mark is not None else line
     written = "".join(text.splitlines()[line - 1 : line])
     if "\t" in written:
-        return line, "a tab; YAML is indented with spaces"
+        return line, "found a tab, but YAML is indented with spaces"
     if "constructor for the tag" in problem:
-        return line, f"the tag {problem.rpartition('tag ')[2]} is not known here. Remove it"
+        return line, f"unknown tag {problem.rpartition('tag ')[2]}. Remove it"
     if "unknown escape" in problem:
-        return line, "a backslash that escapes nothing: put the value in single quotes"
+        return line, "invalid escape after a backslash. Put the value in single quotes"
     if "end of stream" in problem and "quoted scalar" in context:
-        return begun, "a quote that is not closed"
+        return begun, "unclosed quote"
     if "expected" in problem and (unclosed := _unclosed(text, line)) is not None:
-        return unclosed, "a quote that is not closed"
+        return unclosed, "unclosed quote"
     if "flow sequence" in context or "flow mapping" in context:
-        return begun, f"a `{'[' if 'sequence' in context else '{'}` that is not closed"
+        return begun, f"unclosed `{'[' if 'sequence' in context else '{'}`"
     if "alias" in context or "alias" in problem or "cannot start any token" in problem:
         character = written[mark.column] if mark is not None and mark.column < len(written) else "*"
-        return line, f"a value that begins with `{'*' if 'alias' in context else character}`: put it in quotes"
+        return line, f"a value begins with `{'*' if 'alias' in context else character}`. Put it in quotes"
     if ":" in written and "mapping values" in problem:
-        return line, "a colon where no key can be; put the value in quotes"
+        return line, "unexpected colon. Put the value in quotes"
     if "expected key" in problem:
-        return line, "neither a key nor indented as the keys above it"
+        return line, "expected a key, or deeper indentation"
     return line, problem
 
 
@@ -238,7 +238,7 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
             _refuse_key(path, key)
             if key.value in seen:
                 raise ConfigError(
-                    f"{path}:{key.start_mark.line + 1}: `{key.value}` is given twice, first in line {seen[key.value]}"
+                    f"{path}:{key.start_mark.line + 1}: duplicate key `{key.value}`, first in line {seen[key.value]}"
                 )
             seen[key.value] = key.start_mark.line + 1
             _refuse_malformed(path, value)
@@ -248,13 +248,13 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
     elif node.tag.endswith(":int") and (":" in node.value or re.fullmatch(r"[-+]?0[0-7_]+", node.value)):
         # YAML 1.1 has numbers of base 60 and 8, which nobody means
         number = _value(node)
-        raise ConfigError(f"{path}:{line}: `{node.value}` is {number} in YAML. Write {number}, or put it in quotes")
+        raise ConfigError(f"{path}:{line}: `{node.value}` means {number} in YAML. Write {number}, or put it in quotes")
     elif not node.tag.endswith(":str"):
         try:
             # made only to see whether it can be: `2024-02-30` has the form of a date, and is none
             _value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            what = f"`{node.value}` is read as a date or number, and is none"
+            what = f"`{node.value}` looks like a date or number, but is not a valid one"
             raise ConfigError(f"{path}:{line}: {what}. Correct it, or put it in quotes") from error
 
 
@@ -263,28 +263,28 @@ def _refuse_key(path: Path, key: yaml.Node) -> None:
     begins = f"{path}:{key.start_mark.line + 1}"
     if not isinstance(key, yaml.ScalarNode):
         character = "{" if isinstance(key, yaml.MappingNode) else "["
-        raise ConfigError(f"{begins}: a value that begins with `{character}`: put it in quotes")
+        raise ConfigError(f"{begins}: a value begins with `{character}`. Put it in quotes")
     if key.tag == _MERGE:
-        raise ConfigError(f"{begins}: `<<`: a declaration cannot merge blocks. Write the keys out")
+        raise ConfigError(f"{begins}: `<<`: merging blocks is not supported. Write the keys out")
     if not key.tag.endswith(":str"):
-        raise ConfigError(f"{begins}: the key `{key.value}` is no text in YAML. Put it in quotes")
+        raise ConfigError(f"{begins}: the key `{key.value}` is not text in YAML. Put it in quotes")
 
 
 def _near(name: str, keys: Iterable[str]) -> str:
     """That there is another key which is nearly the missing one, in brackets."""
     near = nearest(name, [key for key in keys if key != name])
-    return f" (there is `{near}`: write `{name}`)" if near else ""
+    return f" (found `{near}`; did you mean `{name}`?)" if near else ""
 
 
 def _document(path: Path, node: yaml.Node) -> Document:
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
-        raise ConfigError(f"{path}:{line}: must be a block of keys: `type` and `attributes`")
+        raise ConfigError(f"{path}:{line}: must be a block with the keys `type` and `attributes`")
     keys = {str(key.value): value for key, value in node.value}
     type_ = keys.get("type")
     if type_ is None:
         raise ConfigError(
-            f"{path}:{line}: `type` is missing: the component, for example "
+            f"{path}:{line}: `type` is missing. Add the component, for example "
             "dataprep_assets.components.TokenizedCorpus" + _near("type", keys)
         )
     return Document(
@@ -307,7 +307,8 @@ def validated(model: type[M], document: Document) -> M:
     if document.attributes is None:
         near = _near("attributes", document.keys)
         raise ConfigError(
-            f"{document.path}:{document.line}: `attributes` is missing" + (near or ": `dg scaffold defs` writes them")
+            f"{document.path}:{document.line}: `attributes` is missing"
+            + (near or ". Run `dg scaffold defs` to write them")
         )
     from pydantic import ValidationError
 
@@ -438,15 +439,15 @@ def _sentence(details: "ErrorDetails", model: "type[BaseModel]", got: str) -> st
     if kind in ("literal_error", "union_tag_invalid", "enum"):
         return _choice(details, context, got)
     if kind in _KINDS and details["input"] is None:
-        return f"has no value; {_KINDS[kind]}{_described(field)}"
+        return f"no value; {_KINDS[kind]}{_described(field)}"
     if kind in _KINDS:
         return _KINDS[kind] + (f", not {got}" if got else "")
     if kind == "string_pattern_mismatch":
         described = "" if details["loc"][-1] == "[key]" else _described(field)
-        return f"{got} is not allowed{described or ': must match ' + str(context.get('pattern'))}".strip()
+        return f"invalid value {got}".strip() + (described or f": must match {context.get('pattern')}")
     if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
         bound = f"{next(iter(context.values())):g}"
-        words = {"greater_than_equal": "at least", "greater_than": "more than", "less_than_equal": "at most"}
+        words = {"greater_than_equal": "at least", "greater_than": "greater than", "less_than_equal": "at most"}
         return f"must be {words.get(kind, 'less than')} {bound}" + (f", not {got}" if got else "")
     if kind in ("too_short", "string_too_short"):
         return "must not be empty" + _described(field)
@@ -460,7 +461,7 @@ def _choice(details: "ErrorDetails", context: dict[str, Any], got: str) -> str:
     names = [name.strip() for name in allowed.split(",")]
     value = context.get("tag", details["input"])
     near = nearest(str(value), names) if got else None
-    shown = f"{value!r:.80} is not allowed; " if got else ""
+    shown = f"unknown value {value!r:.80}; " if got else ""
     return f"{shown}one of {', '.join(names)}" + (f". Did you mean `{near}`?" if near else "")
 
 
@@ -478,7 +479,7 @@ def _described(field: "FieldInfo | None") -> str:
 
 Keys = tuple[str | int, ...]
 _TEMPLATE = re.compile(r"""\{[{%][-+]?\s*[\w"'(\[]""")
-"""Where a template begins; `{{` alone is text, because no expression follows it."""
+"""Matches the beginning of a template; `{{` without an expression is text."""
 _RAW = re.compile(r"\{%-?\s*raw\b")
 
 
@@ -590,12 +591,12 @@ def _mistakes(text: str, scope: Mapping[str, Any]) -> Iterator[str]:
         tree = jinja.parse(text)
         unknown = meta.find_undeclared_variables(tree) - {*scope, *jinja.globals}
     except TemplateSyntaxError as error:
-        yield f"not a template: {error.message}; text with braces goes between {{% raw %}} and {{% endraw %}}"
+        yield f"invalid template: {error.message}. Put text with braces between {{% raw %}} and {{% endraw %}}"
         return
     for name in sorted(unknown):
         near = nearest(name, [*scope])
-        more = f"did you mean `{near}`?" if near else f"there are {', '.join(sorted(scope))}"
-        yield f"no variable `{name}` for `{{{{ {name} }}}}`; {more}"
+        more = f"did you mean `{near}`?" if near else f"available: {', '.join(sorted(scope))}"
+        yield f"unknown variable `{name}` in `{{{{ {name} }}}}`; {more}"
     for name in _unset_in_text(tree):
         yield f"the variable {name} is not set"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dataprep_assets.errors import ConfigError
 
 MOST_SHOWN = 5
-"""Most mistakes of one file that are shown at once."""
+"""Maximum number of mistakes shown per file."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,8 +44,8 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
         asset_selection=dg.AssetSelection.assets(*plans),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Plans new datasets, once and all in one run: afterwards their partitions are there, and nothing "
-        "is built. Where planning fails, the job of the dataset plans it, or materializing the plan does.",
+        description="Plans all new datasets in one run, which creates their partitions and builds nothing. If "
+        "planning fails, launch the dataset's job or materialize the plan.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         asked = set((context.cursor or "").split())
@@ -57,14 +57,14 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
             made = event.asset_materialization if event is not None else None
             if made is not None and (of := made.metadata.get(DECLARATION)) is not None and of.value == digest:
                 continue
-            # with the latest event: a declaration that comes back is planned again, one that failed is not
+            # include the latest event, so that a re-added declaration is planned again but a failed one is not
             since = entry.last_materialization_storage_id if entry is not None else None
             due[f"{dataset}:{digest}:{since or 0}"] = key
         new = sorted(due.keys() - asked)
         # what is due now and nothing older, so that it does not grow with every dataset that was ever planned
         context.update_cursor(" ".join(sorted(due)))
         if not new:
-            return dg.SkipReason("every declared dataset was planned, or asked to be")
+            return dg.SkipReason("planning was already requested for every declared dataset")
         datasets = {plans[due[one]][0] for one in new}
         return dg.RunRequest(
             # the same after a tick that ended before its cursor was kept: then Dagster launches no second run
@@ -80,12 +80,12 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
     name="end_lost_runs",
     minimum_interval_seconds=INTERVAL_SECONDS,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Ends the runs that were lost with their process, which would hold up all others.",
+    description="Ends runs whose process was lost, because they would block all other runs.",
 )
 def _end_lost(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     ended = end_lost_runs(context.instance)
     for run_id in ended:
-        context.log.info(f"run {run_id[:8]} was lost with its process, and is ended")
+        context.log.info(f"run {run_id[:8]} lost its process and was ended")
     return dg.SkipReason(
         f"{count_of(len(ended), 'lost run was', 'lost runs were')} ended" if ended else "no run was lost"
     )

@@ -105,15 +105,15 @@ class Recorded:
 # Entry points: `at_work`, `stay_at_work`, `end_lost_runs`.
 
 _TOLD = (
-    "The process that made this run was killed, or its machine went down. What was finished is kept: run the command "
-    "again, or launch the job of the dataset."
+    "The process of this run was killed, or its machine went down. Finished work is kept. Run the command again, or "
+    "launch the job of the dataset."
 )
 _MOMENT = 0.1
-"""Seconds until an interruption that was lost comes again."""
+"""Seconds until a lost interruption is repeated."""
 _LAUNCHED = ".dagster/grpc_info"
-"""The tag that Dagster's default launcher gives its runs: where the code location that starts them is."""
+"""Tag that Dagster's default launcher gives its runs: the address of the code location that starts them."""
 _held: dict[str, ExitStack] = {}
-"""The locks that this process keeps until it ends, by run."""
+"""Run → lock that this process holds until it ends."""
 
 
 def _folder(instance: dg.DagsterInstance) -> Path:
@@ -181,7 +181,7 @@ def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
 PLANS = "dataprep/plans"
 """Metadata of an asset that plans partitions and has no partitioned input: the digest of its declaration."""
 DECLARATION = "declaration"
-"""Metadata of its materialization: the digest of the declaration that it was made of."""
+"""Metadata of its materialization: the digest of the declaration that it was built from."""
 # keys that decide no plan: who changes one need not have the dataset planned again
 _SHOWN_ALONE = {"description", "owners", "card", "accept", "automation", "small_cell", "prove"}
 
@@ -237,13 +237,12 @@ class RunEnd(IntEnum):
     WELL = 0
     FAILED = 1
     MISCONFIGURED = 2
-    """Every step that failed did so by what is declared: the same run fails again until that is changed."""
+    """Every failed step failed because of the declaration, so the same run fails again until that is corrected."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailedStep:
-    """A step that failed: the artifact that it makes (`dataset/artifact`), why, and whether that is of what is
-    declared."""
+    """A failed step: its artifact (`dataset/artifact`), the reason, and whether the declaration is at fault."""
 
     where: str
     why: str
@@ -378,5 +377,7 @@ def _why(event: dg.DagsterEvent) -> str | None:
         return None if FAILED_CHECKS in failure.metadata else failure.description
     error = getattr(event.event_specific_data, "error", None)
     return (
-        None if error is None else f"{(error.cause or error).message.strip()}. That is a bug: `--verbose` shows where"
+        None
+        if error is None
+        else f"{(error.cause or error).message.strip()}. This is a bug. Run with `--verbose` for the traceback"
     )

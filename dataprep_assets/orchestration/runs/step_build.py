@@ -48,7 +48,7 @@ from dataprep_assets.orchestration.runs.terminal import watching
 
 LOG_SECONDS = 15.0
 OBSERVE_SECONDS = 60.0
-"""Time before the first observation: a shorter step is over before anybody opens the asset's page."""
+"""Time before the first observation: shorter steps end before you could open the asset's page."""
 OBSERVE_SHARE = 0.1
 """Time until the next observation, as a share of the time so far: about 60 observations in a day."""
 
@@ -89,7 +89,7 @@ class ObservationSink:
         self._context.log_event(
             dg.AssetObservation(
                 asset_key=self._key,
-                description=f"At work: {progress.line().strip()}",
+                description=f"Running: {progress.line().strip()}",
                 metadata={
                     "progress": f"{progress.fraction:.1%}",
                     "done": progress.amount,
@@ -162,7 +162,7 @@ def _renewed(
             context.log.warning(f"{'/'.join(record.path)}: {partition}: {warning}")
             return False
         if not outcome.reused:
-            context.log.warning(f"{'/'.join(record.path)}: {partition}: its source has changed since; made again")
+            context.log.warning(f"{'/'.join(record.path)}: {partition}: its source has changed, so it is rebuilt")
             report(record, outcome)
     return True
 
@@ -297,13 +297,14 @@ def refuse_failed(evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
 def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> None:
     """Raise dg.Failure if a blocking check of what these slots are made of failed as it is now.
 
-    The job of a dataset comes here only after the checks of its own inputs; a person may launch one artifact alone.
+    The job of a dataset gets here only after the checks of its inputs; in the UI a single artifact can be launched.
     """
     for source in spec.inputs:
         failed = set[str]()
         if isinstance(source, ArtifactSpec):
-            with suppress(DataprepError):  # not planned yet, as building says
-                # partitioned alike, a slot is made of the same partition only: another that failed does not hold it up
+            with suppress(DataprepError):  # not planned yet, which building reports
+                # if both have the same partitions, a slot depends only on the same partition, so other failures do not
+                # block it
                 alike = source.partitions is not None and source.partitions is spec.partitions
                 decisions = check_decisions(source, store, slots if alike else source.slots(store))
                 failed = {check for one in decisions.values() for check in one.checks}
@@ -312,17 +313,18 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
         if failed:
             names, dataset = ", ".join(sorted(failed)), source.path[0]
             raise dg.Failure(
-                f"nothing is made of {'/'.join(source.path)}: its blocking {'check' if len(failed) == 1 else 'checks'} "
-                f"{names} failed. `dataprep status {dataset}` says what was found; `dataprep run {dataset}` makes and "
-                "checks it again",
+                f"nothing is built from {'/'.join(source.path)}, because its blocking "
+                f"{'check' if len(failed) == 1 else 'checks'} {names} failed. Run `dataprep status {dataset}` for the "
+                f"findings, `dataprep run {dataset}` to rebuild and check it",
                 allow_retries=False,
             )
 
 
 @contextmanager
 def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
-    """Turn errors of a step into its dg.Failure: a refusal says what to do, so there is no stack, and no retry, which
-    would meet the same. Of a sensitive dataset a bug becomes one as well: what it raises may quote the data."""
+    """Convert errors of a step into dg.Failure: without a traceback, because the message gives the remedy, and without
+    retries, because they would fail the same way. For a sensitive dataset this includes bugs, whose messages may quote
+    the data."""
     try:
         yield
     except DataprepError as error:
@@ -341,18 +343,18 @@ def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
 
 
 def _error_text(spec: ArtifactSpec, store: ArtifactStore, error: Exception, where: str) -> str:
-    """The text of an error for the UI: for a missing artifact also what makes it."""
+    """Return the text of an error for the UI; for a missing artifact it also names the job that builds it."""
     more = ""
     if isinstance(error, MissingArtifactError):
         others = [source.dataset for source in spec.inputs if isinstance(source, DatasetInput)]
         jobs = " and ".join(map(job_name, dict.fromkeys(others))) or job_name(spec.declaration.dataset)
-        made = "make" if " and " in jobs else "makes"
-        more = f". The job{'s' if made == 'make' else ''} {jobs} {made} all that is missing, in order"
+        made = "build" if " and " in jobs else "builds"
+        more = f". The job{'s' if made == 'build' else ''} {jobs} {made} all missing artifacts in order"
     return privacy_of(spec.declaration, store).error(error, where, more)
 
 
 def _misconfigured(errors: Iterable[Exception]) -> dict[str, bool]:
-    """The metadata of a failure that only another declaration, or environment, ends."""
+    """Return the metadata of a failure that only a change of the declaration or environment can resolve."""
     return {MISCONFIGURED: True} if all(isinstance(error, ConfigError) for error in errors) else {}
 
 

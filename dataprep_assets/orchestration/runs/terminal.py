@@ -31,7 +31,7 @@ _DRAW_SECONDS = 0.2
 _BAR_COLUMNS = 24
 _NOTEBOOK_COLUMNS = 130
 _WORD_COLUMNS = 80
-"""Room for the words beside the bar: `99.0%  ETA 12.3 min  1,234,567,890 of ~2,345,678,901 tokens  0.50 M tokens/s`."""
+"""Room for the text next to the bar: `99.0% ETA 12.3 min 1,234,567,890 of ~2,345,678,901 tokens 0.50 M tokens/s`."""
 _STYLES = {"red": "31", "yellow": "33", "green": "32", "dim": "2"}
 
 

@@ -40,9 +40,9 @@ from dataprep_assets.stores.files import private_files
 # For a sensitive dataset the report leaves out the words of errors and checks.
 
 UI = "DATAPREP_UI_URL"
-"""Variable that names the address at which people reach the UI, as https://dagster.example.org."""
+"""Environment variable with the public address of the UI, e.g. https://dagster.example.org."""
 _LONGEST_ERROR = 500
-"""Maximum length of an error in characters: that of a batch names each failed partition."""
+"""Maximum length of an error in characters, because the error of a batch names each failed partition."""
 _FIRST, _LAST = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 _EVENTS = {
     dg.DagsterEventType.STEP_FAILURE,
@@ -90,7 +90,7 @@ class Failure:
             f"(blocking checks: {checks})" if checks else "",
         ]
         text = " ".join(filter(None, parts)) + (f": {self.error}" if self.error else "")
-        return text + (". It is launched again" if self.will_retry else "")
+        return text + (". It is retried" if self.will_retry else "")
 
     def to_json(self) -> dict[str, Any]:
         """The JSON body for a webhook; `text` is the line that chat services show."""
@@ -147,7 +147,7 @@ def _ui() -> str:
     """The address of the UI without a slash at its end; empty if none is set. Raises ConfigError for what is none."""
     url = os.environ.get(UI, "").rstrip("/")
     if url and not url.startswith(("http://", "https://")):
-        raise ConfigError(f"{UI}: {url!r} is no address of a page; it begins with https:// or http://")
+        raise ConfigError(f"{UI}={url!r}: must begin with https:// or http://")
     return url
 
 
@@ -202,7 +202,7 @@ def _one_line(text: str) -> str:
 INTERVAL_SECONDS = 30
 LONGEST_TRY_SECONDS = 5.0
 _PACKET_SECONDS = 4.0
-"""How long to wait for one packet."""
+"""Timeout for one packet, in seconds."""
 
 
 def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg.SensorDefinition:
@@ -223,7 +223,7 @@ def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg
     def reports(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
         run = context.dagster_run
         if not concerns(context.instance, run, declaration.dataset):
-            return dg.SkipReason(f"run {run.run_id[:8]} did not fail at {declaration.dataset}")
+            return dg.SkipReason(f"run {run.run_id[:8]} failed, but not in {declaration.dataset}")
         failure = failure_of(context.instance, run, declaration)
         refused = []
         for channel, send in channels.items():
@@ -262,7 +262,7 @@ def _post(webhook: str | EnvironmentVariable, failure: Failure) -> None:
     except httpx.ConnectError:
         raise TransferError(f"{named} cannot be reached") from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        raise TransferError(f"{named}: {type(error).__name__}; check the URL") from None
+        raise TransferError(f"{named}: {type(error).__name__}. Check the URL") from None
     if not answer.is_success:
         raise TransferError(f"{named} answered {answer.status_code}")
 
@@ -287,7 +287,9 @@ def _mail(email: Email, failure: Failure) -> None:
     except (OSError, ValueError) as error:
         named, code = f"the mail server {email.host}:{email.port}", getattr(error, "smtp_code", "")
         why = f"{type(error).__name__} {code}".strip()
-        raise TransferError(f"{named} did not take the mail ({why}); check `host`, `port`, `tls` and `user`") from None
+        raise TransferError(
+            f"{named} did not accept the mail ({why}). Check `host`, `port`, `tls` and `user`"
+        ) from None
 
 
 @contextmanager
@@ -310,7 +312,7 @@ def _server(email: Email) -> Iterator[smtplib.SMTP]:
 # next one asks again. A tick fetches and writes no data: `artifact.spec.look` says how a source is asked.
 
 SOURCE = "dataprep/source"
-"""Run tag: the identity of the source that a run was launched for."""
+"""Run tag: identity of the source for which the run was launched."""
 CHANGE = "dataprep/change"
 """Run tag: a description of what changed in the source."""
 LONGEST_LOOK_SECONDS = 40.0
@@ -347,7 +349,7 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         job=job,
         minimum_interval_seconds=automation.interval,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Asks the source of {dataset} for changes, and builds what changed.",
+        description=f"Polls the source of {dataset} for changes, and builds the affected artifacts.",
     )
     def on_new_files(context: dg.SensorEvaluationContext, storage: StorageResource) -> dg.SensorResult:
         # the cursor: identity at the last successful look, and the number of launches so far. That number makes the
@@ -356,14 +358,14 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         launches = int(count or 0)
         asked = _ask(declaration, watch, storage, seen or None)
         if asked.look is None:
-            # the cursor stays: what changed while the source was out of reach is seen when it is back
+            # the cursor is kept, so that changes during the outage are seen afterwards
             return dg.SensorResult(skip_reason=asked.sentence, cursor=context.cursor)
         identity = asked.look.identity
         if not asked.look.change:
             return dg.SensorResult(skip_reason=asked.sentence, cursor=f"{identity} {launches}")
-        # asked only now: most looks find nothing, and need no query of the run database
+        # queried only now, because most polls find no change and need no query of the run database
         if busy := in_progress(context.instance, dataset):
-            # the cursor stays here, too: the change is still to be built when that run has ended
+            # the cursor is kept here as well, because the change must be built after that run
             return dg.SensorResult(skip_reason=_later(asked, busy), cursor=context.cursor)
         context.log.info(asked.sentence)
         request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_tags(dataset, asked.look))
@@ -394,7 +396,7 @@ def source_schedule(
         cron_schedule=automation.look_cron or "",
         execution_timezone=automation.timezone,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Asks the source of {dataset} for changes, and builds what changed.",
+        description=f"Polls the source of {dataset} for changes, and builds the affected artifacts.",
     )
     def on_new_files(context: dg.ScheduleEvaluationContext, storage: StorageResource) -> dg.RunRequest | dg.SkipReason:
         launched = dg.RunsFilter(tags={DATASET: dataset, "dagster/schedule_name": name})
@@ -415,7 +417,7 @@ def _tags(dataset: str, found: PollResult) -> dict[str, str]:
 
 
 def _later(asked: _Tick, busy: str) -> str:
-    return f"{asked.sentence}; {busy}: it is looked at again when that has ended"
+    return f"{asked.sentence}; {busy}, so the source is polled again when it has ended"
 
 
 def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageResource, seen: str | None) -> _Tick:
@@ -433,19 +435,19 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
             poll = run_with_deadline(LONGEST_LOOK_SECONDS, lambda: look(watch, declaration.store(storage), seen))
     except TimeoutError:
         return _Tick(
-            sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s; it is asked again. Where it "
+            sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s and will be polled again. If it "
             "always takes that long, use `automation.schedule`"
         )
     except Exception as error:
-        # what a tick raises is recorded with its stack, in words that may name a source file
+        # Dagster records the traceback of a tick, which may name a source file
         if not (declaration.sensitive or isinstance(error, DataprepError)):
             raise
-        reason = privacy.error(error, "the source cannot be asked").rstrip(".")
-        return _Tick(sentence=f"the source cannot be asked: {reason}; it is asked again")
+        reason = privacy.error(error, "the source cannot be polled").rstrip(".")
+        return _Tick(sentence=f"the source cannot be polled: {reason}. It will be polled again")
     if poll.change:
         poll = replace(poll, change=privacy.text(poll.change, "the source changed"))
         return _Tick(sentence=poll.change, look=poll)
-    same = "nothing changed since the last look" if poll.identity == seen else "the source is as it was planned"
+    same = "nothing changed since the last poll" if poll.identity == seen else "the source matches the plan"
     return _Tick(sentence=same, look=poll)
 
 
@@ -463,8 +465,8 @@ def check_crons(automation: Automation, yaml_path: Path) -> None:
             (document, *_) = read_documents(yaml_path)
             line = document.line_of(["automation", key])
             raise ConfigError(
-                f"{yaml_path}:{line}: automation.{key}: {cron!r} is not a cron expression that ever comes due; "
-                'it has minute, hour, day, month and weekday, such as "0 3 * * 1"'
+                f"{yaml_path}:{line}: automation.{key}: {cron!r} is not a cron expression that ever matches. Use "
+                'minute, hour, day, month and weekday, such as "0 3 * * 1"'
             ) from error
 
 
@@ -506,11 +508,11 @@ def _build_schedule(dataset: str, cron: str, timezone: str, job: dg.JobDefinitio
         cron_schedule=cron,
         execution_timezone=timezone,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Builds {dataset}; what is current is kept.",
+        description=f"Builds {dataset}. Artifacts that are up to date are kept.",
     )
     def build(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         if busy := in_progress(context.instance, dataset):
-            return dg.SkipReason(f"{busy}; what it leaves is built at the next time")
+            return dg.SkipReason(f"{busy}; the rest is built at the next scheduled time")
         return dg.RunRequest(tags={DATASET: dataset})
 
     return build

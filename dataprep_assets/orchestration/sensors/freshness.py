@@ -63,13 +63,14 @@ def kept_fresh(made: float | None, now: float, window: timedelta) -> Finding:
         window: How old the asset may be.
     """
     if made is None:
-        return Finding(passed=False, warning=True, summary=f"Never made; it should be made every {_words(window)}.")
+        return Finding(passed=False, warning=True, summary=f"Never built; it should be built every {_words(window)}.")
     when = f"{datetime.fromtimestamp(made, UTC):%Y-%m-%d %H:%M} UTC"
     passed = now - made < window.total_seconds()
     sentence = (
-        f"Last made at {when}; stale after {_words(window)}."
+        f"Last built at {when}; stale after {_words(window)}."
         if passed
-        else f"Last made at {when}, more than {_words(window)} ago: launch its job, or look why nothing did."
+        else f"Last built at {when}, more than {_words(window)} ago. Launch its job, or find out why no run was "
+        "launched."
     )
     return Finding(passed=passed, warning=True, summary=sentence)
 
@@ -79,7 +80,7 @@ def fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefiniti
     key = asset_key(spec)
 
     @dg.asset_check(
-        name=FRESH, asset=key, description=f"It was made in the last {_words(window)}, or found to be current then."
+        name=FRESH, asset=key, description=f"It was built, or found up to date, in the last {_words(window)}."
     )
     def fresh(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         finding = kept_fresh(_when(_last_made(context.instance, [key]).get(key)), time.time(), window)
