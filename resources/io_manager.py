@@ -21,7 +21,7 @@ from dataprep_assets.resources.storage import StorageResource
 
 KEY = "artifacts"
 STORAGE = "dataprep/storage"
-"""Definition metadata of an asset whose dataset declares a storage of its own."""
+"""Definition metadata of an asset whose dataset sets `storage`."""
 PRIVATE = "dataprep/private"
 """Definition metadata of an asset whose dataset is sensitive: only the owner can read copies of its files."""
 
@@ -45,7 +45,7 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         if missing := [str(a) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
             shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
             raise MissingArtifactError(
-                f"{len(missing)} of {len(artifacts)} partitions are not there: {shown}. Materialize them first"
+                f"{len(missing)} of {len(artifacts)} partitions are missing: {shown}. Materialize them first"
             )
         return {
             str(artifact.partition): ArtifactHandle(store, artifact, receipt)
@@ -57,8 +57,8 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         """Accept the handle of the asset's own artifact, or None if that is finished; raises for anything else."""
         if obj is not None and not isinstance(obj, ArtifactHandle):
             raise ConfigError(
-                f"{context.asset_key.to_user_string()}: returns a {type(obj).__name__}. The IO manager {KEY!r} keeps "
-                "no Python objects: publish an artifact and return None, or use another io_manager_key"
+                f"{context.asset_key.to_user_string()}: returned a {type(obj).__name__}, but the IO manager {KEY!r} "
+                "stores no Python objects. Publish an artifact and return None, or use a different io_manager_key"
             )
         store = self.storage.artifacts((context.definition_metadata or {}).get(STORAGE))
         partitions = context.asset_partition_keys if context.has_asset_partitions else [None]
@@ -69,4 +69,5 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
                 place = store.location(artifact)
                 context.add_output_metadata({"dagster/uri" if "://" in place else "path": place})
             if obj is not None and (obj.artifact, obj.receipt.content) != (artifact, found.content):
-                raise ConfigError(f"{context.asset_key.to_user_string()}: returns the handle of {obj.artifact}")
+                raise ConfigError(f"{context.asset_key.to_user_string()}: returned the handle of a different "
+                                  f"artifact, {obj.artifact}")

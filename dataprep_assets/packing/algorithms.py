@@ -99,7 +99,7 @@ def _first_fit(lengths: Int64, capacity: int) -> Int64:
         while node > 1:
             sibling = room[node ^ 1]
             if sibling >= before:
-                break  # the parent's value came from the sibling, and so did all above
+                break  # the sibling has more room, so no ancestor changes
             node >>= 1
             if sibling > most:
                 most = sibling

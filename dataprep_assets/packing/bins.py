@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import ConfigError, count_of
 
 LARGEST_CAPACITY = 2**31 - 1
-"""Tokens of the longest row: positions are int32."""
+"""Maximum number of tokens per row, because positions are int32."""
 
 Int64 = NDArray[np.int64]
 
@@ -85,7 +85,7 @@ def group(order: Int64, placed: Int64) -> Bins:
 def checked_capacity(capacity: int) -> int:
     """``capacity`` itself; raises ConfigError unless it is 1 to `LARGEST_CAPACITY` tokens."""
     if not 1 <= capacity <= LARGEST_CAPACITY:
-        raise ConfigError(f"capacity {capacity}: a bin has 1 to {LARGEST_CAPACITY} tokens")
+        raise ConfigError(f"capacity {capacity}: must be 1 to {LARGEST_CAPACITY} tokens")
     return capacity
 
 
@@ -97,7 +97,7 @@ def checked_lengths(lengths: NDArray[Any], most: int | None) -> Int64:
     array = np.asarray(lengths)
     # np.array([]) is float64, which is fine for an array without lengths.
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ConfigError(f"lengths are {array.ndim}-d {array.dtype}; pass a 1-d array of integers")
+        raise ConfigError(f"lengths must be a 1-d array of integers, not {array.ndim}-d {array.dtype}")
     wrong = array < 1
     if most is not None:
         wrong |= array > most
@@ -105,6 +105,6 @@ def checked_lengths(lengths: NDArray[Any], most: int | None) -> Int64:
         at = int(wrong.argmax())
         allowed = "at least 1" if most is None else f"1 to {most}"
         raise ConfigError(
-            f"item {at} has {count_of(array[at], 'token')}, allowed are {allowed}; drop empty items, split long ones"
+            f"item {at} has {count_of(array[at], 'token')}, but must have {allowed}. Drop empty items, split long ones"
         )
     return array.astype(np.int64)

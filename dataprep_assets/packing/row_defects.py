@@ -83,7 +83,7 @@ def _misshapen(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator
         elif column.dtype.kind not in "iu":
             yield RowDefect(column=name, why=f"is {column.dtype}, not integers")
         elif column.ndim != 2 or column.shape[1] != row_length:
-            yield RowDefect(column=name, why=f"has shape {column.shape}, rows have {row_length} positions")
+            yield RowDefect(column=name, why=f"has shape {column.shape}, but rows have {row_length} positions")
         elif rows is not None and column.shape[0] != rows:
             yield RowDefect(
                 column=name, why=f"has {count_of(column.shape[0], 'row')}, the columns before it have {rows}"
@@ -93,7 +93,7 @@ def _misshapen(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator
 
 
 _POSITIONS = 1 << 17
-"""Positions whose columns fit in a core's cache."""
+"""Number of positions whose columns fit in a core's cache."""
 
 
 def _in_cache(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator[dict[str, NDArray[Any]]]:
@@ -136,7 +136,7 @@ def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int 
 
 
 Check = tuple[str, Mask, str]
-"""Column, where it is wrong, and why."""
+"""Column, positions at fault, and reason."""
 
 
 def _before(values: NDArray[Any]) -> NDArray[Any]:
@@ -186,10 +186,10 @@ def _targets(columns: Mapping[str, NDArray[Any]], pad_id: int) -> Iterator[Check
     labelled[:, :-1] = (segments[:, :-1] != 0) & (segments[:, :-1] == segments[:, 1:])
     for name in ("segmentation", "position"):
         column, wanted = columns[f"targets_{name}"], columns[f"inputs_{name}"]
-        yield f"targets_{name}", labelled & (column != wanted), f"is not that of inputs_{name} where there is a label"
-        yield f"targets_{name}", ~labelled & (column != 0), "is not 0 where there is no label"
+        yield f"targets_{name}", labelled & (column != wanted), f"differs from inputs_{name} at a label"
+        yield f"targets_{name}", ~labelled & (column != 0), "is not 0 at a position without label"
     if TARGETS in columns:
         # what is rolled to the end of a row is its first token, but there is no label there
         targets, following = columns[TARGETS], np.roll(columns["inputs"], -1, axis=1)
         yield TARGETS, labelled & (targets != following), "is not the next token of the segment"
-        yield TARGETS, ~labelled & (targets != pad_id), "is not the pad id where there is no label"
+        yield TARGETS, ~labelled & (targets != pad_id), "is not the pad id at a position without label"

@@ -29,7 +29,7 @@ from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.packing.bins import LARGEST_CAPACITY, Bins, Int64, Segments
 
 COLUMNS = ("inputs", "inputs_segmentation", "inputs_position", "targets_segmentation", "targets_position")
-"""The stored columns, in the order in which they are stored."""
+"""The stored columns, in order."""
 TARGETS = "targets"
 """The optional sixth column; a reader can derive it."""
 
@@ -80,9 +80,9 @@ def pack_rows(
     No message shows a token.
     """
     if not 1 <= row_length <= LARGEST_CAPACITY:
-        raise ConfigError(f"row_length {row_length}: a row has 1 to {LARGEST_CAPACITY} tokens")
+        raise ConfigError(f"row_length {row_length}: must be 1 to {LARGEST_CAPACITY} tokens")
     if not -(2**31) <= pad_id < 2**31:
-        raise ConfigError(f"pad_id {pad_id}: rows are int32")
+        raise ConfigError(f"pad_id {pad_id}: must fit int32")
     offsets = _checked_offsets(document_offsets, tokens)
     segments = _checked_segments(content, np.diff(offsets))
     lengths = segments.stops - segments.starts
@@ -114,7 +114,8 @@ class _RowLayout:
         if (used > row_length).any():
             row = int((used > row_length).argmax())
             raise FormatError(
-                f"row {row} has {count_of(used[row], 'token')}, the row length is {row_length}; pack for that length"
+                f"row {row} has {count_of(used[row], 'token')}, but the row length is {row_length}. Pack for that "
+                "length"
             )
         self._shape = (used.size, row_length)
         # behind the last segment of each row its padding, a piece of 0 positions where the row is full
@@ -148,7 +149,7 @@ def _gathered(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32:
     found = tokens[index]
     if found.size and (int(found.min()) < 0 or int(found.max()) >= 2**31):
         at = int(np.arange(tokens.size)[index][((found < 0) | (found >= 2**31)).argmax()])
-        raise FormatError(f"the id at token {at} is not 0 to 2**31 - 1; the tokens were read with a wrong dtype")
+        raise FormatError(f"the id at token {at} is not in 0 to 2**31 - 1. The tokens were read with a wrong dtype")
     ids: Int32 = found.astype(np.int32, copy=False)
     return ids
 
@@ -162,15 +163,15 @@ def _shifted(inputs: Int32, labelled: NDArray[np.bool_], pad_id: int) -> Int32:
 def _checked_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
     for name, array in (("tokens", tokens), ("document offsets", offsets)):
         if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise FormatError(f"{name} are {array.ndim}-d {array.dtype}; pass a 1-d array of integers")
+            raise FormatError(f"{name} must be a 1-d array of integers, not {array.ndim}-d {array.dtype}")
     if not offsets.size or offsets[0] != 0:
-        raise FormatError("document offsets do not begin with 0")
+        raise FormatError("document offsets must begin with 0")
     # compared, not subtracted: a difference of uint64 wraps
     falls = np.flatnonzero(offsets[1:] < offsets[:-1])
     if falls.size:
-        raise FormatError(f"document {falls[0]} ends before it starts; document offsets must not fall")
+        raise FormatError(f"document {falls[0]} ends before it starts. Document offsets must not decrease")
     if int(offsets[-1]) > tokens.size:
-        raise FormatError(f"the last document ends at token {offsets[-1]}, there are {count_of(tokens.size, 'token')}")
+        raise FormatError(f"the last document ends at token {offsets[-1]} of {count_of(tokens.size, 'token')}")
     return offsets.astype(np.int64)
 
 
@@ -179,17 +180,20 @@ def _checked_segments(content: Bins | Segments, lengths: Int64) -> Segments:
     outside = (content.items < 0) | (content.items >= lengths.size)
     if outside.any():
         at = int(outside.argmax())
-        raise FormatError(f"item {content.items[at]} is in a bin, but there are {count_of(lengths.size, 'document')}")
+        raise FormatError(
+            f"a bin contains item {content.items[at]}, which is out of range: "
+            f"{count_of(lengths.size, 'document')} given"
+        )
     segments = content if isinstance(content, Segments) else content.segments(lengths)
     wrong = (segments.starts < 0) | (segments.stops <= segments.starts) | (segments.stops > lengths[segments.items])
     if wrong.any():
         at = int(wrong.argmax())
         item = int(segments.items[at])
         raise FormatError(
-            f"a bin holds tokens {segments.starts[at]} to {segments.stops[at]} of document {item}, which has "
-            f"{count_of(lengths[item], 'token')}; a segment has at least one token of its document"
+            f"a bin has tokens {segments.starts[at]} to {segments.stops[at]} of document {item}, which has "
+            f"{count_of(lengths[item], 'token')}. A segment needs at least one token of its document"
         )
     empty = np.flatnonzero(np.diff(segments.offsets) == 0)
     if empty.size:
-        raise FormatError(f"bin {empty[0]} is empty; its row would be all padding")
+        raise FormatError(f"bin {empty[0]} is empty, so its row would be all padding")
     return segments

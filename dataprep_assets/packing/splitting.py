@@ -44,11 +44,13 @@ class SplitRule:
         if self.rule not in get_args(Rule):
             raise ConfigError(f"split rule {self.rule!r}: must be one of {', '.join(get_args(Rule))}")
         if not 1 <= self.row_length <= LARGEST_CAPACITY:
-            raise ConfigError(f"row_length {self.row_length}: a row has 1 to {LARGEST_CAPACITY} tokens")
+            raise ConfigError(f"row_length {self.row_length}: must be 1 to {LARGEST_CAPACITY} tokens")
         if not 0 <= self.overlap < self.row_length:
-            raise ConfigError(f"overlap {self.overlap}: must be 0 to {self.row_length - 1}, below the row length")
+            raise ConfigError(f"overlap {self.overlap}: must be 0 to {self.row_length - 1} (below the row length)")
         if self.rule == "truncate" and self.overlap:
-            raise ConfigError(f"overlap {self.overlap}: the rule truncate makes one chunk, which overlaps nothing")
+            raise ConfigError(
+                f"overlap {self.overlap}: cannot be combined with the rule truncate, which keeps one chunk"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,8 +129,8 @@ def _refuse(headers: Int64, bodies: Int64, rule: SplitRule) -> None:
         raise FormatError(
             f"document {at} (and {wrong.size - 1} more): a header of {count_of(headers[at], 'token')} in rows of "
             f"{rule.row_length} leaves room for {_room(headers, rule)[at]} of its "
-            f"{count_of(bodies[at], 'body token')}, with an "
-            f"overlap of {rule.overlap}; shorten the header, lengthen the rows, or drop the document"
+            f"{count_of(bodies[at], 'body token')}, with an overlap of {rule.overlap}. Shorten the header, lengthen "
+            "the rows, or drop the document"
         )
 
 
@@ -152,7 +154,7 @@ def _checked(header_lengths: NDArray[Any], body_lengths: NDArray[Any]) -> tuple[
     for name, lengths in (("header", header_lengths), ("body", body_lengths)):
         array = np.asarray(lengths)
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise FormatError(f"{name} lengths are {array.ndim}-d {array.dtype}; pass a 1-d array of integers")
+            raise FormatError(f"{name} lengths must be a 1-d array of integers, not {array.ndim}-d {array.dtype}")
         if array.size and array.min() < 0:
             raise FormatError(f"document {int(array.argmin())} has a {name} of {count_of(array.min(), 'token')}")
         found.append(array.astype(np.int64))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 Pipeline = Literal["tfds", "grain", "hf"]
 _WITHOUT_PAD: Mapping[Pipeline, int] = {"tfds": -1, "grain": 0, "hf": -1}
-"""What each pipeline pads with when the tokenizer has neither a pad nor an unknown token."""
+"""Padding of each pipeline for a tokenizer with neither a pad nor an unknown token."""
 
 Int32 = NDArray[np.int32]
 

@@ -21,9 +21,9 @@ from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.planning.manifest import natural_key
 
 SPLITS = ("train", "valid", "test")
-"""The keys of a per-split `blend.json`, in order."""
+"""Keys of a per-split `blend.json`, in order."""
 MAX_REPEATS = 100
-"""Most times that a dataset's records may be listed: a larger weight is a mistake, and its list would be endless."""
+"""Maximum number of times that a dataset's records may be listed; a larger weight is a mistake."""
 
 
 def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[int]]:
@@ -36,7 +36,8 @@ def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[i
     """
     if not 1 <= shards <= len(files):
         raise ConfigError(
-            f"num_shards: {count_of(shards, 'shard')} of {count_of(len(files), 'file')}: cut the files by rows instead"
+            f"num_shards: {count_of(shards, 'shard')} of {count_of(len(files), 'file')}: must not exceed the number "
+            "of files. Split the files by rows instead"
         )
     order = sorted(range(len(files)), key=lambda i: (-files[i][1], files[i][0]))
     groups: list[list[int]] = [[] for _ in range(shards)]
@@ -62,7 +63,7 @@ def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
     """
     if not 1 <= len(files) <= shards:
         raise ConfigError(
-            f"num_shards: {count_of(len(files), 'file')} cannot be cut into {count_of(shards, 'shard')} of at most "
+            f"num_shards: {count_of(len(files), 'file')} cannot be split into {count_of(shards, 'shard')} of at most "
             "one file each"
         )
     shares = [1] * len(files)
@@ -99,8 +100,8 @@ def held_out(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed
     """
     if valid + test >= len(shards):
         raise ConfigError(
-            f"held_out: {dataset} has {count_of(len(shards), 'shard')} with data; {valid} for valid and {test} "
-            "for test leave none to train on. Raise `num_shards` or hold out fewer"
+            f"held_out: {dataset} has {count_of(len(shards), 'shard')} with data; {valid} for valid and {test} for "
+            "test leave none for training. Raise `num_shards` or hold out fewer"
         )
     shuffled = list(shards)
     _random(seed, dataset).shuffle(shuffled)
@@ -123,7 +124,7 @@ def requested_shares(weights: Mapping[str, float]) -> dict[str, float]:
     total = sum(weights.values())
     if total <= 0:
         raise ConfigError(
-            f"blend: the weights of {list(weights)} add up to {total}; give at least one a positive weight"
+            f"blend: the weights of {', '.join(weights)} add up to {total}. Give at least one a positive weight"
         )
     return {name: weight / total for name, weight in weights.items() if weight > 0}
 
@@ -183,7 +184,7 @@ def shard_weights(share: float, tokens: Sequence[int]) -> list[float]:
     total = sum(tokens)
     if total <= 0 or min(tokens) <= 0:
         raise ConfigError(
-            f"a share of {share} cannot be divided among shards of {list(tokens)} tokens; leave out empty ones"
+            f"a share of {share} cannot be divided among shards of {list(tokens)} tokens. Remove empty ones"
         )
     return [share * count / total for count in tokens]
 
@@ -224,8 +225,8 @@ def record_repeats(weights: Mapping[str, float]) -> dict[str, int]:
     found = {name: round(weight / least) for name, weight in positive.items()}
     if above := {name: count for name, count in found.items() if count > MAX_REPEATS}:
         raise ConfigError(
-            f"blend: by their weights the records of {above} would be listed more than {MAX_REPEATS} times; RL weights "
-            "say how often a record is read, relative to the other datasets. Bring the weights closer together"
+            f"blend: the weights would list records of {above} more than {MAX_REPEATS} times, because RL weights are "
+            "relative repetitions of records. Bring the weights closer together"
         )
     return found
 

@@ -14,13 +14,13 @@ from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.planning.manifest import ManifestEntry, split_of
 
 SHARDS_A_RUN = 50
-"""Shards in one run of a backfill: tens of runs for a thousand shards, and minutes lost at most."""
+"""Shards per run of a backfill: tens of runs for a thousand shards, and at most minutes lost."""
 RANGE_BYTES = 32 << 20
-"""Size of a part of a ranged download, and of an upload."""
+"""Part size of ranged downloads and of uploads."""
 HEADROOM = 1.2
 """Factor for free disk space, 20 % to spare, as in the check `disk_headroom` of a snapshot."""
 OTHER_RUNS = 3
-"""Runs of a dataset besides those of its shards: manifest and certificate, combined bins, views."""
+"""Runs of a dataset in addition to its shards' runs: manifest and certificate, combined bins, views."""
 MINUTE, HOUR = 60.0, 3600.0
 _DENSITY = {"parquet": 0.7}
 _PLAIN = 0.3
@@ -43,7 +43,7 @@ class Machine:
     def __post_init__(self) -> None:
         for name in ("cores", "bandwidth", "runs_at_a_time"):
             if not (value := getattr(self, name)) > 0:
-                raise ConfigError(f"plan: {name}: {value}: must be more than 0")
+                raise ConfigError(f"plan: {name}: {value}: must be greater than 0")
 
 
 @dataclass(frozen=True, kw_only=True)

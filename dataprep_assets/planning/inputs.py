@@ -23,4 +23,4 @@ INPUTS = Extensions(
         "wet": f"{_ROOM}.warc:FORMAT",
     },
 )
-"""The input formats, by name, which is the ending of a file's name."""
+"""Input formats by name, which is the extension of a file."""

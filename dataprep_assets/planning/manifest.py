@@ -99,11 +99,15 @@ def require_named(key: str, glob: str, paths: Collection[str]) -> None:
     if glob in paths:
         if glob_pattern(glob).fullmatch(glob) is None:
             escaped = _MAGIC.sub(r"[\1]", glob)
-            raise ConfigError(f"{key}: {glob} does not match the file of that name. Write it as {escaped}")
+            raise ConfigError(f"{key}: {glob} does not match the file with exactly this name. Write it as {escaped}")
     elif _MAGIC.search(glob) is None:
         form = normalize("NFC", glob)
         alike = any(normalize("NFC", path) == form for path in paths)
-        why = "; it is there in another Unicode form, as macOS writes names. Rename it" if alike else ". Correct it"
+        why = (
+            ". The file exists, but its name has a different Unicode form, as on macOS. Rename it"
+            if alike
+            else ". Correct it"
+        )
         raise ConfigError(f"{key}: {glob}: the source has no such file{why}")
 
 
@@ -111,9 +115,9 @@ MANIFEST = "manifest.jsonl"
 SUMMARY = "manifest_summary.json"
 
 COMPRESSION = {".zst": "zstd", ".zstd": "zstd", ".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}
-"""Endings of compressed files, and what they are compressed with."""
+"""Extension of compressed files → compression."""
 _JSON = {"json": "jsonl", "ndjson": "jsonl"}
-"""Other endings of files of JSON lines."""
+"""Other extensions of JSON Lines files."""
 _DIGITS = re.compile(r"(\d+)")
 _TO_LAST_DIGIT = re.compile(r".*\d", re.DOTALL)
 _VALUES_AT_ONCE = 4096
@@ -204,7 +208,7 @@ def _path_key() -> Callable[[SourceFile], str]:
         path = file.relpath
         folder = path[: path.rfind("/") + 1]
         if (found := known.get(folder)) is None:
-            # to its last digit: the text after that goes on in the name
+            # cut after the last digit, because the rest of the path continues in the file name
             numbered = _TO_LAST_DIGIT.match(folder)
             length = numbered.end() if numbered else 0
             found = known[folder] = length, _by_number(folder[:length])
@@ -235,7 +239,7 @@ def file_format(relpath: str) -> tuple[str, str | None]:
     if found not in INPUTS or (found == "parquet" and compression):
         known = ", ".join(f".{name}" for name in sorted({*INPUTS, *_JSON}))
         raise SourceError(
-            f"{relpath}: cannot tell its format from its name; known are {known}, all but .parquet also with "
+            f"{relpath}: unknown extension. Available: {known}, all except .parquet also with "
             f"{', '.join(COMPRESSION)}. Narrow `include` to the data files"
         )
     return found, compression
@@ -290,20 +294,20 @@ def build_manifest(
         homes = [name for name, belongs in patterns if belongs(file.relpath)]
         if len(homes) > 1:
             raise ConfigError(
-                f"splits: {file.relpath} is in {' and '.join(homes)}, and a file belongs to one split. Narrow the globs"
+                f"splits: {file.relpath} is in {' and '.join(homes)}, but must be in one split. Narrow the globs"
             )
         if homes:
             # asked of the files that are taken alone: what else a source holds may have any name
             if why := why_not_a_name(file.relpath):
                 raise SourceError(
-                    f"{file.relpath!r}: the source lists a file that cannot be named in a manifest: {why}. Rename it, "
-                    "or leave it out with `include`"
+                    f"{file.relpath!r}: this file name is not allowed in a manifest: {why}. Rename the file, or "
+                    "exclude it with `include`"
                 )
             by_split[homes[0]].append(file)
     if not taken and (hidden := included(seen, include)):
         raise ConfigError(
             f"include: {', '.join(include)} matches only names that begin with `.` or `_`, such as {hidden[0]}, which "
-            "are left out as no data. Name them, as in `**/_*/*`, if they are"
+            "are skipped by default. To read them, name them explicitly, as in `**/_*/*`"
         )
     if not taken:
         raise ConfigError(
@@ -407,8 +411,8 @@ def written_otherwise(directory: Path, entries: Sequence[ManifestEntry]) -> str:
     with open(directory / MANIFEST, "rb") as file:
         for number, entry in enumerate(entries, 1):
             if file.readline() != entry.line + b"\n":
-                return f"line {number} is written otherwise"
-        return "it has more than its lines" if file.read(1) else ""
+                return f"line {number} is not in the canonical form"
+        return "it contains more than its lines" if file.read(1) else ""
 
 
 def read_summary(directory: Path) -> Any:
@@ -417,7 +421,7 @@ def read_summary(directory: Path) -> Any:
     try:
         return json_of(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: not a summary: {error}. Materialize `manifest` again") from error
+        raise FormatError(f"{path}: invalid summary: {error}. Materialize `manifest` again") from error
 
 
 def read_manifest(directory: Path) -> list[ManifestEntry]:
@@ -461,9 +465,9 @@ def _read_entries(path: str) -> list[ManifestEntry]:
 
 SHARD_PLAN = "shard_plan.json"
 DEFAULT_TARGET_BYTES = 1 << 30
-"""Compressed bytes per shard: minutes of work, against at most 0.8 s that Dagster spends on a partition."""
+"""Compressed bytes per shard: minutes of work, compared with at most 0.8 s that Dagster spends per partition."""
 MAX_SHARDS = 4000
-"""With more partitions an asset is slow to show; the default target size grows instead."""
+"""The UI is slow with more partitions per asset, so the default target size grows instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -475,7 +479,7 @@ class ShardSizing:
 
     def __post_init__(self) -> None:
         if self.target_bytes is not None and self.count is not None:
-            raise ConfigError("shards: give `target_bytes` or `count`, not both")
+            raise ConfigError("shards: `target_bytes` cannot be combined with `count`. Remove one of them")
         for key in ("target_bytes", "count"):
             if (value := getattr(self, key)) is not None and value < 1:
                 raise ConfigError(f"shards.{key}: {value}: must be at least 1")
@@ -618,8 +622,8 @@ def read_plan(directory: Path) -> dict[str, range]:
     try:
         plan = {key: range(first, stop) for key, (first, stop) in json_of(path.read_bytes()).items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise FormatError(f"{path}: not a shard plan: {error}") from error
+        raise FormatError(f"{path}: invalid shard plan: {error}") from error
     for key, ordinals in plan.items():
         if not ordinals:
-            raise FormatError(f"{path}: not a shard plan: shard {key} holds no file")
+            raise FormatError(f"{path}: invalid shard plan: shard {key} has no file")
     return plan

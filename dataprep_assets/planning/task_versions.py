@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dataprep_assets.errors import ConfigError
 
 BASE = "base"
-"""The name for the files in the task's folder itself."""
+"""Name for the files directly in the task's folder."""
 # without leading zeros, which would give one version several names
 _NUMBER = "(0|[1-9][0-9]*)"
 _NAME = re.compile(f"version_{_NUMBER}(?:-{_NUMBER})?")
@@ -55,8 +55,8 @@ def parse(name: str) -> TaskVersion | Unordered:
     if re.fullmatch(r"[0-9]+(-[0-9]+)?", rest):
         return Unordered(name, "has a number with leading zeros")
     if found := re.fullmatch(rf"{_NUMBER}-(.+)", rest):
-        return Unordered(name, f"has {found[2]!r} where its minor number should be")
-    return Unordered(name, f"has {rest!r} where its numbers should be")
+        return Unordered(name, f"has {found[2]!r} instead of a minor number")
+    return Unordered(name, f"has {rest!r} instead of numbers")
 
 
 def latest(names: Iterable[str]) -> str:
@@ -67,11 +67,11 @@ def latest(names: Iterable[str]) -> str:
     known = list(names)
     ordered = _sort_versions(known)[0]
     if not ordered:
-        raise ConfigError(f"version: latest: there is no version_<major>[-<minor>] among {_format_versions(known)}")
+        raise ConfigError(f"version: latest: no version_<major>[-<minor>] found among {_format_versions(known)}")
     # a missing minor number is 0, so two names can have the highest place
     best = [v.name for v in ordered if (v.major, v.minor) == (ordered[-1].major, ordered[-1].minor)]
     if len(best) > 1:
-        raise ConfigError(f"version: latest: {' and '.join(best)} are the same version; name the one you mean")
+        raise ConfigError(f"version: latest: {' and '.join(best)} are the same version. Set one of them")
     return best[0]
 
 
@@ -88,11 +88,11 @@ def choose(names: Iterable[str], wanted: str) -> Choice:
         return Choice(chosen=(latest(known),), unordered=unordered)
     if wanted == "all":
         if not ordered:
-            raise ConfigError(f"version: all: there is no version_<major>[-<minor>] among {_format_versions(known)}")
+            raise ConfigError(f"version: all: no version_<major>[-<minor>] found among {_format_versions(known)}")
         return Choice(chosen=tuple(v.name for v in ordered), unordered=unordered)
     if wanted not in known:
         raise ConfigError(
-            f"version: {wanted}: not there; there are {_format_versions(known)}. Or say base, latest or all"
+            f"version: {wanted}: unknown version. Available: {_format_versions(known)}, base, latest, all"
         )
     return Choice(chosen=(wanted,), unordered=tuple(u for u in unordered if u.name != wanted))
 

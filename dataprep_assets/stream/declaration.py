@@ -19,24 +19,24 @@ RETRACTIONS = "retracted.jsonl"
 class LocalSource(Attribution):
     """A local folder. Files are verified in place, never copied."""
 
-    kind: Literal["local"] = Field(description="`local`: a folder of this machine.")
-    path: Path = Field(description="Folder that holds the files; relative paths are relative to this YAML.")
+    kind: Literal["local"] = Field(description="`local`: a folder on this machine.")
+    path: Path = Field(description="Folder with the files, relative to this YAML.")
     follow_links: bool = Field(
-        False, description="Whether links may lead out of the folder. Whoever can make one there chooses what is read."
+        False,
+        description="Whether links may lead out of the folder. Users who can create links there can then make "
+        "any file be read.",
     )
 
 
 class HubSource(Attribution):
     """A dataset repository on a Hugging Face hub, mirrored into the standard cache."""
 
-    kind: Literal["hub"] = Field(description="`hub`: a dataset repository of the Hugging Face hub.")
+    kind: Literal["hub"] = Field(description="`hub`: a dataset repository on the Hugging Face Hub.")
     repo: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="`organization/name` of the dataset repository.")
-    revision: str = Field(
-        description="Branch, tag or commit; pin a 40-digit commit so that nothing can move under you."
-    )
-    endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
+    revision: str = Field(description="Branch, tag or commit; pin a 40-digit commit so that the data cannot change.")
+    endpoint: str | None = Field(None, description="URL of the Hub; default: HF_ENDPOINT or the public Hub.")
     allow_http: bool = Field(
-        False, description="Whether the hub may be http:// beyond this machine: keys travel in the clear."
+        False, description="Whether a Hub on another machine may use http://, which sends credentials unencrypted."
     )
     cache_dir: Path | None = Field(
         None,
@@ -47,11 +47,13 @@ class HubSource(Attribution):
 class HubCacheSource(Attribution):
     """An already mirrored Hugging Face cache folder, used offline."""
 
-    kind: Literal["hf_cache"] = Field(description="`hf_cache`: a repository in the hub's cache on this machine.")
+    kind: Literal["hf_cache"] = Field(description="`hf_cache`: a repository in the Hub's cache on this machine.")
     path: Path = Field(description="The `datasets--organization--name` folder.")
     revision: str = Field("main", description="Branch (read from refs/) or commit.")
     follow_links: bool = Field(
-        False, description="Whether links may lead out of the cache. Whoever can make one there chooses what is read."
+        False,
+        description="Whether links may lead out of the cache. Users who can create links there can then make "
+        "any file be read.",
     )
 
 
@@ -61,25 +63,25 @@ class ObjectStoreSource(Attribution):
     kind: Literal["object_store"] = Field(description="`object_store`: a prefix of an S3 or GCS bucket.")
     url: str = Field(
         pattern=BUCKET_URL,
-        description="`s3://bucket/prefix` or `gs://bucket/prefix`; the prefix may be left out.",
+        description="`s3://bucket/prefix` or `gs://bucket/prefix`; the prefix is optional.",
     )
-    cache_dir: Path = Field(description="Folder for the mirror; relative paths are relative to this YAML.")
+    cache_dir: Path = Field(description="Folder for the mirror, relative to this YAML.")
     endpoint_url: str | None = Field(
         None,
-        description="With s3://: the store's URL, never with credentials; default: DATAPREP_ENDPOINT_URL, the account "
-        "R2_DATASET_ACCOUNT_ID, else AWS S3. The variables R2_DATASET_… are used for the store that they name; any "
-        "other is reached with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+        description="With s3://: URL of the store, without credentials; default: DATAPREP_ENDPOINT_URL, the account "
+        "R2_DATASET_ACCOUNT_ID, else AWS S3. The R2_DATASET_… variables apply only to the store that "
+        "they name. Other stores use AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
     )
     allow_http: bool = Field(
-        False, description="Whether the store may be http:// beyond this machine: keys travel in the clear."
+        False, description="Whether a store on another machine may use http://, which sends credentials unencrypted."
     )
     access: Access = Field(
         "keys",
-        description="`keys`: with the environment's credentials; `anonymous`: a public bucket, without any; "
-        "`requester_pays`: with credentials whose owner pays for the requests.",
+        description="`keys`: use the environment's credentials; `anonymous`: a public bucket, without credentials; "
+        "`requester_pays`: the owner of the credentials pays for the requests.",
     )
     region: str = Field(
-        "auto", description="With s3://: region; `auto` suits R2, and where no endpoint is named leaves it to boto3."
+        "auto", description="With s3://: region; `auto` suits R2, and without an endpoint uses boto3's default."
     )
 
 
@@ -88,20 +90,22 @@ class AssetSource(Attribution):
 
     kind: Literal["asset"] = Field(description="`asset`: the files of a Dagster asset.")
     key: tuple[str, ...] = Field(
-        min_length=1, description="The asset's key, such as `[team, cleaned]`. Files of a partition are below its key."
+        min_length=1, description="Key of the asset, such as `[team, cleaned]`. Files of a partition are below its key."
     )
     path: str | None = Field(
         None,
         min_length=1,
-        description="Where its files are, if its metadata has no `path` or `uri`: a folder or file, relative to this "
-        "YAML, `s3://` or `gs://`; `{partition}` in it stands for each partition.",
+        description="Location of its files, if its metadata has no `path` or `uri`: a folder or file, relative to "
+        "this YAML, `s3://` or `gs://`. `{partition}` is replaced by each partition.",
     )
     cache_dir: Path | None = Field(
         None,
-        description="Folder for the mirror, needed for files in a bucket, and only there; relative to this YAML.",
+        description="Folder for the mirror, only for files in a bucket, where it is required; relative to this YAML.",
     )
     follow_links: bool = Field(
-        False, description="Whether links may lead out of the folder. Whoever can make one there chooses what is read."
+        False,
+        description="Whether links may lead out of the folder. Users who can create links there can then make "
+        "any file be read.",
     )
 
     @property
@@ -130,10 +134,12 @@ class TokenizerDeclaration(Declared):
     path: Path | None = Field(None, description="Folder with tokenizer.json; relative to this YAML.")
     repo: str | None = Field(None, description="Hub repository of the tokenizer, instead of `path`.")
     revision: str | None = Field(None, description="Commit of `repo`; required with it.")
-    name: str | None = Field(None, description="Name written to meta.pkl; default: the folder's or repository's name.")
+    name: str | None = Field(
+        None, description="Name written to meta.pkl; default: the name of the folder or repository."
+    )
     engine: Literal["fastokens", "tokenizers"] = Field(
         "fastokens",
-        description="`fastokens`: the fast engine where it is certified for this tokenizer, else the reference "
+        description="`fastokens`: the fast engine if it is certified for this tokenizer, else the reference "
         "(`tokenizers`).",
     )
     refuse: tuple[str, ...] = Field((), description="Document classes always sent to the reference engine.")
@@ -141,17 +147,17 @@ class TokenizerDeclaration(Declared):
         0.01,
         ge=0,
         le=1,
-        description="Largest share of unknown tokens, and of characters left out, without a warning.",
+        description="Maximum share of unknown tokens, and of dropped characters, without a warning.",
     )
 
     @model_validator(mode="after")
     def _one_place(self) -> "TokenizerDeclaration":
         if (self.path is None) == (self.repo is None):
-            raise ValueError("give exactly one of `path` (a folder) and `repo` (with `revision`)")
+            raise ValueError("set exactly one of `path` (a folder) and `repo` (with `revision`)")
         if self.repo is not None and not self.revision:
-            raise ValueError("`repo` needs `revision`: pin the commit whose files you want")
+            raise ValueError("`repo` needs `revision`. Pin the commit of the files")
         if self.repo is None and self.revision is not None:
-            raise ValueError("`revision` has no effect on a folder; leave it out, or name a `repo`")
+            raise ValueError("`revision` cannot be combined with `path`. Remove it, or set `repo`")
         return self
 
     def located(self, folder: Path) -> Self:
@@ -164,22 +170,25 @@ class DocumentPolicy(Declared):
 
     separator: str = Field(
         "auto",
-        description="Token appended to every document; `auto`: the tokenizer's EOS, refused where it ends a chat turn.",
+        description="Token appended to every document; `auto`: the tokenizer's EOS, unless it ends a chat turn (then "
+        "an error).",
     )
     bos: str = Field("none", description="Token put before every document: `none`, `auto` or its content.")
     special_tokens: Literal["text", "match"] = Field(
-        "text", description="Literal special tokens in documents: ordinary `text`, or a `match` for the special id."
+        "text", description="Literal special tokens in documents: encode as ordinary `text`, or `match` the special id."
     )
 
 
 class BadRecordPolicy(Declared):
     """What happens to a record that cannot be a document."""
 
-    policy: Literal["fail", "drop"] = Field("fail", description="`fail` at the first; or `drop`, count and quarantine.")
-    budget: float = Field(0.001, ge=0, le=1, description="With `drop`: largest share of dropped rows in a shard.")
+    policy: Literal["fail", "drop"] = Field(
+        "fail", description="`fail` at the first bad record; or `drop`, count and quarantine bad records."
+    )
+    budget: float = Field(0.001, ge=0, le=1, description="With `drop`: maximum share of dropped rows per shard.")
     max_record_bytes: int = Field(
         MAX_RECORD_BYTES,
         ge=1024,
         le=1 << 30,
-        description="A longer record is bad: `too_large`. A worker holds several of them in memory.",
+        description="Longer records are bad (`too_large`). A worker keeps several records in memory.",
     )

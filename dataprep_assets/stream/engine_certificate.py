@@ -77,7 +77,7 @@ def fast_engine_accepted(certificate: Certificate) -> Finding:
         facts={"refused_classes": len(certificate.refused), "documents_compared": sum(certificate.compared.values())},
         summary=f"{certificate.reason or 'Refused'}. Sent to the reference engine: {', '.join(certificate.refused)}."
         if certificate.refused
-        else f"{certificate.engine} {certificate.engine_version} gave the reference's ids on every document.",
+        else f"{certificate.engine} {certificate.engine_version} produced the reference's ids for every document.",
         table=tuple({"class": k, "goes to": "tokenizers"} for k in certificate.refused),
     )
 
@@ -90,7 +90,7 @@ def separator_ends_documents(separator: SpecialToken, bundle: TokenizerBundle) -
         warning=True,
         facts={"separator_id": separator.id, "separator": separator.content},
         summary=f"{separator.content} ({separator.id}) ends a chat turn in {bundle.name}: a model pretrained on it "
-        "stops in mid-document. Choose the tokenizer's end-of-document token."
+        "stops in the middle of documents. Choose the tokenizer's end-of-document token."
         if chat
         else f"{separator.content} ({separator.id}) ends each document.",
     )
@@ -101,7 +101,7 @@ VERSION = 3
 CERTIFICATE = "certificate.json"
 DOCUMENTS_PER_FILE = 200
 CHARACTERS_PER_DOCUMENT = 50_000
-"""Documents of a sample are cut to this length, so that a certificate takes the reference a few seconds."""
+"""Maximum length of sample documents, so that the reference needs only a few seconds for a certificate."""
 
 
 def first_texts(texts: Iterable[str]) -> Iterator[str]:
@@ -204,7 +204,7 @@ def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSp
         declaration=engine.dataset,
         name=ENGINE_CERTIFICATE,
         version=VERSION,
-        description="Whether the fast engine gives the reference's ids on this dataset.",
+        description="Whether the fast engine produces the reference's ids for this dataset.",
         kinds={"json", "huggingface"},
         inputs=inputs,
         verification="full",
@@ -294,7 +294,7 @@ def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certi
     try:
         return Certificate.from_json(json_of(path.read_bytes()))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise FormatError(f"{path}: not a certificate: {error}. Materialize engine_certificate again") from error
+        raise FormatError(f"{path}: invalid certificate: {error}. Materialize engine_certificate again") from error
 
 
 def told_engine(receipts: Mapping[ArtifactSpec, Sequence[Receipt]]) -> str | None:
@@ -317,7 +317,9 @@ def certified(
     in `refuse` that do not exist.
     """
     if unknown := set(declared.refuse) - set(CLASSES):
-        raise ConfigError(f"tokenizer.refuse: {sorted(unknown)}: known document classes are {list(CLASSES)}")
+        raise ConfigError(
+            f"tokenizer.refuse: unknown document classes {', '.join(sorted(unknown))}. Available: {', '.join(CLASSES)}"
+        )
     wanted = declared.engine
     if wanted == ReferenceEngine.name:
         return refused_outright(bundle, mode, wanted, "the declaration asks for the reference engine")
@@ -380,7 +382,7 @@ class _OpenedCertificate:
         artifact = self.engine.dataset.artifact(ENGINE_CERTIFICATE)
         facts = CertificateFacts.of(self.store.require(artifact))
         expected = CertificateFacts.told_by(self.certificate, facts.months or None)
-        others = [] if facts == expected else ["what its receipt says"]
+        others = [] if facts == expected else ["the facts in its receipt"]
         # beside a receipt that was written anew to fit, other bytes of the same meaning would pass
         if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _serialize(self.certificate):
             others.append(f"the bytes of {CERTIFICATE}")
@@ -400,21 +402,21 @@ def _separator_ends_documents(opened: _OpenedCertificate) -> Finding:
 _CHECKS: tuple[Check[_OpenedCertificate], ...] = (
     Check(
         "certificate_holds",
-        "Tokenizer, mode and library versions are the certified ones.",
+        "Tokenizer, mode and library versions match the certificate.",
         lambda opened: certificate_holds(
             opened.certificate, opened.bundle, opened.engine.special_tokens, opened.other_changes()
         ),
     ),
     Check(
         "fast_engine_accepted",
-        "No class of documents has to go to the slow reference engine.",
+        "The fast engine can encode every class of documents.",
         lambda opened: fast_engine_accepted(opened.certificate),
         blocking=False,
     ),
 )
 _SEPARATOR_CHECK = Check(
     "separator_ends_documents",
-    "The separator is not a token that ends a chat turn.",
+    "The separator does not end a chat turn.",
     _separator_ends_documents,
     blocking=False,
 )

@@ -53,7 +53,7 @@ def alignment(
                 f"at byte {count * width} as {dtype}"
             ],
             "",
-            f"The dtype is wrong or tokens are lost. {_REBUILD}",
+            f"The dtype is wrong, or tokens are missing. {_REBUILD}",
             facts={"bytes": size, "tokens": count},
         )
     tokens = flat_bins.open_tokens(tokens_path, dtype)
@@ -79,9 +79,9 @@ def alignment(
         defects += [f"{name}: window at token offset {start} (document {document}): {w}" for w in wrong]
     return verdict(
         defects,
-        f"{count_of(len(documents), 'window is', 'windows are')} aligned: labels one token on, "
+        f"{count_of(len(documents), 'window is', 'windows are')} aligned: labels are shifted by one token, "
         f"{count_of(boundaries, 'separator')} where documents end.",
-        f"The file is shifted, cut or of another dtype: verify its digest. {_REBUILD}",
+        f"The file is shifted, truncated or has a different dtype. Verify its digest. {_REBUILD}",
         facts={"windows": len(documents), "boundaries": boundaries, "tokens": count},
     )
 
@@ -98,9 +98,9 @@ def _misaligned(
 ) -> Iterator[str]:
     """The defects of one window; `ends` are the positions of its documents' last tokens in the window."""
     if not np.array_equal(x, mapped[:-1]) or not np.array_equal(y, mapped[1:]):
-        yield "two reads of the file disagree; a writer is at work, or the disk is failing"
+        yield "two reads of the file differ, because it is being written or the disk is failing"
     if not np.array_equal(x[1:], y[:-1]):
-        yield "labels are not the inputs one token on"
+        yield "labels are not the inputs shifted by one token"
     # the whole window: its first token, which is no label, and the labels
     seen = np.concatenate((x[:1], y))
     if len(wrong := np.flatnonzero(seen >= vocab_size)):
@@ -151,10 +151,10 @@ def sampler_dry_run(
             f"{count_of(len(tokens), 'token is', 'tokens are')} too few for two batches of a block of "
             f"{count_of(block, 'token')}"
         )
-        todo = "Give the split more text, or train with a shorter block"
+        todo = "Add text to the split, or train with a shorter block"
         if not len(tokens):
-            short = "no token: every row of the split was dropped, or its files have none"
-            todo = "The ledgers of its shards say why; give the split text, or take it out of `splits`"
+            short = "no tokens: every row of the split was dropped, or its files are empty"
+            todo = "The ledgers of its shards show the reasons. Add text to the split, or remove it from `splits`"
         return verdict(
             [f"{tokens_path.name}: {short}"], "", todo, facts={"tokens": len(tokens)}, warning=bool(len(tokens))
         )
@@ -197,9 +197,9 @@ def sampler_dry_run(
     warning = not defects and 2 * len(constant) <= batches * batch_size
     return verdict(
         defects + weak + constant,
-        f"Training would start at a loss of {uniform:.3f}; token frequencies alone bring it to {unigram:.3f}.",
-        "Wrong dtype and damaged bytes look like this. Where files_intact and round_trip pass, the text is like that: "
-        "drop such documents with a rule",
+        f"The initial training loss is {uniform:.3f}; token frequencies reduce it to {unigram:.3f}.",
+        "Possible causes are a wrong dtype and damaged bytes. If files_intact and round_trip pass, the text itself "
+        "is repetitive: drop such documents with a filter rule",
         facts={
             # a text, because numbers are plotted, and this one cannot change
             "uniform_loss": str(round(uniform, 4)),
@@ -213,11 +213,11 @@ def sampler_dry_run(
 
 
 BLOCK = 1 << 20
-"""Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
+"""Tokens processed at a time, so that a check needs memory for only a few arrays of this length."""
 WINDOW = 4096
-"""Tokens of one window of the eye test."""
+"""Tokens per window of the eye test."""
 LONGEST_RUN = 512
-"""Runs of this many equal ids are not text: the smallest hole of a file system is 1,024 uint32 ids."""
+"""Runs of this many equal ids are not text; the smallest hole in a file is 1,024 uint32 ids."""
 
 
 @judged
@@ -256,16 +256,17 @@ def eye_test(
     if hole := _hole(tokens):
         first, length = hole
         odd.append(
-            f"{tokens_path.name}: {count_of(length, 'time')} id 0 in a row from token offset {first}, as in a hole"
+            f"{tokens_path.name}: {count_of(length, 'time')} id 0 in a row from token offset {first}, which suggests "
+            "a hole in the file"
         )
     return verdict(
         foreign + odd,
         f"{count_of(len(rows), 'window')} of {count_of(len(tokens), 'token decodes', 'tokens decode')} to plausible "
         "text.",
-        f"The bytes are not {dtype} ids of {bundle.name}, or are damaged: verify the digests. {REBUILD}"
+        f"The bytes are not {dtype} ids of {bundle.name}, or are damaged. Verify the digests. {REBUILD}"
         if foreign
-        else "Look at these documents. Where files_intact and round_trip pass, the text is like that: say so with "
-        "`accept: {eye_test: <why>}`",
+        else "Inspect these documents. If files_intact and round_trip pass, the text itself looks like this: accept "
+        "it with `accept: {eye_test: <why>}`",
         warning=not foreign,
         facts={
             "tokens": len(tokens),
@@ -326,7 +327,7 @@ def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
         halves = (window[::2], window[1::2])
         low, high = sorted(np.unique(half, return_counts=True)[1].max() / len(half) for half in halves)
         if high > 0.7 and low < 0.5:
-            yield f"{high:.0%} of every other id are the same one, as in ids of another width"
+            yield f"{high:.0%} of every other id are equal, which suggests ids of a different width"
 
 
 def _entropy(counts: NDArray[np.intp]) -> float:

@@ -230,7 +230,7 @@ class _Counting:
             if self._plan.separator_id is not None:
                 self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         lengths = np.diff(offsets)
-        # document k ends behind k + 1 times what is put around one, and behind all blocks before
+        # end of document k = its own offset + (k + 1) × tokens added per document + tokens of earlier blocks
         ends = (
             offsets[1:]
             + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(self._plan.around)

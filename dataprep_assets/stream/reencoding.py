@@ -67,11 +67,13 @@ class IndexCheck:
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         expected = documents.rows[:count]
         if len(wrong := np.flatnonzero(self.rows.rows(file, first, first + count) != expected)):
-            yield (f"{label}: row {expected[wrong[0]]}: {ROWS} has another row for document {first + int(wrong[0])}")
+            yield (
+                f"{label}: row {expected[wrong[0]]}: {ROWS} has a different row for document {first + int(wrong[0])}"
+            )
         if documents.ids is None or self.stored is None:
             return
         if len(wrong := np.flatnonzero(self.stored[first : first + count] != documents.ids[:count])):
-            yield (f"{label}: row {expected[wrong[0]]}: {IDS} has another id for document {first + int(wrong[0])}")
+            yield (f"{label}: row {expected[wrong[0]]}: {IDS} has a different id for document {first + int(wrong[0])}")
 
 
 _ALL = Selection(ids=None)
@@ -85,7 +87,7 @@ class _Installed:
     version: str
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        raise TokenizerError(f"this is the identity of {self.name}, not the engine")
+        raise TokenizerError(f"cannot encode: only the identity of {self.name} is loaded")
 
 
 @cache
@@ -104,7 +106,7 @@ def certificate_valid(receipt: Receipt, bundle: TokenizerBundle, special_tokens:
     try:
         certificate = Certificate.from_json(value)
     except (TypeError, KeyError) as error:
-        raise IntegrityError(f"{name}: its receipt holds no engine certificate: {error}. {REBUILD}") from error
+        raise IntegrityError(f"{name}: its receipt has no engine certificate: {error}. {REBUILD}") from error
     # with its own versions inserted, only what decides ids can differ
     own = _Installed(certificate.engine, certificate.engine_version)
     own_reference = _Installed(ReferenceEngine.name, certificate.reference_version)
@@ -116,11 +118,11 @@ def certificate_valid(receipt: Receipt, bundle: TokenizerBundle, special_tokens:
         void = certificate.void_because(bundle, special_tokens, own, own_reference)
         defects.append(f"{name}: the certificate is void: {void}")
     if (used := receipt.inputs.get("tokenizer")) != bundle.digest:
-        defects.append(f"{name}: was encoded with tokenizer {used}, {bundle.name} is {bundle.digest}")
+        defects.append(f"{name}: encoded with tokenizer {used}, but {bundle.name} is {bundle.digest}")
     defects += [f"{name}: {d}" for d in _uncovered(receipt, ledger, certificate)]
     warning = not defects and drift is not None
     if warning:
-        defects.append(f"{name}: the certificate does not cover what is installed here: {drift}")
+        defects.append(f"{name}: the certificate does not cover the installed versions: {drift}")
     compared = sum(certificate.compared.values())
     return verdict(
         defects,
@@ -149,9 +151,9 @@ def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> It
         # a receipt that does not name the version is taken at the certificate's word
         ran = receipt.measured.get("versions", {}).get(package, certified)
         if fast and ran != certified:
-            yield f"was encoded with {package} {ran}, the certificate covers {certified}"
+            yield f"encoded with {package} {ran}, but the certificate covers {certified}"
     if fast and not certificate.compared:
-        yield f"{certificate.engine} was used, but its certificate compared no document"
+        yield f"{certificate.engine} was used, but its certificate compared no documents"
     if not fast and ledger.reference_documents != ledger.documents:
         yield (
             f"{certificate.engine} is refused for all of {', '.join(CLASSES)}, but the reference encoded only "
@@ -162,7 +164,7 @@ def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> It
 
 
 Encode = Callable[[list[str]], Encoded]
-"""Encodes texts: ids of all of them one after another, and where each begins."""
+"""Encodes texts: the concatenated ids, and the start of each text."""
 
 
 @judged
@@ -214,16 +216,16 @@ def round_trip(
     for reading in chosen:
         label = reading.line["file"]
         if (part := sources.get(label)) is None:
-            defects.append(f"{label}: the receipt names it as a source, but it is not among those given")
+            defects.append(f"{label}: a source in the receipt, but missing here")
             continue
         compared += len(reading.wanted)
         defects += _differences(reading, part, layout, fields, index, selection, quarantined.get(label, []))
     every = "every document" if samples is None else count_of(compared, "document")
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
-        f"{every} of {count_of(len(chosen), 'source file')}, encoded again, {'is' if samples is None else 'are'} as "
-        "stored.",
-        f"Source or shard changed since it was built: verify `snapshot`. {REBUILD}",
+        f"{every} of {count_of(len(chosen), 'source file')}, encoded again, "
+        f"{'matches' if samples is None else 'match'} the stored ids.",
+        f"The source or the shard has changed since the build. Verify `snapshot`. {REBUILD}",
         facts={
             "documents_compared": compared,
             "source_files_read": len(chosen),
@@ -305,7 +307,7 @@ class _StreamLayout:
     def difference(self, document: int, expected: NDArray[np.int64]) -> str | None:
         """How the stored document differs from what it should be; None when it does not."""
         if document >= len(self.ends):
-            return f"would be document {document}, the shard has {len(self.ends)}"
+            return f"would be document {document}, but the shard has {len(self.ends)}"
         start = int(self.ends[document - 1]) if document else 0
         stored = self.tokens[start : int(self.ends[document])]
         if np.array_equal(stored, expected):
@@ -314,9 +316,8 @@ class _StreamLayout:
         apart = np.flatnonzero(stored[:shared] != expected[:shared])
         at = int(apart[0]) if len(apart) else shared
         return (
-            f"document {document} has {count_of(len(stored), 'stored token')}, the reference gives {len(expected)}; "
-            "they "
-            f"part at token offset {start + at}"
+            f"document {document} has {count_of(len(stored), 'stored token')}, but the reference produces "
+            f"{len(expected)}; the first difference is at token offset {start + at}"
         )
 
 
@@ -354,11 +355,11 @@ def _differences(
         yield from index.differences(documents, reading.file, first + done, part.label)
         done += len(documents.texts)
     if done != reading.line["documents"]:
-        yield f"{part.label}: holds {count_of(done, 'document')} now, the receipt says {reading.line['documents']}"
+        yield f"{part.label}: has {count_of(done, 'document')} now, but the receipt has {reading.line['documents']}"
     if bad != quarantined:
-        yield f"{part.label}: {count_of(len(bad), 'bad record')}, not those at the places that {QUARANTINE} names"
+        yield f"{part.label}: {count_of(len(bad), 'bad record')}, at different positions than in {QUARANTINE}"
     if (digest := part.digests.digest_of(reader.sha256)) != reading.line["sha256"]:
-        yield f"{part.label}: sha256 of the file is {digest} now, the receipt says {reading.line['sha256']}"
+        yield f"{part.label}: sha256 is {digest} now, but {reading.line['sha256']} in the receipt"
 
 
 def _lengths(
@@ -387,9 +388,9 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
                 found.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
                 # beside a receipt that was written anew to fit, other bytes of the same meaning would pass
                 if canonical_json(row) + b"\n" != line:
-                    raise ValueError("it is written otherwise")
+                    raise ValueError("it is not in the canonical form")
             except (ValueError, KeyError, TypeError) as error:
-                raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. {REBUILD}") from error
+                raise FormatError(f"{path}: line {number}: invalid quarantined row: {error}. {REBUILD}") from error
     return found
 
 

@@ -28,11 +28,13 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 SAMPLED = 8
 """Number of retracted documents per shard whose tokens are searched."""
 SHORTEST = 8
-"""Fewest tokens of a document that is searched: shorter ones occur by chance."""
+"""Minimum length of a searched document in tokens, because shorter ones occur by chance."""
 _NONE_LISTED = "No document of this dataset is retracted."
-_AGAIN = "Materialize token_bins again: the shards that hold them are rebuilt"
-_STAY = "Ids were retracted, and not this one: retract it, too, if the text has to go"
-_WITHIN = "It stands at the end of another document, which is not on the list: retract that, too, if the text has to go"
+_AGAIN = "Materialize token_bins again to rebuild the affected shards"
+_STAY = "This document has the same text, but was not retracted. Retract it as well to remove the text"
+_WITHIN = (
+    "Its text is at the end of a document that was not retracted. Retract that document as well to remove the text"
+)
 
 
 def none_listed(defects: Iterable[str], searched: str, listed: int, remedy: str) -> Finding:
@@ -66,7 +68,7 @@ def no_retracted_document(
     """
     facts, listed = TokenBinsFacts.of(receipt), plan.retracted_ids
     if not len(listed):
-        defects = [f"{name_of(receipt)}: dropped documents that are on no list"] if facts.retracted else []
+        defects = [f"{name_of(receipt)}: dropped documents that are on no retraction list"] if facts.retracted else []
         return verdict(defects, _NONE_LISTED, _AGAIN, facts={"retracted": 0})
     ids = open_ids(directory / IDS, ledger_of(receipt).documents)
     held = np.flatnonzero(np.isin(ids, listed))
@@ -81,8 +83,7 @@ def no_retracted_document(
     return verdict(
         listed_ones or others,
         f"None of the {count_of(len(listed), 'id')} on the list is among the {count_of(len(ids), 'document')}; "
-        f"{len(looked)} of "
-        f"{dropped} dropped ones were looked for by their tokens.",
+        f"{len(looked)} of {dropped} dropped documents were searched for by their tokens.",
         _AGAIN if listed_ones else _STAY if by_field else _WITHIN,
         facts={"retracted": dropped, "looked_for": len(looked)},
         warning=not listed_ones,
@@ -102,7 +103,7 @@ def _left(directory: Path, receipt: Receipt, plan: StreamPlan, held: Sequence[in
         yield f"{name}: {count_of(len(held) - 3, 'more retracted document')}"
     stray = set(TokenBinsFacts.of(receipt).retracted) - set(hex_ids(plan.retracted_ids))
     if stray:
-        yield f"{name}: dropped {count_of(len(stray), 'document')} that are on the list no more"
+        yield f"{name}: dropped {count_of(len(stray), 'document')} that are no longer on the list"
 
 
 def _copies(
@@ -197,7 +198,7 @@ def made_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint
 def _holding(shards: Sequence[tuple[Path, Receipt]], listed: np.ndarray, whole: Receipt) -> Iterator[str]:
     for directory, receipt in shards:
         if whole.inputs.get(str(receipt.partition)) != receipt.content:
-            yield f"{name_of(whole)}: made of another content of {receipt.partition} than is there now"
+            yield f"{name_of(whole)}: built from a different content of {receipt.partition} than the current one"
         if len(listed):
             held = int(np.isin(open_ids(directory / IDS, ledger_of(receipt).documents), listed).sum())
             if held:

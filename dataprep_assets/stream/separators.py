@@ -18,7 +18,7 @@ from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, req
 from dataprep_assets.stream.token_stream import StreamPlan
 
 BLOCK = 1 << 20
-"""Tokens processed at a time; a proof needs memory for a few arrays of this length only."""
+"""Tokens processed at a time, so that a check needs memory for only a few arrays of this length."""
 
 
 @judged
@@ -58,14 +58,14 @@ def boundaries_match(
         )
     if facts.special_tokens == "text" and ledger.literal_separators:
         seen.defects.append(
-            f"{count_of(ledger.literal_separators, 'id')} of the separator come from text that is to stay text"
+            f"{count_of(ledger.literal_separators, 'id')} of the separator come from text that should stay text"
         )
     seen.defects += [] if recipe is None else other_specials(facts, recipe)
     if seen.empty != ledger.empty_documents:
         seen.defects.append(
-            f"{count_of(seen.empty, 'document is', 'documents are')} empty, the ledger has {ledger.empty_documents}"
+            f"{count_of(seen.empty, 'document is', 'documents are')} empty, but the ledger has {ledger.empty_documents}"
         )
-    todo = "The text holds its own specials: render it without them, or use `special_tokens: text`"
+    todo = "The text contains special tokens. Render it without them, or use `special_tokens: text`"
     from_text = not seen.defects and ledger.special_literals > 0 and facts.special_tokens == "match"
     return verdict(
         [f"{name_of(receipt)}: {d}" for d in seen.defects + seen.doubled],
@@ -91,7 +91,7 @@ def other_specials(facts: TokenBinsFacts, recipe: StreamPlan) -> Iterator[str]:
         ("BOS", facts.bos_id, recipe.bos_id),
     ):
         if told != wanted:
-            yield f"its {what} is {told}, that of its recipe is {wanted}"
+            yield f"its {what} is {told}, but {wanted} in its recipe"
 
 
 class _Boundaries:
@@ -133,7 +133,7 @@ class _Boundaries:
             index = int(where[0])
             self.defects.append(
                 f"document {first + index} (from token offset {int(starts[index])}) {what}; "
-                f"{count_of(len(where), 'document')} of {first} to {first + len(wrong) - 1} are like it"
+                f"{count_of(len(where), 'document')} of {first} to {first + len(wrong) - 1} have the same defect"
             )
 
     def read_tokens(self) -> None:

@@ -27,17 +27,17 @@ from dataprep_assets.stream.token_shard import TokenShard, complete_shard, encod
 from dataprep_assets.stream.token_stream import EncodedPart, Fetch, fetch_missing, load_encoder, load_warm_encoder
 
 SMALL_SHARD_BYTES = 16 << 10
-"""Encoded in less time than it takes to hand a second task to a worker: 2 ms of a core."""
+"""Encoded in less time than handing a second task to a worker takes: 2 ms of a core."""
 
 WARM_UP_BYTES, WARM_UP_FILES = 8 << 20, 4
-"""From so many bytes of source files on, workers begin with an engine that has seen text of so many of them."""
+"""From this many bytes of source files on, workers start with an engine warmed up on this much text."""
 
 _OF_ONE_FILE = (CorruptSourceError, BadRecordError)
-"""Errors that concern one file of a shard, and not the others."""
+"""Errors that concern only one file of a shard."""
 
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function of a module, because workers import it, and its arguments."""
+"""A module-level function, because workers import it, and its arguments."""
 
 
 class KeyedShard(TaskSubject, Protocol):
@@ -147,7 +147,7 @@ class ShardJob:
         except DataprepError as error:
             return self._fail(error)
         if self._locks is not None:
-            # left, too, when the run ends early; leaving it a second time does nothing
+            # also closed when the run ends early; closing twice is harmless
             self._locks.enter_context(self._stack)
         self._pieces, self._results, self._waiting = begun, dict(begun.done), {*begun.tasks}
         for piece, task in begun.tasks.items():

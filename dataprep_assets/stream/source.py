@@ -47,7 +47,7 @@ def read_files(directory: Path) -> list[dict[str, Any]]:
                 lines.append({**line, "relpath": str(line["relpath"]), "sha256": str(line["sha256"])})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         where = f"{path}: line {len(lines) + 1}"
-        raise FormatError(f"{where}: not that of a snapshot: {error}. Materialize `snapshot` again") from error
+        raise FormatError(f"{where}: invalid line of a snapshot: {error}. Materialize `snapshot` again") from error
     return lines
 
 
@@ -69,8 +69,8 @@ def digests_match(
     present = [path for label, path in paths.items() if label in expected and path.is_file()]
     return verdict(
         [*others, *_differing(expected, paths, digests)],
-        f"{count_of(len(expected), 'file')}: SHA-256 as listed.",
-        "Fetch these files again: materialize `snapshot` of their shard",
+        f"{count_of(len(expected), 'file')}: SHA-256 matches the list.",
+        "Materialize `snapshot` of their shard to download these files again",
         facts={"files": len(expected), "bytes": sum(path.stat().st_size for path in present)},
     )
 
@@ -78,7 +78,7 @@ def digests_match(
 def _differing(expected: Mapping[str, str], paths: Mapping[str, Path], digests: SourceDigests) -> Iterator[str]:
     for label, wanted in expected.items():
         if label not in paths:
-            yield f"{label}: expected, but it is not among the files given"
+            yield f"{label}: expected, but missing"
             continue
         try:
             actual = digests.digest_of(sha256_file(paths[label]))
@@ -86,7 +86,7 @@ def _differing(expected: Mapping[str, str], paths: Mapping[str, Path], digests: 
             yield f"{label}: {paths[label]}: {error.strerror or error}"
             continue
         if actual != wanted:
-            yield f"{label}: sha256 {actual}, expected {wanted}"
+            yield f"{label}: sha256 is {actual}, expected {wanted}"
     for label in sorted(paths.keys() - expected.keys()):
         yield f"{label}: present, but not expected"
 
@@ -107,7 +107,7 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
         [f"{path}: {count_of(needed, 'byte')} needed ({headroom:.0%} headroom), {usage.free:,} free"]
         if short > 0
         else [],
-        f"{count_of(usage.free, 'byte is', 'bytes are')} free, {needed} are needed.",
+        f"{count_of(usage.free, 'byte is', 'bytes are')} free, {needed} needed.",
         f"Free {count_of(short, 'byte')}, choose a larger disk, or materialize fewer shards",
         facts={
             "used_bytes": usage.used,
@@ -131,7 +131,7 @@ def open_source(source: Source, *, patient: bool = True) -> SourceAccess:
     if isinstance(source, AssetSource):
         access = open_asset(source.key, place=source.path, cache_dir=source.cache_dir, follow_links=source.follow_links)
         if source.mirrored and not access.mirrored:
-            raise ConfigError("source.cache_dir: the files of the asset are on this machine: leave the key out")
+            raise ConfigError("source.cache_dir: not used for assets, whose files are already local. Remove the key")
         return access
     if isinstance(source, LocalSource):
         return LocalTree(source.path, source.follow_links)

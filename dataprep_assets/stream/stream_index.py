@@ -25,7 +25,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
 
 _PAGE = 1 << 13
-"""Numbers read at a time when a remote file is searched: 64 KiB."""
+"""Numbers read at a time when searching a remote file: 64 KiB."""
 _BLOCK = 1 << 20
 """Hashes of a remote file compared at a time: 8 MiB."""
 
@@ -176,7 +176,7 @@ class StreamIndex:
     def shard(self, partition: str) -> IndexedShard:
         """One shard."""
         if partition not in self._home:
-            raise NotFoundError(f"trace: no shard {partition!r}; there are {_shorten_names(list(self._home))}")
+            raise NotFoundError(f"trace: unknown shard {partition!r}. Available: {_shorten_names(list(self._home))}")
         split, number = self._home[partition]
         return self.splits[split][number]
 
@@ -209,7 +209,7 @@ class StreamIndex:
     def by_row(self, file: str, row: int) -> Iterator[tuple[IndexedShard, int]]:
         """The shard and document that a source row became; none if it was left out."""
         if file not in self._files:
-            raise NotFoundError(f"trace: no source file {file!r}; there are {_shorten_names(list(self._files))}")
+            raise NotFoundError(f"trace: unknown source file {file!r}. Available: {_shorten_names(list(self._files))}")
         for shard, number in self._files[file]:
             if (document := shard.rows.document(number, row)) is not None:
                 yield shard, document
@@ -244,13 +244,13 @@ class StreamIndex:
             return split
         if len(self.splits) > 1:
             raise NotFoundError(
-                f"trace: numbers count within a split: name one of {_shorten_names(list(self.splits))}, or a shard"
+                f"trace: numbers are per split. Set split to one of {_shorten_names(list(self.splits))}, or set shard"
             )
         return next(iter(self.splits))
 
     def _require_split(self, split: str | None) -> None:
         if split is not None and split not in self.splits:
-            raise NotFoundError(f"trace: no split {split!r}; there are {_shorten_names(list(self.splits))}")
+            raise NotFoundError(f"trace: unknown split {split!r}. Available: {_shorten_names(list(self.splits))}")
 
 
 def _sums(counts: Iterable[int]) -> NDArray[np.int64]:
@@ -259,7 +259,7 @@ def _sums(counts: Iterable[int]) -> NDArray[np.int64]:
 
 def _require_within(what: str, number: int, count: int, where: str) -> None:
     if not 0 <= number < count:
-        raise NotFoundError(f"trace: no {what} {number} in {where}, which has {count}, counted from 0")
+        raise NotFoundError(f"trace: {what} {number} is out of range: {where} has {count}, counted from 0")
 
 
 def _shorten_names(names: list[str]) -> str:
@@ -270,7 +270,7 @@ def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     """Metadata that says how a shard's documents can be found."""
     facts = TokenBinsFacts.of(receipt)
     if facts.document_ids is None:
-        return {"document_index": "rows alone: the data are sensitive and no key of their ids is declared"}
+        return {"document_index": "rows only, because the dataset is sensitive and has no `document.id_key`"}
     by = "text" if facts.id_field is None else f"the field {facts.id_field!r}"
     return {"document_index": f"rows and {'keyed ' if facts.id_key else ''}hashes of {by}"}
 

@@ -28,7 +28,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 
 Found = Iterable[tuple[IndexedShard, int]]
-"""Shards and, in each, the number of a document."""
+"""Shards, each with the number of a document in it."""
 
 
 class StreamTracer(Tracer):
@@ -78,7 +78,7 @@ class StreamTracer(Tracer):
                 self._locates.append(spec.places(store, receipts))
             except DataprepError as error:
                 # noted, not raised: the document is found in the other artifacts all the same
-                notes.append(f"{'/'.join(spec.path)} is not traced: {error}")
+                notes.append(f"{'/'.join(spec.path)} is skipped: {error}")
         self.notes = tuple(notes)
 
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
@@ -128,11 +128,11 @@ class StreamTracer(Tracer):
 
     def _of_sample(self, view: str, split: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
         if self._samples is None:
-            raise ConfigError(f"trace: {self._declaration.dataset} has no views: ask by `document` or `token`")
+            raise ConfigError(f"trace: {self._declaration.dataset} has no views. Use `document` or `token`")
         ends = self._samples(view, split)
         if not 0 <= sample < len(ends):
             raise NotFoundError(
-                f"trace: no sample {sample} in the view {view}, {split}, which has {len(ends)}, counted from 0"
+                f"trace: sample {sample} is out of range: the view {view} of {split} has {len(ends)}, counted from 0"
             )
         start, stop = int(ends[sample - 1]) if sample else 0, int(ends[sample])
         before = 0
@@ -146,16 +146,16 @@ class StreamTracer(Tracer):
         declared = self._ids()
         if declared is None:
             raise ConfigError(
-                f"trace: {self._declaration.dataset} is sensitive and declares no `document.id_key`, so its documents "
-                "are found by row alone: `file` and `row`"
+                f"trace: {self._declaration.dataset} is sensitive and has no `document.id_key`, so documents are "
+                "found only by row. Use `file` and `row`"
             )
         by_text = question.text is not None
         if by_text and declared.id_field is not None:
-            raise ConfigError(f"trace: documents are indexed by the field {declared.id_field!r}: give the `id`")
+            raise ConfigError(f"trace: documents are indexed by the field {declared.id_field!r}. Use `id`")
         if not by_text and declared.id_field is None:
             raise ConfigError(
-                "trace: no `document.id_field` is declared. Give the document's whole text (`--text-file`, in Python "
-                "`text`), or `file` and `row`"
+                "trace: `id` needs `document.id_field` in the declaration. Use the document's whole text "
+                "(`--text-file`, in Python `text`), or `file` and `row`"
             )
         value = question.text if question.text is not None else question.id
         assert value is not None
@@ -169,8 +169,7 @@ class StreamTracer(Tracer):
                 declared.key_digest,
             ):
                 raise IntegrityError(
-                    f"trace: {shard.partition} was indexed under other settings of `document` than are declared now. "
-                    "Run the dataset first"
+                    f"trace: {shard.partition} was indexed with different `document` settings. Run the dataset first"
                 )
             yield from ((shard, document) for document in shard.with_hash(wanted))
 
@@ -186,7 +185,7 @@ class StreamTracer(Tracer):
                     refusal = f"was dropped as {held['reason']}"
             if refusal is not None:
                 return f"{absent} {refusal}"
-            return f"{absent} is blank, was filtered or retracted, or lies beyond the file's end"
+            return f"{absent} is blank, was filtered or retracted, or is beyond the end of the file"
         what = "this text" if question.text is not None else "this id" if question.id is not None else question.way
         absent = f"trace: no document of {self._declaration.dataset} has {what}"
         value, ids = question.text if question.text is not None else question.id, self._ids()
@@ -252,8 +251,8 @@ def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[I
     receipts = store.receipts(artifacts)
     if missing := [str(a.partition) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
         raise MissingArtifactError(
-            f"trace: {len(missing)} of {count_of(len(artifacts), 'shard')} of {artifacts[0].dataset} are not there, "
-            f"the first is {missing[0]}. Run the dataset first"
+            f"trace: {len(missing)} of {count_of(len(artifacts), 'shard')} of {artifacts[0].dataset} are missing, the "
+            f"first is {missing[0]}. Run the dataset first"
         )
     return [
         IndexedShard(store, a, receipt) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is not None

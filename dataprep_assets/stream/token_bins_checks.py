@@ -70,7 +70,7 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
     separated = ledger.documents if facts.separator_id is not None else 0
     if ledger.separators != separated:
         yield (
-            f"{name}: the ledger has {count_of(ledger.separators, 'separator')}, "
+            f"{name}: the ledger has {count_of(ledger.separators, 'separator')}, but "
             f"{count_of(separated, 'document ends', 'documents end')} with one"
         )
     rows = quarantined_rows(directory / QUARANTINE)
@@ -79,12 +79,12 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
         dropped = bad_rows(line["dropped"])
         held = quarantined.pop(line["file"], Counter())
         if dropped != held:
-            yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, {QUARANTINE} holds {dict(held)}"
+            yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, but {QUARANTINE} has {dict(held)}"
     # what no line of the receipt has accounted for
     for file, held in quarantined.items():
         yield (
-            f"{name}: {QUARANTINE} holds {count_of(held.total(), 'row')} of {file}, which is not a source file of "
-            f"this shard"
+            f"{name}: {QUARANTINE} has {count_of(held.total(), 'row')} of {file}, which is not a source file of this "
+            "shard"
         )
     yield from unbalanced_lines(receipt, receipt.sources)
     yield from wrong_sums(receipt, receipt.sources, ("rows_in", "documents", "tokens"))
@@ -102,17 +102,18 @@ def size_matches(directory: Path, receipt: Receipt, declared: str | None = None)
     size, expected = (directory / TOKENS).stat().st_size, ledger.tokens * width
     defects = []
     if declared not in (None, dtype):
-        defects.append(f"{name_of(receipt)}: its ids are {dtype}, those of its recipe are {declared}")
+        defects.append(f"{name_of(receipt)}: its ids are {dtype}, but {declared} in its recipe")
     if size != expected:
         defects.append(
-            f"{name_of(receipt)}: {TOKENS} has {count_of(size, 'byte')}, but {ledger.tokens} {dtype} tokens are "
+            f"{name_of(receipt)}: {TOKENS} has {count_of(size, 'byte')}, but {ledger.tokens} {dtype} tokens need "
             f"{expected}: it is wrong from byte {min(size, expected)} on, at the latest"
         )
     # not rounded: of a file that was cut the fraction shows
     documents = (directory / ENDS).stat().st_size / 8
     if documents != ledger.documents:
         defects.append(
-            f"{name_of(receipt)}: {ENDS} has {documents:g} entries, the ledger {count_of(ledger.documents, 'document')}"
+            f"{name_of(receipt)}: {ENDS} has {documents:g} entries, but the ledger has "
+            f"{count_of(ledger.documents, 'document')}"
         )
     try:
         document_ends.validate(directory / ENDS, ledger.tokens)
@@ -154,10 +155,13 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
             f"{vocab_size}; {count_of(outside, 'id is', 'ids are')} not"
         )
     if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.dtype_for_vocab(vocab_size)).itemsize:
-        defects.append(f"{name_of(receipt)}: {dtype} cannot hold a vocabulary of {vocab_size}; larger ids have wrapped")
+        defects.append(
+            f"{name_of(receipt)}: {dtype} is too small for a vocabulary of {vocab_size}, so larger ids "
+            "have wrapped around"
+        )
     if (low, high) != (ledger.min_id, ledger.max_id):
         defects.append(
-            f"{name_of(receipt)}: ids are in [{low}, {high}], the ledger says [{ledger.min_id}, {ledger.max_id}]"
+            f"{name_of(receipt)}: ids are in [{low}, {high}], but the ledger has [{ledger.min_id}, {ledger.max_id}]"
         )
     return verdict(
         defects,
@@ -245,19 +249,16 @@ def _eye_test(shard: OpenedTokens) -> Finding:
 
 LEDGER_BALANCES = Check(
     "ledger_balances",
-    "Rows in = documents + rows dropped by reason, in total and for each source file.",
+    "Rows in = documents + rows dropped by reason, in total and per source file.",
     _ledger_balances,
 )
-IDS_IN_VOCABULARY = Check(
-    "ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file.", _ids_in_vocabulary
-)
+IDS_IN_VOCABULARY = Check("ids_in_vocabulary", "Every id in the file is below len(tokenizer).", _ids_in_vocabulary)
 CERTIFICATE_VALID = Check(
     "certificate_valid", "The engine that encoded the shard was certified for it.", _certificate_valid
 )
 ROUND_TRIP = Check(
     "round_trip",
-    "Sampled documents, or every one, re-read from source and re-encoded, are the stored ids; the index of documents "
-    "has their rows and hashes.",
+    "Re-reading and re-encoding a sample of documents (or all) reproduces the stored ids and index entries.",
     _round_trip,
     samples=True,
 )
@@ -273,7 +274,7 @@ TOKEN_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
     IDS_IN_VOCABULARY,
     Check(
         "separators_match_documents",
-        "One separator ends each document; none is doubled, missing or unaccounted for.",
+        "Exactly one separator ends each document, and the ledger accounts for every other one.",
         _separators_match_documents,
     ),
     CERTIFICATE_VALID,
@@ -281,7 +282,7 @@ TOKEN_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
     LOSSES,
     Check(
         "no_retracted_document",
-        "No document is on the retraction list, by the index and by a sample's tokens.",
+        "No retracted document is left (checked by document index and by a sample of token sequences).",
         _no_retracted_document,
     ),
     Check(

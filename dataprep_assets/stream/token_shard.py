@@ -62,9 +62,7 @@ class TokenBinsFacts(Facts):
 def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
     """The id that ends every document of a shard; raises IntegrityError if its documents have no separator."""
     if facts.separator_id is None:
-        raise IntegrityError(
-            f"{receipt.artifact}/{receipt.partition}: its receipt names no separator. Rebuild the shard"
-        )
+        raise IntegrityError(f"{receipt.artifact}/{receipt.partition}: no separator in its receipt. Rebuild the shard")
     return facts.separator_id
 
 
@@ -361,10 +359,9 @@ def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart
             reason = str(record.bad[0])  # which says more than was counted
         raise BadRecordError(
             f"{shard.artifact}: {dropped} of {count_of(ledger.rows_in, 'row')} would be dropped "
-            f"{dict(ledger.dropped)}, more than "
-            f"the budget of {shard.budget:.4%}. The first is {file.label}, row {row}, byte {byte}: "
-            f"{reason}; the worst file is {worst[0]} with {worst[1]}. Correct the source, or raise "
-            "`bad_records.budget`",
+            f"{dict(ledger.dropped)}, more than the budget of {shard.budget:.4%}. The first is {file.label}, row "
+            f"{row}, byte {byte}: {reason}; the worst file is {worst[0]} with {worst[1]}. Correct the source, or "
+            "raise `bad_records.budget`",
             file=file.label,
             row=row,
         )

@@ -35,7 +35,7 @@ from dataprep_assets.tokenization.engines import SpecialTokens
 
 # 2: no text becomes a special token, whatever the model
 STREAM_VERSION = 3
-"""Increase it when a change of `part_encoder` can change a byte: it is part of every key downstream."""
+"""Increase it if a change of `part_encoder` can change a byte, because it is part of every downstream key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,12 +280,12 @@ class EncodedPart:
 def _encoder(directory: Path, digest: str, mode: SpecialTokens, certificate: str) -> CertifiedEncoder:
     bundle = TokenizerBundle.load(directory)
     if bundle.digest != digest:
-        raise TokenizerError(f"{directory}: the tokenizer changed while the run was going on; start it again")
+        raise TokenizerError(f"{directory}: the tokenizer changed during the run. Run again")
     return CertifiedEncoder(bundle, mode, Certificate.from_json(json.loads(certificate)))
 
 
 WARM_UP_CHARACTERS = 4_000_000
-"""As many as an engine reads in 0.1 s once it knows their words: more of them saved less than they took."""
+"""As many as an engine reads in 0.1 s once it knows their words; a longer warm-up costs more than it saves."""
 
 
 def load_encoder(plan: StreamPlan) -> CertifiedEncoder:

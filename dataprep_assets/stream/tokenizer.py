@@ -20,16 +20,16 @@ from dataprep_assets.tokenization.engines import try_out
 # Entry points: `literal_lines`, `rendered_remarks`.
 
 _MANY = 0.5
-"""Share of texts with special tokens from which they look rendered."""
+"""Minimum share of texts with special tokens that suggests rendered templates."""
 
 
 def literal_lines(ledger: Ledger, special_tokens: str) -> Iterator[str]:
     """A line for the end of a run, if documents hold special tokens; `special_tokens` says how those were read."""
     if ledger.special_literals:
-        read = "stay plain text" if special_tokens == "text" else "have the ids of these"
+        read = "stay plain text" if special_tokens == "text" else "are encoded as these tokens"
         yield (
-            f"special tokens in texts: {count_of(ledger.special_literals, 'document')} of {ledger.documents:,} hold "
-            f"some, which {read} (`special_tokens: {special_tokens}`)"
+            f"special tokens in texts: {count_of(ledger.special_literals, 'document')} of {ledger.documents:,} "
+            f"contain some, which {read} (`special_tokens: {special_tokens}`)"
         )
 
 
@@ -49,7 +49,7 @@ def rendered_remarks(
     seen = list(texts)
     if (held := bundle.special_literals.count(seen)) and held >= _MANY * len(seen):
         sentence = (
-            f"{'.'.join(map(str, keys))}: {held} of the first {count_of(len(seen), 'text holds', 'texts hold')} "
+            f"{'.'.join(map(str, keys))}: {held} of the first {count_of(len(seen), 'text contains', 'texts contain')} "
             f"special tokens of {bundle.name}, which stay plain text. Set it to match if a template wrote them"
         )
         yield Remark(keys=keys, sentence=sentence, hint=True)
@@ -109,7 +109,7 @@ def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo"
         if is_known(repo, revision, file) if out_of_reach else isinstance(error, EntryNotFoundError):
             return None
         raise TokenizerError(
-            f"{key}: {repo}@{revision}: {file} cannot be fetched: {error}. Check the names and the network, or give "
+            f"{key}: {repo}@{revision}: {file} cannot be downloaded: {error}. Check the names and the network, or set "
             f"the path of a local copy{' as `tokenizer.path`' if key == 'tokenizer.repo' else ''}"
         ) from error
 
@@ -122,7 +122,7 @@ def is_known(repo: str, revision: str, file: str) -> bool:
 
 
 def bundle_at_hand(declared: TokenizerDeclaration, special_tokens: str) -> TokenizerBundle | None:
-    """The tokenizer; None for one of a hub that is not in this machine's cache, or was not fetched to the end.
+    """The tokenizer; None if it would have to be downloaded.
 
     Raises TokenizerError if it is unusable, or cannot read literal special tokens in the way `special_tokens` says.
     """
@@ -153,7 +153,8 @@ def separator_remarks(
     if bundle.ends_chat_turn(separator.content):
         yield Remark(
             keys=keys,
-            sentence=f"{'.'.join(keys)}: {separator.content!r} ends a chat turn in {bundle.name}, not a document: "
-            "a model pretrained on it stops in mid-document. Name the tokenizer's end of a document",
+            sentence=f"{'.'.join(keys)}: {separator.content!r} ends a chat turn in {bundle.name}, not a document: a "
+            "model pretrained on it stops in the middle of documents. Set the tokenizer's end-of-document "
+            "token",
             hint=True,
         )

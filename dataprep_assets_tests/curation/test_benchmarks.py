@@ -196,7 +196,7 @@ def test_labels_and_identifiers_are_no_texts(tmp_path: Path) -> None:
         ("a.jsonl", b'{"q": "x"}\n{"q": \n', "a.jsonl: row 2 is no item: bad_json"),
         ("a.jsonl", b"\x89PNG\r\n\x1a\n\x00", "a.jsonl: row 1 is no item"),
         ("a.parquet", b"question,answer\n", "a.parquet: "),
-        ("a.xlsx", b"PK", "a.xlsx: cannot tell its format from its name"),
+        ("a.xlsx", b"PK", "a.xlsx: unknown extension"),
         ("a.csv", b"question\nx\n", "no item of .*a.csv has a field 'q'"),
     ],
 )

@@ -41,8 +41,7 @@ def test_a_worker_beyond_its_memory_is_ended_and_its_task_named_while_others_go_
     assert isinstance(error, BoundError)
     assert str(error).startswith("large: hungry.jsonl, row 3, byte 100: took ")
     assert str(error).endswith(
-        " bytes of memory; 419,430,400 are the most that one process may take. Leave it out, or set "
-        "DATAPREP_MEMORY_BYTES to more"
+        "but one process may take at most 419,430,400. Remove the file, or raise DATAPREP_MEMORY_BYTES"
     )
 
 

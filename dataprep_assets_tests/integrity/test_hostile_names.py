@@ -85,7 +85,7 @@ def test_no_manifest_lists_a_file_outside_of_its_source(tmp_path: Path, name: st
     (tmp_path / MANIFEST).write_text(json.dumps({**line, "relpath": name}) + "\n")
     with pytest.raises(FormatError, match=r"line 1: (.* is not a path inside a source|invalid high surrogate)"):
         read_manifest(tmp_path)
-    with pytest.raises(SourceError, match=r"cannot be named in a manifest.*leave it out with `include`"):
+    with pytest.raises(SourceError, match=r"is not allowed in a manifest.*`include`"):
         build_manifest([SourceFile(relpath=name, size_bytes=1)], include=["**"], splits={"train": ["**"]})
 
 
@@ -94,7 +94,7 @@ def test_no_lock_and_no_hub_names_such_a_file(name: str) -> None:
     lock = Lock(dataset="d", artifacts={"NAME": Locked(key="1", content=Content("2"), bytes=1)})
     data = lock_bytes(lock)
     assert parse_lock(data, "dataset.lock") == lock
-    with pytest.raises(FormatError, match="a damaged lock"):
+    with pytest.raises(FormatError, match="damaged lock file"):
         parse_lock(data.replace(b'"NAME"', json.dumps(name).encode()), "dataset.lock")
     assert not is_inside(name)
     with pytest.raises(SourceError, match="is not the name of a file in the repository"):

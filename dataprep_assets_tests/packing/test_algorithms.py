@@ -124,7 +124,7 @@ def test_bins_between_are_bins_of_the_whole(case: tuple[list[int], int], data: s
 @pytest.mark.parametrize(
     ("lengths", "capacity", "complaint"),
     [
-        (np.array([3, 0, 2]), 10, "item 1 has 0 tokens, allowed are 1 to 10"),
+        (np.array([3, 0, 2]), 10, "item 1 has 0 tokens, but must have 1 to 10"),
         (np.array([3, 2, -4]), 10, "item 2 has -4 tokens"),
         (np.array([11, 12]), 10, "item 0 has 11 tokens"),
         (np.array([300], np.uint16), 10, "item 0 has 300 tokens"),

@@ -62,16 +62,16 @@ BROKEN = {
     "token on padding": (put("inputs", 0, 6, 777), "inputs", 0, 6, "is not the pad id on padding"),
     "negative token": (put("inputs", 0, 5, -777), "inputs", 0, 5, "a token is negative"),
     "beyond vocabulary": (put("inputs", 1, 7, 777_000), "inputs", 1, 7, "not below the vocabulary of 1000"),
-    "label of a boundary": (put("targets_segmentation", 0, 3, 1), "targets_segmentation", 0, 3, "is not 0 where"),
-    "label of the last": (put("targets_segmentation", 1, 7, 2), "targets_segmentation", 1, 7, "is not 0 where"),
-    "label of padding": (put("targets_segmentation", 0, 6, 2), "targets_segmentation", 0, 6, "is not 0 where"),
-    "label lost": (put("targets_segmentation", 1, 4, 0), "targets_segmentation", 1, 4, "not that of inputs_seg"),
-    "label of another": (put("targets_segmentation", 1, 4, 1), "targets_segmentation", 1, 4, "not that of inputs_seg"),
-    "target position": (put("targets_position", 1, 4, 7), "targets_position", 1, 4, "is not that of inputs_position"),
-    "position of no label": (put("targets_position", 0, 3, 3), "targets_position", 0, 3, "is not 0 where"),
+    "label of a boundary": (put("targets_segmentation", 0, 3, 1), "targets_segmentation", 0, 3, "is not 0 at"),
+    "label of the last": (put("targets_segmentation", 1, 7, 2), "targets_segmentation", 1, 7, "is not 0 at"),
+    "label of padding": (put("targets_segmentation", 0, 6, 2), "targets_segmentation", 0, 6, "is not 0 at"),
+    "label lost": (put("targets_segmentation", 1, 4, 0), "targets_segmentation", 1, 4, "differs from inputs_seg"),
+    "label of another": (put("targets_segmentation", 1, 4, 1), "targets_segmentation", 1, 4, "differs from inputs_seg"),
+    "target position": (put("targets_position", 1, 4, 7), "targets_position", 1, 4, "differs from inputs_position"),
+    "position of no label": (put("targets_position", 0, 3, 3), "targets_position", 0, 3, "is not 0 at"),
     "wrong target": (put(TARGETS, 0, 1, 777), TARGETS, 0, 1, "is not the next token of the segment"),
-    "target of a boundary": (put(TARGETS, 0, 3, 777), TARGETS, 0, 3, "is not the pad id where there is no label"),
-    "target of the last": (put(TARGETS, 1, 7, 777), TARGETS, 1, 7, "is not the pad id where there is no label"),
+    "target of a boundary": (put(TARGETS, 0, 3, 777), TARGETS, 0, 3, "is not the pad id at a position without label"),
+    "target of the last": (put(TARGETS, 1, 7, 777), TARGETS, 1, 7, "is not the pad id at a position without label"),
 }
 
 
@@ -131,7 +131,7 @@ def test_a_missing_or_misshapen_column_is_named(name: str) -> None:
 
     assert found(lambda columns: columns.pop(name)) == f"column {name}: is missing"
     assert "is float64, not integers" in found(lambda columns: columns.update({name: columns[name].astype(float)}))
-    assert "has shape (2, 7), rows have 8" in found(lambda columns: columns.update({name: columns[name][:, 1:]}))
+    assert "has shape (2, 7), but rows have 8" in found(lambda columns: columns.update({name: columns[name][:, 1:]}))
     assert "has shape (8,)" in found(lambda columns: columns.update({name: columns[name][0]}))
     assert found(one_row_less) == "column targets: has 1 row, the columns before it have 2"
 

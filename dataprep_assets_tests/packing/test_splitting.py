@@ -147,7 +147,7 @@ def test_split_refuses_exactly_what_without_room_names(
         ({"row_length": 2**31}, "row_length 2147483648"),
         ({"overlap": -1}, "overlap -1: must be 0 to 9"),
         ({"overlap": 10}, "overlap 10: must be 0 to 9"),
-        ({"rule": "truncate", "overlap": 1}, "overlap 1: the rule truncate"),
+        ({"rule": "truncate", "overlap": 1}, "overlap 1: cannot be combined with the rule truncate"),
     ],
 )
 def test_rules_that_cannot_work_are_refused(settings: dict[str, Any], complaint: str) -> None:
@@ -161,8 +161,8 @@ def test_rules_that_cannot_work_are_refused(settings: dict[str, Any], complaint:
         ([1, -2], [1, 1], "document 1 has a header of -2 tokens"),
         ([1], [-1], "document 0 has a body of -1 tokens"),
         ([1], [1, 2], "1 header length for 2 body lengths"),
-        ([0.5], [1], "header lengths are 1-d float64"),
-        ([[1]], [[1]], "header lengths are 2-d int64"),
+        ([0.5], [1], "header lengths must be a 1-d array of integers, not 1-d float64"),
+        ([[1]], [[1]], "header lengths must be a 1-d array of integers, not 2-d int64"),
     ],
 )
 def test_lengths_that_cannot_be_are_refused(headers: Any, bodies: Any, complaint: str) -> None:

@@ -110,7 +110,7 @@ def test_shards_of_a_dataset_share_its_weight_by_tokens(tokens: list[int], share
 
 
 def test_empty_shards_have_no_weight() -> None:
-    with pytest.raises(ConfigError, match="leave out empty"):
+    with pytest.raises(ConfigError, match="Remove empty"):
         blend.shard_weights(1.0, [3, 0])
 
 

@@ -141,5 +141,5 @@ def test_the_table_says_all_of_it() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("cores", 0), ("bandwidth", 0.0), ("runs_at_a_time", 0)])
 def test_a_machine_without_means_is_refused_by_name(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"plan: {name}: {value}: must be more than 0"):
+    with pytest.raises(ConfigError, match=f"plan: {name}: {value}: must be greater than 0"):
         Machine(**{"cores": 1, "bandwidth": 1.0, name: value})

@@ -53,7 +53,7 @@ def test_another_dtype_fails_in_both_directions(sample: Sample, shard: Shard, sp
     tokens = np.fromfile(shard.directory / TOKENS, "<u2")
     tokens.astype("<u4").tofile(shard.directory / TOKENS)
     found = look(shard, sample)
-    assert "100% of every other id are the same one, as in ids of another width" in found.summary
+    assert "100% of every other id are equal, which suggests ids of a different width" in found.summary
     assert found.warning
 
 

@@ -25,10 +25,10 @@ def test_a_certificate_for_another_tokenizer_mode_or_version_is_void(shard: Shar
     assert changed().passed
     assert "the certificate is void: tokenizer" in changed(tokenizer_digest="0" * 64).summary
     assert "the certificate is void: special-token mode" in changed(special_tokens="match").summary
-    assert "was encoded with fastokens" in changed(engine_version="0.0.0").summary
-    assert "compared no document" in changed(compared={}).summary
+    assert "encoded with fastokens" in changed(engine_version="0.0.0").summary
+    assert "compared no documents" in changed(compared={}).summary
     assert not certificate_valid(shard.receipt, sample.bundle, "match").passed
-    assert "holds no engine certificate" in changed(nonsense=1).summary
+    assert "has no engine certificate" in changed(nonsense=1).summary
 
 
 def test_another_version_installed_here_is_a_warning(shard: Shard, sample: Sample) -> None:
@@ -59,7 +59,7 @@ def test_a_changed_id_names_file_row_and_offset(sample: Sample, special: Special
     edit(shard.directory / TOKENS, "<u2", put(int(ends[1]), 77))
     found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
     assert "train/lines.jsonl.zst: row 3: document 2 has" in found.summary
-    assert f"part at token offset {ends[1]}." in found.summary
+    assert f"the first difference is at token offset {ends[1]}." in found.summary
 
 
 def test_rows_count_what_was_dropped_before_them(sample: Sample, special: Special) -> None:
@@ -82,11 +82,11 @@ def test_a_source_that_changed_or_vanished_is_named(special: Special, sample: Sa
     part.path.write_bytes(zstandard.compress(b'{"text": "one"}\n'))
     found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
     defects = [str(row["defect"]) for row in found.table]
-    assert "holds 1 document now, the receipt says 2" in defects[0]
-    assert "sha256 of the file is" in defects[1]
+    assert "has 1 document now, but the receipt has 2" in defects[0]
+    assert "sha256 is" in defects[1]
     part.path.write_bytes(part.path.read_bytes()[:-5])
     assert label in round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle).summary
-    assert "not among those given" in round_trip(shard.directory, shard.receipt, {}, sample.bundle).summary
+    assert "but missing here" in round_trip(shard.directory, shard.receipt, {}, sample.bundle).summary
 
 
 def test_a_source_that_grew_by_several_blocks_is_named(special: Special, sample: Sample) -> None:
@@ -95,7 +95,7 @@ def test_a_source_that_grew_by_several_blocks_is_named(special: Special, sample:
     lines = [b"one", b"two", *[b"more " * 200_000] * 7, *[b"more " * 200] * 6_000]
     part.path.write_bytes(zstandard.compress(b"".join(b'{"text": "%s"}\n' % line for line in lines)))
     found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
-    assert "holds 6,009 documents now, the receipt says 2" in str(found.table[0]["defect"])
+    assert "has 6,009 documents now, but the receipt has 2" in str(found.table[0]["defect"])
 
 
 def test_a_sample_is_spread_over_the_shard_and_its_files_are_read(shard: Shard, sample: Sample) -> None:
@@ -125,4 +125,4 @@ def test_a_bad_row_at_another_place_than_the_quarantine_says_fails(sample: Sampl
     path = shard.directory / QUARANTINE
     path.write_bytes(path.read_bytes().replace(b'"row":2', b'"row":3'))
     found = round_trip(shard.directory, shard.receipt, shard.sources, sample.bundle)
-    assert "1 bad record, not those at the places" in found.summary
+    assert "1 bad record, at different positions" in found.summary

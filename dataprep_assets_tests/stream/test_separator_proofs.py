@@ -35,7 +35,7 @@ def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(shard: 
     assert separators_match_documents(shard.directory, shard.receipt, plan).passed
     other = replace(plan, separator_id=PAD, bos_id=PAD)
     found = separators_match_documents(shard.directory, shard.receipt, other)
-    assert f"its separator is {SEPARATOR}, that of its recipe is {PAD}" in found.summary
+    assert f"its separator is {SEPARATOR}, but {PAD} in its recipe" in found.summary
     assert "(and 1 more)" in found.summary
 
 

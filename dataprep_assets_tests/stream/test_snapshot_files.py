@@ -37,7 +37,7 @@ def test_a_missing_and_an_unexpected_file_are_named(files: dict[str, Path]) -> N
     expected = {"a.zst": sha256_file(files["a.zst"]), "c.zst": "0" * 64}
     found = digests_match(expected, files)
     assert [row["defect"] for row in found.table] == [
-        "c.zst: expected, but it is not among the files given",
+        "c.zst: expected, but missing",
         "b.zst: present, but not expected",
     ]
     files["a.zst"].unlink()

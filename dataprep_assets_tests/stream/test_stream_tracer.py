@@ -247,7 +247,7 @@ def test_a_row_that_is_no_document_is_told_with_its_reason(built: Built) -> None
         NotFoundError, match=r"it was dropped as bad_json \(unexpected character, expected a string key\)"
     ):
         trace(tracer, file="train/c2/d.jsonl", row=2)
-    with pytest.raises(NotFoundError, match="it is blank, was filtered or retracted, or lies beyond the file's end"):
+    with pytest.raises(NotFoundError, match="it is blank, was filtered or retracted, or is beyond the end of the file"):
         trace(tracer, file="train/c1/a.jsonl", row=1)
 
 
@@ -265,22 +265,22 @@ def test_a_retracted_row_is_called_so(built: Built, tmp_path: Path) -> None:
         with pytest.raises(NotFoundError, match=rf"row {row} of {file} is not a document: it is retracted$"):
             trace(built.tracer(corpus, root), file=file, row=row)
     (source / "val/f.jsonl").unlink()
-    with pytest.raises(NotFoundError, match="it is blank, was filtered or retracted, or lies beyond the file's end"):
+    with pytest.raises(NotFoundError, match="it is blank, was filtered or retracted, or is beyond the end of the file"):
         trace(built.tracer(corpus, root), file="val/f.jsonl", row=40)
 
 
 @pytest.mark.parametrize(
     ("question", "told"),
     [
-        ({"token": 10**9, "split": "train"}, r"no token 1000000000 in train, which has \d+, counted from 0"),
-        ({"token": -1, "split": "val"}, "no token -1 in val"),
-        ({"document": 40, "split": "val"}, "no document 40 in val, which has 40"),
-        ({"document": 0}, "name one of train, val, or a shard"),
-        ({"document": 0, "split": "test"}, "no split 'test'; there are train, val"),
-        ({"document": 0, "shard": "train-00009"}, "no shard 'train-00009'; there are train-00000, train-00001"),
-        ({"file": "train/x.jsonl", "row": 1}, "no source file 'train/x.jsonl'; there are train/c1/a.jsonl"),
+        ({"token": 10**9, "split": "train"}, r"token 1000000000 is out of range: train has \d+, counted from 0"),
+        ({"token": -1, "split": "val"}, "token -1 is out of range: val"),
+        ({"document": 40, "split": "val"}, "document 40 is out of range: val has 40"),
+        ({"document": 0}, "one of train, val, or set shard"),
+        ({"document": 0, "split": "test"}, "unknown split 'test'. Available: train, val"),
+        ({"document": 0, "shard": "train-00009"}, "unknown shard 'train-00009'. Available: train-00000, train-00001"),
+        ({"file": "train/x.jsonl", "row": 1}, "unknown source file 'train/x.jsonl'. Available: train/c1/a.jsonl"),
         ({"id": "nobody"}, "no document of sample_corpus has this id"),
-        ({"view": "mds", "sample": 10**6, "split": "val"}, "no sample 1000000 in the view mds, val"),
+        ({"view": "mds", "sample": 10**6, "split": "val"}, "sample 1000000 is out of range: the view mds of val"),
     ],
 )
 def test_what_does_not_exist_is_one_clear_line(built: Built, question: dict[str, Any], told: str) -> None:
@@ -292,14 +292,14 @@ def test_what_does_not_exist_is_one_clear_line(built: Built, question: dict[str,
 @pytest.mark.parametrize(
     ("question", "told"),
     [
-        ({}, "give exactly one of token, document"),
+        ({}, "use exactly one of token, document"),
         ({"token": 1, "document": 1}, "not token and document"),
-        ({"file": "f"}, "give exactly one"),
-        ({"row": 1}, "a source row is `file` and `row` together"),
-        ({"token": 1, "shard": "train-00000", "file": "f"}, "a source row is `file` and `row` together"),
-        ({"npy_shard": "val_000000", "sample": 0, "split": "val"}, "leave `split` and `shard` out"),
-        ({"npy_shard": "train_000000"}, "a sample is `view` and `sample` together, or `npy_shard`"),
-        ({"text": "a"}, "documents are indexed by the field 'id': give the `id`"),
+        ({"file": "f"}, "use exactly one"),
+        ({"row": 1}, "`file` and `row` must be used together"),
+        ({"token": 1, "shard": "train-00000", "file": "f"}, "`file` and `row` must be used together"),
+        ({"npy_shard": "val_000000", "sample": 0, "split": "val"}, "cannot be combined with `split` or `shard`"),
+        ({"npy_shard": "train_000000"}, "`sample` must be used with either `view` or `npy_shard`"),
+        ({"text": "a"}, "documents are indexed by the field 'id'. Use `id`"),
         ({"npy_shard": "train_000000", "sample": 0}, "has no npy_shard"),
     ],
 )
@@ -317,9 +317,9 @@ def test_documents_are_found_by_their_text_where_no_id_is_declared(built: Built,
         assert {one.source for one in trace(tracer, text=content)} == wanted
     with pytest.raises(NotFoundError, match="no document of sample_corpus has this text"):
         trace(tracer, text=text(22), split="val")
-    with pytest.raises(ConfigError, match=r"no `document\.id_field` is declared"):
+    with pytest.raises(ConfigError, match=r"needs `document\.id_field`"):
         trace(tracer, id="doc-1")
-    with pytest.raises(IntegrityError, match="indexed under other settings"):
+    with pytest.raises(IntegrityError, match="indexed with different `document` settings"):
         trace(built.tracer(corpus=corpus), text=text(3))
 
 
@@ -337,10 +337,10 @@ def test_sensitive_documents_are_found_under_their_key_and_not_shown(
     assert found.source == "train/c10/g.parquet:2"
     assert found.text is None
     assert "text" not in found.to_json()
-    with pytest.raises(ConfigError, match=r"declares no `document\.id_key`, so its documents are found by row alone"):
+    with pytest.raises(ConfigError, match=r"has no `document\.id_key`, so documents are found only by row"):
         trace(corpus_tracer(corpus, store, corpus_specs(corpus)), id="doc-300")
     monkeypatch.setenv("TRACED_KEY", "another key of thirty-two chars.")
-    with pytest.raises(IntegrityError, match="indexed under other settings"):
+    with pytest.raises(IntegrityError, match="indexed with different `document` settings"):
         trace(corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-300")
 
 
@@ -362,9 +362,7 @@ def test_a_missing_shard_is_named(built: Built, tmp_path: Path) -> None:
     root = tmp_path / "root"
     run_pipeline(built.corpus.model_copy(update={"views": ()}), root)
     (root / "sample_corpus" / "token_bins" / "train-00001" / "receipt.json").unlink()
-    with pytest.raises(
-        MissingArtifactError, match=r"trace: 1 of \d shards of sample_corpus are not there.*train-00001"
-    ):
+    with pytest.raises(MissingArtifactError, match=r"trace: 1 of \d shards of sample_corpus are missing.*train-00001"):
         built.tracer(root=root)
 
 

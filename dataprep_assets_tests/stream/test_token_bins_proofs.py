@@ -100,7 +100,7 @@ def test_drops_balance_with_the_quarantine_and_a_lost_line_is_missed(sample: Sam
     found = proofs.ledger_balances(shard.directory, shard.receipt)
     assert "train/lines.jsonl.zst: dropped" in found.summary
     path.write_bytes(b"".join(kept) + b'{"file":"elsewhere","reason":"bad_json"}\n')
-    assert "holds 1 row of elsewhere" in proofs.ledger_balances(shard.directory, shard.receipt).summary
+    assert "has 1 row of elsewhere" in proofs.ledger_balances(shard.directory, shard.receipt).summary
     path.write_bytes(b"".join(kept) + b"{\n")
     assert "line 3 is not a quarantined row" in proofs.ledger_balances(shard.directory, shard.receipt).summary
 
@@ -113,7 +113,7 @@ def test_another_dtype_than_that_of_the_recipe_fails(shard: Shard) -> None:
     assert proofs.size_matches(shard.directory, shard.receipt, "uint16").passed
     other = proofs.size_matches(shard.directory, shard.receipt, "uint32")
     assert not other.passed
-    assert "its ids are uint16, those of its recipe are uint32" in other.summary
+    assert "its ids are uint16, but uint32 in its recipe" in other.summary
 
 
 def test_a_cut_bin_and_cut_ends_fail(shard: Shard) -> None:
@@ -145,7 +145,7 @@ def test_an_id_outside_the_vocabulary_is_named_by_its_offset(shard: Shard, monke
 
 def test_a_range_other_than_the_ledgers_and_a_dtype_too_narrow_fail(shard: Shard) -> None:
     found = proofs.ids_in_vocabulary(shard.directory, with_ledger(shard.receipt, max_id=17), 4096)
-    assert "the ledger says [" in found.summary
+    assert "the ledger has [" in found.summary
     assert proofs.ids_in_vocabulary(shard.directory, shard.receipt, 65_536).passed
     found = proofs.ids_in_vocabulary(shard.directory, shard.receipt, 65_537)
-    assert "uint16 cannot hold a vocabulary of 65537" in found.summary
+    assert "uint16 is too small for a vocabulary of 65537" in found.summary

@@ -32,7 +32,7 @@ TOKENIZER = TokenizerDeclaration(repo="org/model", revision=COMMIT)
 
 def test_a_fetch_that_was_killed_between_its_files_left_no_tokenizer(cache: Path) -> None:
     assert bundle_at_hand(TOKENIZER, "text") is None
-    with pytest.raises(TokenizerError, match=rf"org/model@{COMMIT}: {FILES[1]} cannot be fetched"):
+    with pytest.raises(TokenizerError, match=rf"org/model@{COMMIT}: {FILES[1]} cannot be downloaded"):
         load_bundle(TOKENIZER)
 
 

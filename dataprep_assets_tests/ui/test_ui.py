@@ -183,7 +183,7 @@ def test_an_appended_file_arrives_while_the_sensor_is_on(
         site.declare(corpus, "TokenizedCorpus", {**declaration, "automation": automation})
         site.reload()
         browser.open(f"{site.url}/locations/{LOCATION}/sensors/{sensor}", "0 runs requested")
-        wait_until(lambda: "the source is as it was planned" in said(), 60)  # the tick may not have ended yet
+        wait_until(lambda: "the source matches the plan" in said(), 60)  # the tick may not have ended yet
         shutil.copy(
             TRAIN / "chunk2" / sorted(path.name for path in (TRAIN / "chunk2").iterdir())[0], source / "z.jsonl.zst"
         )

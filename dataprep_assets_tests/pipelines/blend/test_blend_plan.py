@@ -187,10 +187,10 @@ def test_max_rows_are_the_first_rows_of_each_shard(sources: Path) -> None:
 
 
 def test_a_dataset_of_too_few_shards_to_hold_some_out_is_refused_before_anything_is_made(sources: Path) -> None:
-    with pytest.raises(ConfigError, match="code has 1 shard; 1 for valid and 0 for test leave none to train on"):
+    with pytest.raises(ConfigError, match="code has 1 shard; 1 for valid and 0 for test leave none for training"):
         plan_blend(pretraining(sources, num_shards=None, held_out={"valid": 1}))
     sampled = {"num_shards": 8, "sample": {"percent": 20}}
-    with pytest.raises(ConfigError, match="code has 2 shards; 1 for valid and 1 for test leave none to train on"):
+    with pytest.raises(ConfigError, match="code has 2 shards; 1 for valid and 1 for test leave none for training"):
         plan_blend(pretraining(sources, **sampled, held_out={"valid": 1, "test": 1}))
 
 

@@ -106,7 +106,7 @@ def test_a_run_of_an_older_version_says_so(tmp_path: Path, monkeypatch: pytest.M
     run(blend, tmp_path / "out")
     monkeypatch.setitem(runs.VERSIONS, "pretrain", 3)
     (found,) = stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))
-    assert (found.kind, found.reason) == ("older version", "made by version 2 of this step, which is 3 now")
+    assert (found.kind, found.reason) == ("older version", "built by version 2 of this step; the current version is 3")
 
 
 def test_records_tell_their_settings(tmp_path: Path) -> None:

@@ -101,5 +101,5 @@ def test_a_command_that_leaves_a_helper_does_not_hold_the_run_and_its_files_are_
     # what another run left when it was killed goes with the next one, also if that has nothing to do
     left = coast.root.parent / "artifacts/pages/.staging/scratch/0123456789abcdef"
     (left / "pages").mkdir(parents=True)
-    assert "all is up to date" in coast("run", "pages")
+    assert "everything is up to date" in coast("run", "pages")
     assert not left.exists()

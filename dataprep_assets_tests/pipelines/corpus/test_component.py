@@ -140,7 +140,7 @@ def test_dg_names_the_line_of_a_wrong_key_and_loads_the_others(cloned: Path) -> 
     checked = dg(cloned, "check", "defs")
     told = checked.stdout + checked.stderr
     assert checked.returncode == 0, told
-    assert "sample_corpus is left out, it cannot be loaded: " in told
+    assert "sample_corpus is skipped because it cannot be loaded: " in told
     assert re.search(r"sample_corpus/defs\.yaml:\d+: sample_rat: unknown key; did you mean `sample_rate`", told)
 
 

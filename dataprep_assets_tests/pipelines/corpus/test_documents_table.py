@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "documents.md"
 @pytest.fixture(scope="module")
 def coast(tmp_path_factory: pytest.TempPathFactory) -> Coast:
     found = Coast(tmp_path_factory.mktemp("sea") / "coast")
-    assert "nothing to correct" in found("check", "pages")
+    assert "no errors found" in found("check", "pages")
     found("run", "pages")
     return found
 
@@ -180,8 +180,8 @@ def test_retract_where_drops_documents_of_a_host_and_says_so_afterwards(tmp_path
     coast("run", "pages")
     reasons = Counter(row["reason"] for row in coast.table().to_pylist())
     assert reasons["retracted"] == 6
-    assert "true of no document" in coast("retract", "pages", "--where", "host = 'spam.example' and kept", code=2)
-    assert "give --ids FILE or --where" in coast("retract", "pages", code=2)
+    assert "matched no document" in coast("retract", "pages", "--where", "host = 'spam.example' and kept", code=2)
+    assert "pass either --ids FILE or --where" in coast("retract", "pages", code=2)
 
 
 def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path) -> None:
@@ -193,11 +193,11 @@ def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path
     assert not (coast.root.parent / "artifacts" / "pages" / "token_bins").exists()
     for line in (("documents", "pages"), ("run", "pages", "--dry-run")):
         told = coast(*line, code=int("--dry-run" in line))
-        assert "`within_budget` will block: of the source books in train rules drop 6 of 20" in told
+        assert "`within_budget` will fail: of the source books in train rules drop 6 of 20" in told
     coast.declare(budget={"per_rule": {"short": 0.1}})
     assert "the rule short drops 10 of 60 documents (16.67%), more than 10.00%" in coast("documents", "pages")
     coast.declare(budget={"per_source": 0.4, "per_rule": {"short": 0.2}})
-    assert "not examined yet" not in coast("run", "pages"), "what only warned of snapshots before says so still"
+    assert "not run yet" not in coast("run", "pages"), "what only warned of snapshots before says so still"
 
 
 # what else a tagger may give is refused in its trial (`test_trial.py`)

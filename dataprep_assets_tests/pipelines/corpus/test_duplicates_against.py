@@ -247,7 +247,7 @@ class Library(Coast):
 @pytest.mark.slow
 def test_commands_tell_of_a_corpus_that_is_compared_with_another(tmp_path: Path) -> None:
     library = Library(tmp_path / "coast")
-    assert "nothing to correct" in library("check")
+    assert "no errors found" in library("check")
     said = library("run", "pages", code=1)
     assert "duplicates.against: books: not there: " in said
     assert "dataprep run books" in said
@@ -258,7 +258,7 @@ def test_commands_tell_of_a_corpus_that_is_compared_with_another(tmp_path: Path)
     ids = library.root / "ids.txt"
     ids.write_text(rows[0]["representative"].removeprefix("books:") + "\n")
     said = library("retract", "books", "--ids", str(ids))
-    assert "reaches: pages/duplicates, which is made of books/duplicates" in said
+    assert "downstream: pages/duplicates, built from books/duplicates" in said
     library("run", "books")
     assert "its source changed: kept rows of books/train-00000" in library("status", "pages", code=1)
     library("run", "pages")
@@ -271,5 +271,5 @@ def test_two_corpora_that_are_compared_with_each_other_are_refused(tmp_path: Pat
     library.declare_books(against=["pages"])
     said = library("check", "pages", code=2)
     assert "defs.yaml:" in said
-    assert "`duplicates.against`: books: books is made of pages itself, so neither can be made first" in said
+    assert "`duplicates.against`: books: books is itself built from pages, so neither can be built first" in said
     assert "neither can be made first" in library("run", "pages", code=2)

@@ -36,7 +36,7 @@ class Pages(Coast):
 
 def test_a_run_drops_duplicates_commands_name_them_and_a_retraction_says_what_comes_back(tmp_path: Path) -> None:
     pages = Pages(tmp_path / "coast")
-    assert "nothing to correct" in pages("check", "pages")
+    assert "no errors found" in pages("check", "pages")
     pages("run", "pages")
     rows = pages.table().to_pylist()
     assert Counter(row["reason"] for row in rows) == {None: 30, "duplicate": 10, "bad_json": 1}
@@ -52,11 +52,11 @@ def test_a_run_drops_duplicates_commands_name_them_and_a_retraction_says_what_co
     assert told["examples"] == [f"{row['file']}:{row['row']}" for row in gone]
     said = pages("trace", "pages", "--file", gone[0]["file"], "--row", str(gone[0]["row"]), code=1)
     assert f"is a duplicate of {gone[0]['representative']}, {gone[0]['similarity']:.1%} alike" in said
-    assert "all is up to date" in pages("run", "pages")
+    assert "everything is up to date" in pages("run", "pages")
     ids = pages.root / "ids.txt"
     ids.write_text(gone[0]["representative"] + "\n")
     said = pages("retract", "pages", "--ids", str(ids))
-    assert "1 document for which they stand as duplicates comes back" in said
+    assert "1 document dropped as their duplicates returns" in said
     pages("run", "pages")
     after = {f"{row['file']}:{row['row']}": row for row in pages.table().to_pylist()}
     assert after[f"{gone[0]['file']}:{gone[0]['row']}"]["kept"]

@@ -305,7 +305,7 @@ def test_a_plan_with_a_shard_without_files_is_told_by_every_check(copied: Projec
     edit_json(copied.directory("manifest") / "shard_plan.json", lambda plan: plan.update({"train-00000": [1, 1]}))
     evaluation = run_checks(copied, "manifest")["plan_covers_manifest"]
     assert not evaluation.passed
-    assert "shard train-00000 holds no file" in str(evaluation.description)
+    assert "shard train-00000 has no file" in str(evaluation.description)
 
 
 def test_a_failed_shard_blocks_what_would_be_wasted(copied: Project) -> None:

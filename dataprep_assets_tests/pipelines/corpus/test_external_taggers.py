@@ -154,7 +154,7 @@ def test_the_files_of_an_asset_are_columns_and_only_other_values_tag_again(coast
     # made again in another folder: nothing; other values of one file: the tags and the stream of its shard
     tags, bins = coast.made("tags"), coast.made("token_bins")
     materialize(coast)
-    assert "all is up to date" in coast("run", "pages")
+    assert "everything is up to date" in coast("run", "pages")
     factor.write_text("2 a")
     materialize(coast)
     assert "tags_train" in coast("status", "pages", code=1)

@@ -123,7 +123,7 @@ def test_a_sensitive_dataset_of_local_files_needs_the_key(pipeline: str, tmp_pat
     )
     with pytest.raises(ConfigError) as raised:
         built(pipeline, tmp_path / "b", sensitive=True)
-    assert f"`sensitive: true` and files of this machine: add `{key}`" in str(raised.value)
+    assert f"`sensitive: true` with local files needs `{key}`" in str(raised.value)
     assert len(str(raised.value).splitlines()) <= 6
 
 

@@ -33,7 +33,7 @@ def test_a_corpus_of_three_formats_is_built_by_fields_inside_an_object(tmp_path:
     assert "b.parquet" in told
     assert "'data' has text, id, lang, html" in told
     coast.declare(**declared, text_field="data.text")
-    assert "nothing to correct" in coast("check", "pages")
+    assert "no errors found" in coast("check", "pages")
     coast("run", "pages")
     listed = [json.loads(line) for line in coast("documents", "pages", "--where", "kept", "--json").splitlines()]
     assert [(one["file"][-7:].rpartition("/")[2], one["row"], one["data_lang"]) for one in listed] == [

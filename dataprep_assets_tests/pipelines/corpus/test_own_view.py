@@ -95,13 +95,13 @@ def test_the_view_holds_the_documents_of_the_stream(machine: Machine) -> None:
 
 
 def test_status_card_lock_and_verify_know_it(machine: Machine) -> None:
-    assert machine.run("status", SAMPLE) == f"{SAMPLE}: all is up to date\n"
+    assert machine.run("status", SAMPLE) == f"{SAMPLE}: everything is up to date\n"
     card = (machine.artifacts / SAMPLE / "data_card" / "dataset_card.md").read_text()
     assert "id_lines_bins" in card
     machine.run("lock", SAMPLE)
     lock = (machine.declared.parent / "dataset.lock").read_text()
     assert "id_lines_bins" in lock
-    assert "all is up to date" in machine.run("run", SAMPLE, "--locked")
+    assert "everything is up to date" in machine.run("run", SAMPLE, "--locked")
     assert "all match their receipts" in machine.run("verify")
     shown = machine.run("show", SAMPLE)
     assert "linear: --data" in shown

@@ -333,7 +333,7 @@ def test_the_text_under_another_id_stays_with_a_warning_of_its_row(tmp_path: Pat
     found = corpus.findings("train-00000")["no_retracted_document"]
     assert (found.passed, found.warning) == (False, True)
     assert "row 4, which is retracted, are in tokens.bin, in document 6, train/0.jsonl.zst: row 8" in found.summary
-    assert "not this one: retract it, too" in found.summary
+    assert "has the same text, but was not retracted" in found.summary
     corpus.retract("https://example.org/7")
     corpus.run()
     assert corpus.failed_proofs("train-00000") == set()
@@ -355,7 +355,7 @@ def test_a_text_at_the_end_of_another_document_is_a_warning_and_as_a_document_of
     found = corpus.findings("train-00000")["no_retracted_document"]
     assert (found.passed, found.warning) == (False, True)
     assert "row 4, which is retracted, are in tokens.bin, in document 6, train/0.jsonl.zst: row 8" in found.summary
-    assert "It stands at the end of another document" in found.summary
+    assert "Its text is at the end of a document" in found.summary
     assert corpus.run().built == []
     shard = corpus.root / "sample_corpus/token_bins/train-00000"
     for name in ("tokens.bin", "document_ends.bin"):

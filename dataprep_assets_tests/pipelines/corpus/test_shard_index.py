@@ -190,7 +190,7 @@ def test_a_sensitive_corpus_without_a_key_has_rows_alone(tmp_path: Path, monkeyp
     assert document_rows(without.directory, without.receipt).locate(1) == (0, 4)
     store = shard_work(tmp_path, stream_plan(), [file]).store
     assert "keyed hashes of text" in str(index_metadata(store, with_key.receipt))
-    assert "rows alone: the data are sensitive" in str(index_metadata(store, without.receipt))
+    assert "rows only, because the dataset is sensitive" in str(index_metadata(store, without.receipt))
 
 
 def test_the_text_is_no_id_field(tmp_path: Path) -> None:
@@ -223,14 +223,14 @@ def test_a_wrong_id_or_row_of_any_document_of_a_file_that_is_read_fails_the_roun
     file = source(written(tmp_path / "f.jsonl", LINES))
     shard = build(shard_work(tmp_path / "out", stream_plan(bad_records="drop"), [file]))
     assert proven(shard, file) == ""
-    assert "has another id for document 0" in proven(shard, file, DocumentIds(key=KEY))
+    assert "has a different id for document 0" in proven(shard, file, DocumentIds(key=KEY))
     ids = np.fromfile(shard.directory / IDS, "<u8")
     (shard.directory / IDS).write_bytes((ids + (np.arange(len(ids)) == 3).astype(np.uint64)).tobytes())
-    assert "row 8: document_ids.bin has another id for document 3" in proven(shard, file)
+    assert "row 8: document_ids.bin has a different id for document 3" in proven(shard, file)
     (shard.directory / IDS).write_bytes(ids.tobytes())
     runs = np.fromfile(shard.directory / ROWS, "<u8").reshape(-1, 2)
     assert runs.tolist() == [[0, 2], [1, 4], [3, 8]]
     (shard.directory / ROWS).write_bytes(np.array([[0, 2], [1, 4], [3, 9]], "<u8").tobytes())
-    assert "row 8: document_rows.bin has another row for document 3" in proven(shard, file)
+    assert "row 8: document_rows.bin has a different row for document 3" in proven(shard, file)
     (shard.directory / IDS).write_bytes(ids[:-1].tobytes())
     assert "holds the ids of 4 documents, the stream has 5" in proven(shard, file)

@@ -122,7 +122,7 @@ def test_a_short_split_is_a_warning_and_one_of_no_token_is_not(tmp_path: Path) -
     np.arange(100).astype("<u2").tofile(tmp_path / "short.bin")
     none, short = sampled(tmp_path / "none.bin"), sampled(tmp_path / "short.bin")
     assert (none.passed, none.warning, short.passed, short.warning) == (False, False, False, True)
-    assert none.summary.startswith("none.bin: no token: every row of the split was dropped")
+    assert none.summary.startswith("none.bin: no tokens: every row of the split was dropped")
 
 
 def test_noise_is_not_learnable(copy: Combined) -> None:

@@ -396,7 +396,7 @@ def test_a_retraction_list_that_is_wrong_says_where_and_quotes_nothing(ward: War
 
 def test_what_has_no_patients_of_its_own_says_where_to_retract(ward: Ward) -> None:
     replay = ReplayDeclaration.model_validate({"dataset": "both", "sources": [{"dataset": "notes"}]})
-    with pytest.raises(ConfigError, match="both is a CombinedCohorts: documents are retracted of corpora and releases"):
+    with pytest.raises(ConfigError, match="both is a CombinedCohorts, but only corpora, releases and notes"):
         CombinedCohorts(replay).retract(ward.store, ward.folder / "ids")
     (ward.folder / "ids").write_text("P-2010-01-1\n")
     assert PackedCohorts(ward.notes).retract(ward.store, ward.folder / "ids").found == 1
@@ -447,7 +447,7 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
     assert f"  {'2010-01':<20}{'< 11 patients':>20}\n" in told
     assert "not found; they stay on the list, and their notes are left out if they come later\n  line 2\n" in told
     assert (
-        f"these lines added to {folder / 'retracted.jsonl'}; nothing is rebuilt yet: `dataprep run ward` does that"
+        f"these lines added to {folder / 'retracted.jsonl'}. Run `dataprep run ward` to rebuild the affected artifacts"
         in told
     )
     told = said("status", "ward", "--json", code=1)

@@ -181,7 +181,7 @@ REASONS: dict[Change, tuple[str, str, str]] = {
     a_month_without_its_file: ("engine_certificate", "input changed", "its source changed: sampled cohorts"),
     longer_rows: (PACKED, "settings changed", "row_length was 32, is 64 now"),
     another_key: (PACKED, "input changed", "its source changed: patient_key"),
-    newer_step: (PACKED, "older version", f"made by version {MADE} of this step, which is {MADE + 1} now"),
+    newer_step: (PACKED, "older version", f"built by version {MADE} of this step; the current version is {MADE + 1}"),
     smaller_shards: (SHARDS, "settings changed", "rows_per_shard was 4, is 2 now"),
     another_version: ("tfds_directory", "settings changed", "tfds_version was 1.0.0, is 2.0.0 now"),
     another_engine: ("engine_certificate", "settings changed", "tokenizer.refuse was [], is ['long'] now"),

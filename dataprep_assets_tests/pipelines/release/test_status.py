@@ -109,7 +109,7 @@ def other_place_in_the_stream(made: Published) -> None:
     [
         (lose_shard, "absent", "absent"),
         (damage_shard, "damaged", f"damaged: {SHARD}.npy"),
-        (older, "older version", "made by version 0 of this step, which is 2 now"),
+        (older, "older version", "built by version 0 of this step; the current version is 2"),
         (other_input, "input changed", "its input changed: token_bins/train-00001"),
         (other_place_in_the_stream, "settings changed", "stream_start was 64, is 0 now"),
     ],

@@ -62,7 +62,7 @@ def test_its_datasets_share_its_weight_as_the_blend_says(project: TrainingProjec
     }  # fmt: skip
     listed = project("schedule", RUN).stdout
     assert all(f"{BLEND}/{part} " in listed for part in PARTS)
-    assert "all is up to date" in project("status", RUN).stdout
+    assert "everything is up to date" in project("status", RUN).stdout
     assert project("verify", RUN).returncode == 0
 
 

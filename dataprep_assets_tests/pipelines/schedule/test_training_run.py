@@ -193,7 +193,7 @@ def test_a_run_is_asked_by_what_is_known_of_documents(made: TrainingProject, tmp
     assert traced["trained"] == {RUN: sorted({r.step for found in kept for r in steps_of_document(ledger, found)})}
     project = copy(made, tmp_path / "retracted")
     retracted = project("retract", CORPUS, "--where", where).stdout
-    assert f"{RUN} read it at, or has scheduled it for, steps " in retracted
+    assert f"{RUN} has read it, or will read it, at steps " in retracted
     assert f"{len(values)} of {len(values)} lines" in retracted
 
 
@@ -294,21 +294,21 @@ def test_the_state_is_small_and_of_one_schedule(made: TrainingProject) -> None:
 def test_what_cannot_be_answered_is_one_sentence(made: TrainingProject) -> None:
     for arguments, code, said in (
         (("schedule", CORPUS), 2, "tales is a TokenizedCorpus, which has no steps"),
-        (("schedule", RUN, "--dry-run"), 2, "--trained and --dry-run belong to --from-step N"),
+        (("schedule", RUN, "--dry-run"), 2, "--trained and --dry-run need --from-step N"),
         (("schedule", RUN, "--from-step", "5"), 2, "nothing has changed"),
         (("seen", RUN), 2, "give one of --step, --document, --id and --where"),
         (("seen", RUN, "--step", "400"), 1, "step 400 is beyond the end: steps are 0 to 399"),
-        (("seen", RUN, "--document", "nowhere:1"), 1, "no shard that first_model names has a document of nowhere:1"),
+        (("seen", RUN, "--document", "nowhere:1"), 1, "no shard of first_model has a document with nowhere:1"),
         (("seen", RUN, "--document", "nowhere"), 2, "give FILE:ROW"),
-        (("seen", RUN, "--until", "10", "--rank", "1", "--world", "2"), 2, "--rank and --world belong to --step"),
-        (("seen", RUN, "--by", "host"), 2, "seen: give one of --step"),
-        (("seen", RUN, "--step", "3", "--by", "host"), 2, "--by belongs to --until N alone"),
+        (("seen", RUN, "--until", "10", "--rank", "1", "--world", "2"), 2, "--rank and --world need --step"),
+        (("seen", RUN, "--by", "host"), 2, "seen: pass exactly one of --step"),
+        (("seen", RUN, "--step", "3", "--by", "host"), 2, "--by needs --until N"),
         (
             ("seen", RUN, "--until", "3", "--by", "colour"),
             2,
-            "--by colour: tales has no such column. It has: file, row",
+            "--by colour: unknown column of tales. Available: file, row",
         ),
-        (("seen", RUN, "--where", "host == 'nobody'"), 1, "it is true of no document that first_model names"),
+        (("seen", RUN, "--where", "host == 'nobody'"), 1, "--where matched no document in first_model"),
         (("seen", CORPUS, "--step", "1"), 2, "which has no steps; name a TrainingSchedule"),
     ):
         done = made(*arguments, code=code)

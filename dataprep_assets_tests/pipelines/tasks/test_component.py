@@ -79,7 +79,7 @@ def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there
         TaskMigrationDeclaration, attributes(tasks={"Copa": {"version": "version_2"}}), tmp_path / "d.yaml"
     )
     with pytest.raises(
-        ConfigError, match=r"tasks\.Copa\.version: version_2: not there; there are version_1, version_9"
+        ConfigError, match=r"tasks\.Copa\.version: version_2: unknown version. Available: version_1, version_9"
     ):
         route_of(made, "Copa")
 
@@ -239,7 +239,7 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
         ["base", "3", "23"]
     ]
     again = command(cloned, "dataprep", "run", "my_tasks")
-    assert "all is up to date, nothing to do" in again.stdout
+    assert "everything is up to date, nothing to do" in again.stdout
     assert f"TASK={path.parent}/new/{LAYOUT}/Sentiment" in again.stdout
     status = command(cloned, "dataprep", "status", "my_tasks")
     assert status.returncode == 0

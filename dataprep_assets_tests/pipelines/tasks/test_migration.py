@@ -216,7 +216,7 @@ def make_it_of_an_older_version(tree: Project) -> None:
         (lose_target, "damaged", "cb_train.jsonl in {new}/CB: not as the migration left it"),
         (close_target, "damaged", "cb_train.jsonl in {new}/CB: not as the migration left it"),
         (put_a_folder_in_the_way, "input changed", "{new}/CB/cb_train.jsonl: is a folder where a file must be"),
-        (make_it_of_an_older_version, "older version", "made by version 0 of this step, which is 3 now"),
+        (make_it_of_an_older_version, "older version", "built by version 0 of this step; the current version is 3"),
     ],
 )
 def test_a_stale_task_folder_says_why_and_the_other_is_fresh(
@@ -237,7 +237,7 @@ def test_a_stale_task_folder_says_why_and_the_other_is_fresh(
     [
         ({}, {"mode": "symlink"}, "mode was copy, is symlink now"),
         ({"version": "version_1"}, {"version": "version_9-2"}, "version was version_1, is version_9-2 now"),
-        ({}, {"version": "version_77"}, "tasks.Copa.version: version_77: not there; there are "),
+        ({}, {"version": "version_77"}, "tasks.Copa.version: version_77: unknown version. Available: "),
     ],
 )
 def test_a_changed_declaration_says_what_changed(

@@ -49,7 +49,7 @@ def test_an_old_folder_of_another_name_and_versions_beside_it(tree: Project) -> 
 
 def test_a_version_that_is_not_there_is_told_with_those_that_are(tree: Project) -> None:
     with pytest.raises(
-        ConfigError, match=r"tasks.Copa.version: version_3: not there; there are version_1, version_9-2, v"
+        ConfigError, match=r"tasks.Copa.version: version_3: unknown version. Available: version_1, version_9-2, v"
     ):
         tree.migrate(tree.declared({"Copa": {"version": "version_3"}}))
     with pytest.raises(SourceError, match=r"tasks.CB.version: latest: .*mezo_gpt is not there; .*CB has no folder"):

@@ -26,7 +26,7 @@ def test_latest_takes_train_from_the_version_and_the_rest_from_the_base(tree: Pr
     assert record.files[0].source == "Data/rejection_sampling/0_data/Copa/mezo_gpt/version_10-1/copa_train.jsonl"
     assert record.place == "Data/rejection_sampling/0_data/Copa"
     assert [(u.name, u.reason) for u in record.unordered_versions] == [
-        (DISCARDED, "has 'discard' where its minor number should be")
+        (DISCARDED, "has 'discard' instead of a minor number")
     ]
     assert record.compared_with == "original"
     assert record.differences["train"].changed > 0

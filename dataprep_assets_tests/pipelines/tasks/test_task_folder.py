@@ -61,7 +61,7 @@ def test_the_materialization_tells_what_came_from_where(finished: Migration) -> 
     assert shown["rows_train"] == 12
     assert shown["files_absent"] == 0
     assert rows(shown["versions_passed_over"]) == [
-        {"name": DISCARDED, "reason": "has 'discard' where its minor number should be"}
+        {"name": DISCARDED, "reason": "has 'discard' instead of a minor number"}
     ]
 
 
@@ -159,7 +159,7 @@ def test_the_summary_has_the_line_for_every_training_script(finished: Migration)
     assert len(lines) == 1 + len(finished.partitions)
     (folder,) = [loss for loss in losses_of(finished.component.specs, finished.store) if loss.unit == "folder"]
     assert (folder.part, dict(folder.files)) == ("Copa", {DISCARDED: 1})
-    assert folder.kind.startswith("has 'discard' where its minor number should be")
+    assert folder.kind.startswith("has 'discard' instead of a minor number")
     assert finished.component.standing(finished.store) == lines
     copa = next(line for line in lines if line.startswith("Copa.version_10-1"))
     assert copa.endswith(f"TASK={finished.new}/versions/version_10-1/Copa")
@@ -190,7 +190,9 @@ def test_one_broken_task_is_red_and_named_and_the_others_are_materialized(tmp_pa
         assert not outcome.success
         told = failure_of(outcome)
         assert "2 of 3 tasks failed; the others are finished and kept" in told
-        assert "tasks.Copa.version: version_77: not there; there are version_1, version_9-2, version_10-1" in told
+        assert (
+            "tasks.Copa.version: version_77: unknown version. Available: version_1, version_9-2, version_10-1" in told
+        )
         assert "kept. CB: cb_train.jsonl in" in told  # the partition once: the reporter names it
         assert made.materialized() == {"RTE"}
         assert theirs.read_text() == "somebody's own file\n"

@@ -81,7 +81,7 @@ def main() -> None:
         folder = Path(temporary)
         declarations = prepared(folder, chosen.datasets, chosen.files, chosen.interval)
         with daemon(folder, declarations, folder / "artifacts") as log:
-            while log.read_text().count("skipped: the source is as it was planned") < chosen.datasets:
+            while log.read_text().count("skipped: the source matches the plan") < chosen.datasets:
                 time.sleep(1)
             pid = int((folder / "daemon.pid").read_text())
             before, began = cpu_seconds(pid), time.monotonic()

@@ -99,7 +99,9 @@ def test_a_template_of_the_hub_is_a_file_at_a_commit(tmp_path: Path, monkeypatch
     absent = options(chat_template={"repo": "org/model", "revision": "1" * 40})
     assert declared_template(there, tokenizer).text == "{{ messages }}"
     assert (template_at_hand(there, tokenizer), template_at_hand(absent, tokenizer)) == (True, False)
-    with pytest.raises(TokenizerError, match=r"chat_template: org/model@1{40}: chat_template\.jinja cannot be fetched"):
+    with pytest.raises(
+        TokenizerError, match=r"chat_template: org/model@1{40}: chat_template\.jinja cannot be downloaded"
+    ):
         declared_template(absent, tokenizer)
 
 

@@ -112,7 +112,7 @@ def _judge(project: Project, corpus: Corpus, step: Step, judged: Round) -> None:
     judged.built += len(built)
     judged.kept += len(after) - len(built)
     status = project.command("status", corpus)
-    if status.returncode or "all is up to date" not in status.stdout:
+    if status.returncode or "everything is up to date" not in status.stdout:
         found.append(f"after the run, status: rc {status.returncode}: {last_lines(status.stdout + status.stderr)}")
     found += [f"left behind: {name}" for name in debris(corpus.root / corpus.name)]
     verified = project.command("verify", corpus)

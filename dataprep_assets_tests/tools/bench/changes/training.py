@@ -178,7 +178,7 @@ class Training:
     def _told(self, pending: set[str]) -> Iterator[str]:
         """What `status` does not tell of that, or tells without it."""
         status = self.project.command("status", self)
-        if status.returncode or "all is up to date" not in status.stdout:
+        if status.returncode or "everything is up to date" not in status.stdout:
             yield f"schedule: status: rc {status.returncode}: {last_lines(status.stdout + status.stderr)}"
         told = [line for line in status.stdout.splitlines() if "not read yet" in line]
         # declared weights may come to the same shares
