@@ -102,7 +102,7 @@ def test_drops_balance_with_the_quarantine_and_a_lost_line_is_missed(sample: Sam
     path.write_bytes(b"".join(kept) + b'{"file":"elsewhere","reason":"bad_json"}\n')
     assert "has 1 row of elsewhere" in proofs.ledger_balances(shard.directory, shard.receipt).summary
     path.write_bytes(b"".join(kept) + b"{\n")
-    assert "line 3 is not a quarantined row" in proofs.ledger_balances(shard.directory, shard.receipt).summary
+    assert "line 3: invalid quarantined row" in proofs.ledger_balances(shard.directory, shard.receipt).summary
 
 
 # --- size_matches
