@@ -26,7 +26,7 @@ class ListedDataset:
     Attributes:
         dataset: Its name, as commands take it.
         component: The component that declares it, for example `TokenizedCorpus`.
-        state: `never run`, `up to date`, `N to make`, `cannot be loaded`; `unknown` where its store cannot be read or
+        state: `never run`, `up to date`, `N to build`, `cannot be loaded`; `unknown` where its store cannot be read or
             its component is not one of this project's.
         to_make: How many artifacts a run would make; None if that is not known.
         why: The reason of the first of them, or what is wrong.
