@@ -158,8 +158,8 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         ("attributes:", "atributes:", "1: `attributes` is missing (found `atributes`; did you mean `attributes`?)"),
         (
             "views: [",
-            "accept: {eyetest}\n  views: [",
-            "17: accept.eyetest: no value; must be text: Warning checks",
+            "accept: {looks}\n  views: [",
+            "17: accept.looks: has no value; must be text: Non-blocking checks",
         ),
         ("dataset: mine", "dataset: other", "3: dataset: other is also declared in "),
         ("dataset: mine", "dataset: my-data", "3: dataset: invalid value 'my-data': Name of the dataset and of its"),
@@ -174,8 +174,8 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         ("type: ", "typ: ", "1: `type` is missing. Add the component, for example "),
         (
             "views: [",
-            "accept: {eye_tset: fine}\n  views: [",
-            "17: accept.eye_tset: unknown check of this dataset; did you mean `eye_test`",
+            "accept: {looks_like_txet: fine}\n  views: [",
+            "17: accept.looks_like_txet: is not a check of this dataset; did you mean `looks_like_text`",
         ),
         ("views: [", "sample_rate: 2\n  views: [", "17: sample_rate: must be at most 1, not 2"),
         ("views: [", "dtype: uint8\n  views: [", "17: dtype: unknown value 'uint8'; one of auto, uint16, uint32."),
@@ -195,6 +195,12 @@ def test_a_mistake_is_told_in_one_line(project: Declarations, right: str, wrong:
     assert GOOD.count(right) >= 1
     (said,) = told(project, GOOD.replace(right, wrong, 1))
     assert line in said
+
+
+def test_accept_also_takes_the_former_name_of_a_renamed_check(project: Declarations) -> None:
+    path = project.folder / "mine" / "defs.yaml"
+    path.write_text(GOOD + "  accept: {eye_test: columns of numbers}\n")
+    assert project.load(path).declaration.accept == {"looks_like_text": "columns of numbers"}
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from dataprep_assets.tokenization.engines import FastokensEngine, ReferenceEngin
 from dataprep_assets.tokenization.reference import SETTING, version
 
 
-def certificate_holds(
+def engine_unchanged(
     certificate: Certificate, bundle: TokenizerBundle, special_tokens: str, others: Sequence[str] = ()
 ) -> Finding:
     """Whether tokenizer, mode and installed versions are those that were certified; `others` are further changes."""
@@ -401,9 +401,9 @@ def _separator_ends_documents(opened: _OpenedCertificate) -> Finding:
 
 _CHECKS: tuple[Check[_OpenedCertificate], ...] = (
     Check(
-        "certificate_holds",
-        "Tokenizer, mode and library versions match the certificate.",
-        lambda opened: certificate_holds(
+        "engine_unchanged",
+        "Tokenizer, mode and library versions are unchanged since the certification.",
+        lambda opened: engine_unchanged(
             opened.certificate, opened.bundle, opened.engine.special_tokens, opened.other_changes()
         ),
     ),

@@ -118,7 +118,7 @@ def _misaligned(
 _FEWEST_BLOCKS = 8
 
 
-def sampler_dry_run(
+def random_batches_load(
     tokens_path: Path,
     dtype: str,
     vocab_size: int,
@@ -221,7 +221,7 @@ LONGEST_RUN = 512
 
 
 @judged
-def eye_test(
+def looks_like_text(
     tokens_path: Path,
     ends_path: Path,
     dtype: str,
@@ -265,8 +265,8 @@ def eye_test(
         "text.",
         f"The bytes are not {dtype} ids of {bundle.name}, or are damaged. Verify the digests. {REBUILD}"
         if foreign
-        else "Inspect these documents. If files_intact and round_trip pass, the text itself looks like this: accept "
-        "it with `accept: {eye_test: <why>}`",
+        else "Look at these documents. Where files_intact and round_trip pass, the text is like that: say so with "
+        "`accept: {looks_like_text: <why>}`",
         warning=not foreign,
         facts={
             "tokens": len(tokens),

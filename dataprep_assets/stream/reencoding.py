@@ -96,7 +96,7 @@ def _installed(name: str) -> _Installed:
 
 
 @judged
-def certificate_valid(receipt: Receipt, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> Finding:
+def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> Finding:
     """The engine that wrote the shard was certified, for this tokenizer and mode and for the versions that ran.
 
     If the installed versions differ from the certificate's, that is a warning: the bytes were right when they were
@@ -404,5 +404,5 @@ def encode_of(plan: StreamPlan) -> Encode:
     """How a plan's documents are encoded again: by its engine, if its certificate holds here, else by the reference."""
     try:
         return load_encoder(plan).encode
-    except CertificateError:  # `certificate_valid` says so
+    except CertificateError:  # `engine_certified` says so
         return ReferenceEngine(loaded_once(plan.tokenizer), plan.special_tokens).encode

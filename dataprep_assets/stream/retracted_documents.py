@@ -2,7 +2,7 @@
 
 A sample of the documents that a shard had to drop is read again from the source and encoded by the reference engine,
 and their tokens are searched in the file. Downstream artifacts are proven to be the same stream: combined bins by
-`equals_shards`, views by `same_stream`, npy shards by `equals_stream`.
+`matches_shards`, views by `matches_combined_bins`, npy shards by `matches_stream`.
 """
 
 import mmap

@@ -75,7 +75,7 @@ def losses_check(find: Callable[[S], Finding]) -> Check[S]:
     """The check of an artifact whose text was tokenized; `find` is `losses_within_limit` of its subject."""
     return Check(
         _NAME,
-        "Unknown tokens, and characters that the tokenizer drops, are at most `tokenizer.max_loss` of the text.",
+        "Unknown tokens and characters omitted by the tokenizer make up at most `tokenizer.max_loss` of the text.",
         find,
         blocking=False,
     )

@@ -1,7 +1,7 @@
 """The checks of one shard of token bins: `tokens.bin`, `document_ends.bin`, `quarantine.jsonl` and the receipt.
 
 Each recomputes from the bytes what the receipt claims. Files are mapped and read in blocks, so memory does not
-grow with the shard. From cheap to expensive: `size_matches`, `ledger_balances`, `certificate_valid`, `eye_test`,
+grow with the shard. From cheap to expensive: `size_matches`, `ledger_balances`, `engine_certified`, `looks_like_text`,
 `ids_in_vocabulary`, `separators_match_documents`, `round_trip`.
 """
 
@@ -29,8 +29,8 @@ from dataprep_assets.engine.checks.check import (
 from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.receipt import Ledger, Receipt
-from dataprep_assets.stream.eye_test import eye_test
-from dataprep_assets.stream.reencoding import certificate_valid, encode_of, quarantined_rows, round_trip
+from dataprep_assets.stream.eye_test import looks_like_text
+from dataprep_assets.stream.reencoding import encode_of, engine_certified, quarantined_rows, round_trip
 from dataprep_assets.stream.retracted_documents import no_retracted_document
 from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
@@ -216,7 +216,7 @@ def _separators_match_documents(shard: OpenedTokens) -> Finding:
 
 
 def _certificate_valid(shard: OpenedTokens) -> Finding:
-    return certificate_valid(shard.receipt, shard.bundle, shard.planned.plan.special_tokens)
+    return engine_certified(shard.receipt, shard.bundle, shard.planned.plan.special_tokens)
 
 
 def _round_trip(shard: OpenedTokens) -> Finding:
@@ -244,7 +244,7 @@ def _no_retracted_document(shard: OpenedTokens) -> Finding:
 
 def _eye_test(shard: OpenedTokens) -> Finding:
     tokens, ends = shard.directory / TOKENS, shard.directory / ENDS
-    return eye_test(tokens, ends, shard.planned.plan.dtype, shard.bundle, seed=shard.seed)
+    return looks_like_text(tokens, ends, shard.planned.plan.dtype, shard.bundle, seed=shard.seed)
 
 
 LEDGER_BALANCES = Check(
@@ -252,9 +252,11 @@ LEDGER_BALANCES = Check(
     "Rows in = documents + rows dropped by reason, in total and per source file.",
     _ledger_balances,
 )
-IDS_IN_VOCABULARY = Check("ids_in_vocabulary", "Every id in the file is below len(tokenizer).", _ids_in_vocabulary)
+IDS_IN_VOCABULARY = Check(
+    "ids_in_vocabulary", "Every token id in the file is below len(tokenizer).", _ids_in_vocabulary
+)
 CERTIFICATE_VALID = Check(
-    "certificate_valid", "The engine that encoded the shard was certified for it.", _certificate_valid
+    "engine_certified", "The engine that encoded the shard was certified for it.", _certificate_valid
 )
 ROUND_TRIP = Check(
     "round_trip",
@@ -274,7 +276,7 @@ TOKEN_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
     IDS_IN_VOCABULARY,
     Check(
         "separators_match_documents",
-        "Exactly one separator ends each document, and the ledger accounts for every other one.",
+        "Every document ends with exactly one separator, and the stream has no other separators.",
         _separators_match_documents,
     ),
     CERTIFICATE_VALID,
@@ -282,12 +284,12 @@ TOKEN_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
     LOSSES,
     Check(
         "no_retracted_document",
-        "No retracted document is left (checked by document index and by a sample of token sequences).",
+        "No removed document is left (checked by document index and by a sample of token sequences).",
         _no_retracted_document,
     ),
     Check(
-        "eye_test",
-        "Decoded windows look like text: entropy, printable share, no runs of one id.",
+        "looks_like_text",
+        "Decoded windows look like text: normal entropy, mostly printable characters, and no long runs of one id.",
         _eye_test,
         blocking=False,
     ),

@@ -62,7 +62,7 @@ def told(project: Path, folder: Path, name: str) -> dict[str, Any]:
 def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_path: Path) -> None:
     blocked = dataprep(tmp_path, "run", "words", project=project)
     assert blocked.returncode == 1
-    assert "check sampler_dry_run" in blocked.stderr
+    assert "check random_batches_load" in blocked.stderr
     rows = told(project, tmp_path, "words")["rebuild"]
     assert [(row["artifact"], row["kind"]) for row in rows] == [
         ("combined_bins_train", "check failed"),
@@ -70,23 +70,23 @@ def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_
     ]
     shown = dataprep(tmp_path, "status", "words", project=project)
     assert shown.stdout.splitlines()[3].startswith("combined_bins_train")
-    assert "  its blocking check sampler_dry_run failed: " in shown.stdout.splitlines()[3]
-    assert "everything is up to date" not in shown.stdout
+    assert "  its blocking check random_batches_load failed: " in shown.stdout.splitlines()[3]
+    assert "all is up to date" not in shown.stdout
     summary = dataprep(tmp_path, "show", "words", project=project).stdout
-    assert "\n  failed, blocking: words/combined_bins_train: sampler_dry_run: " in summary
-    assert "\n  not run yet: words/data_card: card_matches_receipts\n" in summary
+    assert "\n  failed, which blocks: words/combined_bins_train: random_batches_load: " in summary
+    assert "\n  not examined yet: words/data_card: card_matches_receipts\n" in summary
 
 
 def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project: Path, tmp_path: Path) -> None:
     done = dataprep(tmp_path, "run", "numbers", project=project)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "warning, not passed: numbers/token_bins_train: eye_test" in done.stdout
-    assert "accept: {eye_test: <why>}" in done.stdout
+    assert "not passed, which is a warning: numbers/token_bins_train: looks_like_text" in done.stdout
+    assert "accept: {looks_like_text: <why>}" in done.stdout
     again = dataprep(tmp_path, "run", "numbers", project=project)
     assert "everything is up to date, nothing to do" in again.stdout
     path = project / "dataprep_assets" / "defs" / "numbers" / "defs.yaml"
     declared = yaml.safe_load(path.read_text())
-    declared["attributes"]["accept"] = {"eye_test": "numbers only"}
+    declared["attributes"]["accept"] = {"looks_like_text": "numbers only"}
     path.write_text(yaml.safe_dump(declared))
     assert told(project, tmp_path, "numbers")["up_to_date"], "no byte depends on it"
     accepted = dataprep(tmp_path, "run", "numbers", project=project)
@@ -94,7 +94,7 @@ def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project:
     assert "not passed" not in accepted.stdout
     assert "everything is up to date, nothing to do" in dataprep(tmp_path, "run", "numbers", project=project).stdout
     for name, why in (
-        ("sampler_dry_run", "blocks what is downstream"),
+        ("random_batches_load", "blocks what is downstream"),
         ("nonesuch", "is not a check of this dataset"),
     ):
         declared["attributes"]["accept"] = {name: "because"}

@@ -1,8 +1,7 @@
-"""Write `docs/checks.md` from the proofs of the sample datasets: `make docs-reference`.
+"""Write `docs/checks.md` from the checks of the sample datasets: `make docs-reference`.
 
-The samples use every component, view and stage, so their checks are all that there are, but for those of virtual
-mixtures and of sensitive datasets, which are added. What to do when one is red is written here,
-by name: a test fails for a check of which nothing is said.
+The samples use every component, view and stage, so they have all checks except those of virtual mixtures and of
+sensitive datasets, which are added. The remedies are written here, by name: a test fails for a check without one.
 Entry points: `page` (the whole text), and `python -m dataprep_assets_tests.docs.checks`, which writes it.
 """
 
@@ -13,9 +12,9 @@ from typing import Any
 from dataprep_assets import components
 from dataprep_assets.declarations import declarations_of
 from dataprep_assets.engine.artifact.dataset import Dataset
-from dataprep_assets.engine.artifact.spec import CLOSED_TO_OTHERS
+from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE
 from dataprep_assets.engine.checks.check import Check
-from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK
+from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION
 from dataprep_assets.pipelines.corpus.duplicates.duplicates_checks import DUPLICATES_CHECKS
 from dataprep_assets.pipelines.corpus.duplicates.signatures import SIGNATURES_CHECKS
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
@@ -27,153 +26,155 @@ PAGE = ROOT / "docs" / "checks.md"
 _HEAD = """\
 # Checks
 
-Generated from the proofs by `make docs-reference`; a test fails when it is behind. Do not edit it.
+Generated from the checks by `make docs-reference`; a test fails when it is out of date. Do not edit it.
 
-A check is red when its proof found a defect. A *blocking* one stops what is downstream; the others warn. The result
-says what was found, in which file, row or document, and ends with what to do; `dataprep status NAME` lists what is red,
-and the page of [all datasets](operations.md#dagster) what is red anywhere. Which damage each check
-notices is measured by [the drill](drill.md).
+A check is red when it found a defect. If a *blocking* check is red, nothing downstream of its artifact is built; the
+others only warn. The result names the file, row or document and ends with the remedy. `dataprep status NAME` lists the
+red checks of a dataset, the page of [all datasets](operations.md#all-datasets-at-a-glance) those of every dataset.
+[The drill](drill.md) measures which damage each check notices.
 
 ## When a check is red
 
 | check | what to do |
 |---|---|
 """
-_AGAIN = "`dataprep run NAME` rebuilds what is damaged or stale, and that alone. "
+_AGAIN = "Run `dataprep run NAME`: it rebuilds only damaged or stale artifacts. "
 REMEDIES = (
     (
-        "files_intact run_intact records_intact size_matches index_matches_stream layout_valid same_stream "
-        "equals_shards totals_match meta_matches alignment sampler_dry_run ids_in_vocabulary "
-        "equals_packed_rows equals_cohort_shards equals_stream "
-        "rows_valid jsonl_equals_rows counts_match format_valid "
-        "card_matches_receipts provenance_complete "
-        "names_the_latest_run",
-        "The files are not what their receipt, or what they were made of, says. "
+        "files_intact blend_run_intact records_intact size_matches index_matches_stream layout_valid "
+        "matches_combined_bins matches_shards totals_match meta_matches labels_aligned random_batches_load "
+        "ids_in_vocabulary matches_packed_rows matches_cohort_shards matches_stream rows_valid jsonl_matches_rows "
+        "counts_match format_valid card_matches_receipts provenance_complete points_to_latest_run",
+        "The files do not match their receipt or their inputs. "
         + _AGAIN
-        + "Red again at once: look at the disk and the memory, then report a bug.",
+        + "If the check stays red, test the disk and the memory, then report a bug.",
     ),
     (
         "ledger_balances tokens_accounted tokens_conserved",
-        "Rows or tokens were lost or counted twice: damage, or a bug. "
+        "Rows or tokens were lost or counted twice, by damage or by a bug. "
         + _AGAIN
-        + "Red again: do not train on it, report a bug.",
+        + "If the check stays red, do not train on the data, and report a bug.",
     ),
     (
-        "count_matches_source entries_resolve digests_match notes_recounted round_trip plan_is_current rows_read_once "
-        "blend_sources_unchanged",
-        "The source is not what it was. Meant: `dataprep status NAME` says what follows, `dataprep run NAME` builds "
-        "it. Not meant: restore the files that are named.",
+        "count_matches_source entries_resolve digests_match note_counts_match round_trip plan_is_current "
+        "rows_read_once blend_sources_unchanged",
+        "The source has changed. If this was intended, `dataprep status NAME` shows the consequences and `dataprep "
+        "run NAME` builds them. If not, restore the listed files.",
     ),
     (
         "plan_covers_manifest plan_covers_sources sources_complete shards_complete",
-        "Files, shards or months are missing, or there twice. Correct the globs or the source, then "
-        "`dataprep run NAME`.",
+        "Files, shards or months are missing or duplicated. Correct the globs or the source, then run `dataprep run "
+        "NAME`.",
     ),
     (
-        "certificate_holds certificate_valid",
-        "The engine is not the certified one. " + _AGAIN + "It certifies the engine that is installed.",
+        "engine_unchanged engine_certified",
+        "The installed engine is not the certified one. " + _AGAIN + "This also certifies the installed engine.",
     ),
     (
         "fast_engine_accepted",
-        "Costs speed alone: the classes named are encoded by the reference. Nothing has to be done.",
+        "Only speed is affected: the listed classes are encoded by the reference engine. Nothing needs to be done.",
     ),
     (
         "losses_within_limit",
-        "The tokenizer does not know much of a source's text, or leaves it out. Use one for its language, or raise "
+        "The tokenizer does not know, or omits, much of a source's text. Use a tokenizer for its language, or raise "
         "`tokenizer.max_loss`.",
     ),
     (
-        "separator_ends_documents separators_match_documents separators_match_notes documents_end_right "
-        "specials_not_doubled",
-        "A token at the wrong place. Correct `document.separator`, `document.bos` or the template; where the text "
-        "itself holds special tokens, set `special_tokens: text`.",
+        "separator_ends_documents separators_match_documents separators_match_notes document_boundaries_valid "
+        "no_repeated_special_tokens",
+        "A token is at the wrong place. Correct `document.separator`, `document.bos` or the template. If the text "
+        "itself contains special tokens, set `special_tokens: text`.",
     ),
     (
-        "stop_tokens_trained answers_trained decoded_mask labels_within_notes",
-        "What is trained is not what should be. Look at the rows shown, then correct the template or the packing "
+        "stop_tokens_in_loss answers_in_loss sampled_sequences_trained labels_within_notes",
+        "The loss mask is wrong. Look at the rows shown, then correct the template or the packing "
         "([first trained token](formats/packed-sft.md#first-trained-token)).",
     ),
     (
         "no_retracted_document",
-        "A retracted document is still there. `dataprep run NAME` rebuilds the shards that hold it, and removes those "
-        "that are in no plan any more, of which it warns "
-        "([remove documents](how-to/remove-documents.md)).",
+        "A removed document is still present. `dataprep run NAME` rebuilds the shards that contain it. It also "
+        "removes obsolete shards and warns of it ([removing documents](corpus-changes.md)).",
     ),
     (
         "splits_disjoint patients_disjoint patients_in_their_split",
-        "Training data is in validation or test. Correct the source, or give each split sources of its own; of "
-        "a corpus, `duplicates.across_splits: drop` takes it out of the split that is declared first.",
+        "Training data is in validation or test. Correct the source, or give each split its own sources. In a "
+        "corpus, `duplicates.across_splits: drop` removes it from the split that is declared first.",
     ),
     (
-        "nothing_rounds_to_zero realised_as_requested shares_achieved",
-        "The shares cannot be had from the data. Change the weights, add data, or raise the tolerance.",
+        "every_dataset_sampled mixture_matches_weights",
+        "The data cannot satisfy the requested weights. Change the weights, add data, or raise the tolerance.",
     ),
-    ("disk_headroom", "Free the bytes that are named, or choose a larger disk."),
+    ("disk_headroom", "Free the listed number of bytes, or choose a larger disk."),
     (
-        "eye_test sample_ids_repeat rows_filled",
-        "A guess: look at what is shown. It is right as it is: [accept it](how-to/resume.md#a-failing-check).",
-    ),
-    (
-        "manifest_published remote_equals_local remote_readable",
-        "What is published is not what was built. `dataprep run NAME` sends what differs.",
+        "looks_like_text samples_unique packing_efficient",
+        "This check is a heuristic: look at the samples shown. If they are fine, "
+        "[accept it](operations.md#checks-that-only-warn).",
     ),
     (
-        "documents_complete revisions_follow read_once",
-        "The schedule is not what it was made as: damage, or a bug. Do not train on it; restore its artifact from a "
-        "copy, for what was read before cannot be made again.",
+        "manifest_published remote_matches_local remote_readable",
+        "The published files differ from the local ones. `dataprep run NAME` uploads the differing files again.",
     ),
     (
-        "names_found same_samples",
-        "Megatron's indices are not those of the schedule: damage, or a bug. " + _AGAIN + "Red again: report a bug.",
+        "documents_complete revisions_consistent samples_read_once",
+        "The schedule was damaged, or has a bug. Do not train on it. Restore its artifact from a copy, because the "
+        "record of the data already read cannot be rebuilt.",
+    ),
+    (
+        "index_file_names_valid matches_schedule",
+        "Megatron's indices do not match the schedule. " + _AGAIN + "If the check stays red, report a bug.",
     ),
     (
         "sources_current",
-        "The sources have changed since the last revision. To train on them: `dataprep schedule NAME --from-step N`.",
+        "The sources have changed since the last revision. To train on them, run `dataprep schedule NAME "
+        "--from-step N`.",
     ),
     (
-        "rebuild_matches rows_complete sums_equal_ledger",
-        "The artifact is not what its builder makes of its inputs: damage, or a bug. " + _AGAIN + "Red again at once: "
-        "report a bug. A warning: a tagger of your own gives a different value each time. Give it a seed, or let it "
-        "look at each document alone; then set a new `version`. A schedule: restore its artifact from a copy.",
+        "rebuild_matches rows_complete sums_match_ledger",
+        "The artifact differs from what its inputs give. " + _AGAIN + "If the check stays red, report a bug. A "
+        "warning means that your own tagger is not deterministic: give it a seed, or make it look at one document "
+        "at a time, then set a new `version`. A schedule: restore its artifact from a copy.",
     ),
     (
-        "planted_found",
-        "A tagger misses cases of which the truth is known, or takes for them what only looks like them. The table "
-        "says which: install the version of its library that found them, or lower `floors` if that is good enough.",
+        "taggers_accurate",
+        "A tagger misses planted cases, or flags look-alikes. For the cases in the table, install the version of its "
+        "library that found them, or lower `floors` if the accuracy is good enough.",
     ),
     (
-        "recall_as_promised",
-        "Planted near-duplicates are found less often than is asked: raise `duplicates.permutations`, or lower "
-        "`duplicates.recall`. Below what the bands promise: report a bug.",
+        "recall_sufficient",
+        "Too few planted near-duplicates are found. Raise `duplicates.permutations`, or lower `duplicates.recall`. "
+        "If the rate is below what the bands predict, report a bug.",
     ),
     (
-        "no_benchmark",
-        "Documents contain items of a benchmark: drop them with `decontaminate.action: drop`, or look at the pairs in "
-        "the columns `benchmark` and `benchmark_overlap`. A planted item that is not found: lower `containment`. Too "
-        "few items are looked for: lower `min_words` or `coverage`, or declare other `fields`.",
+        "no_benchmark_contamination",
+        "Documents contain benchmark items: drop them with `decontaminate.action: drop`, or look at the pairs in the "
+        "columns `benchmark` and `benchmark_overlap`. If a planted item is not found, lower `containment`. If too "
+        "few items are searched for, lower `min_words` or `coverage`, or declare other `fields`.",
     ),
     (
         "document_ids_unique",
-        "Documents have the same `document.id_field`, and a removal by it takes out all of them. The table has their "
-        "files and rows: give each its own id, or `accept` the check.",
+        "Several documents have the same `document.id_field`, so removing that id removes all of them. Give the "
+        "files and rows in the table unique ids, or `accept` the check.",
     ),
     (
         "within_budget",
-        "Rules drop more than `budget` allows, and nothing is tokenized. `dataprep documents NAME` shows what each "
-        "drops of each source: correct the rule, or raise the budget.",
+        "Rules drop more than `budget` allows, so nothing is tokenized. `dataprep documents NAME` shows the drops "
+        "per rule and source: correct the rule, or raise the budget.",
     ),
     (
         "sources_kept",
-        "A rule drops nearly all of a source or language. `dataprep documents NAME` shows its rows: correct the rule, "
-        "or declare `budget.per_rule` with the share that is right.",
+        "A rule drops nearly all of a source or language. `dataprep documents NAME` shows its rows: correct the "
+        "rule, or set `budget.per_rule` to the right share.",
     ),
-    ("repeats", "A source is read often. Lower its weight, add data, or raise `most_epochs`."),
-    ("no_orphans", "Shards of an older release lie beside it. Delete them when nobody reads them any more."),
-    ("tfds_reads", "Not proven: install `dataprep-assets[tfds]`. Red: see the other checks of the directory."),
+    ("epochs_within_limit", "A source is read too often. Lower its weight, add data, or raise `most_epochs`."),
+    ("no_orphans", "Shards of an older release are in the folder. Delete them when nothing reads them any more."),
+    (
+        "readable_by_tfds",
+        "Not run: install `dataprep-assets[tfds]`. Red: see the other checks of the directory.",
+    ),
     (
         "files_match_receipt rows_match_schema no_conflict",
-        "Correct the file in the old project, or move the file in conflict away, and migrate again ([by message of "
-        "the trainer](how-to/tasks.md#when-a-check-fails)).",
+        "Correct the file in the old project, or move the conflicting file away, and migrate again ([by message of "
+        "the trainer](pipelines/tasks.md#what-the-trainer-says-and-what-to-do)).",
     ),
 )
 """Names of checks, joined by blanks → what to do when one of them is red."""
@@ -192,12 +193,12 @@ def page() -> str:
         if len(fresh) < len(artifacts):
             known = ", ".join(name for name, rows in artifacts.items() if (name, rows) not in fresh)
             lines += [f"{known}: as above, and:", ""]
-        lines += ["| artifact | check | blocks | what it proves |", "|---|---|---|---|"]
+        lines += ["| artifact | check | blocks | true if it passes |", "|---|---|---|---|"]
         lines += _table({name: rows for name, rows in artifacts.items() if (name, rows) in fresh})
     lines += [
         "",
-        f"A `sensitive` dataset also has `{CLOSED_TO_OTHERS.name}`, which blocks: {CLOSED_TO_OTHERS.sentence} "
-        "Red: run the `chmod` that it names.",
+        f"A `sensitive` dataset also has `{PERMISSIONS_PRIVATE.name}`, which blocks: {PERMISSIONS_PRIVATE.sentence} "
+        "Red: run the `chmod` that it shows.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -221,7 +222,7 @@ def _checks() -> dict[str, dict[str, _Rows]]:
     alike: dict[str, _Rows] = {
         "signatures": SIGNATURES_CHECKS,
         "duplicates": DUPLICATES_CHECKS,
-        "selection": (NO_BENCHMARK,),
+        "selection": (NO_BENCHMARK_CONTAMINATION,),
     }
     found["TokenizedCorpus"] |= {f"`{name}` where duplicates are looked for": rows for name, rows in alike.items()}
     return found

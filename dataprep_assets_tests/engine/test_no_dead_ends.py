@@ -30,7 +30,7 @@ DECIDED = {
     "token_bins.sources.*.tokens": "its own content, likewise",
     "combined_bins.facts.eos_token_id": "its own content: meta.json has it, and `meta_matches` compares",
     "*_shards.ledger.*": "its own content: its rows are counted by `rows_valid`",
-    "*_shards.facts.splits.*": "its own content: `equals_packed_rows` rebuilds them with these rows and sizes",
+    "*_shards.facts.splits.*": "its own content: `matches_packed_rows` rebuilds them with these rows and sizes",
     "indexed_bins.ledger.m*_id": "its own content: `ids_in_vocabulary` compares",
     "packed_sft.ledger.m*_id": "its own content, likewise",
     "packed_sft.facts.bins": "its own content: the rows of the Parquet file",

@@ -45,7 +45,7 @@ JUDGES = {
     "tolerance": "says what passes: the shares are as they are, and a person decides",
     "dataset": "another name is another dataset",
     "storage*": "another place",
-    "sensitive": "closes no file that is there: its permissions are a person's to take, and `closed_to_others` says so",
+    "sensitive": "closes no file that is there: users set permissions, and `permissions_private` checks them",
 }
 """Keys that are left alone, and why."""
 

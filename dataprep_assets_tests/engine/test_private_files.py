@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.artifact.spec import CLOSED_TO_OTHERS, ArtifactSpec, closed_to_others, places_of
+from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE, ArtifactSpec, permissions_private, places_of
 from dataprep_assets.engine.checks.verdicts import PartitionChecks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError
@@ -69,9 +69,9 @@ def test_the_check_names_folders_and_the_command_that_closes_them(tmp_path: Path
     with private_files():
         (tmp_path / "d" / "shards" / ".staging").mkdir(parents=True)
         (tmp_path / "d" / "shards" / "PATIENT.json").touch()
-    assert closed_to_others(places_of(store, "d")).passed
+    assert permissions_private(places_of(store, "d")).passed
     (tmp_path / "d" / "shards" / "PATIENT.json").chmod(0o640)
-    found = closed_to_others(places_of(store, "d"))
+    found = permissions_private(places_of(store, "d"))
     assert not found.passed
     assert not found.warning
     assert f"chmod -R go-rwx {tmp_path / 'd'}" in found.summary
@@ -79,7 +79,7 @@ def test_the_check_names_folders_and_the_command_that_closes_them(tmp_path: Path
     assert "PATIENT" not in str(found)
     (tmp_path / "d" / "shards" / "PATIENT.json").chmod(0o400)
     (tmp_path / "d" / "link").symlink_to("/")
-    assert closed_to_others(places_of(store, "d")).passed
+    assert permissions_private(places_of(store, "d")).passed
     assert not list(open_to_others(tmp_path / "not there"))
 
 
@@ -88,27 +88,27 @@ def test_an_open_folder_of_dagsters_runs_fails_it_and_one_of_settings_does_not()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "home")
         (home / "storage").mkdir(parents=True)
-        assert closed_to_others([], str(home)).passed, "the folder above it is closed"
+        assert permissions_private([], str(home)).passed, "the folder above it is closed"
         Path(folder).chmod(0o755)
-        assert f"go-rwx {home}" in closed_to_others([], str(home)).summary
+        assert f"go-rwx {home}" in permissions_private([], str(home)).summary
         home.chmod(0o700)
-        assert closed_to_others([], str(home)).passed
+        assert permissions_private([], str(home)).passed
         home.chmod(0o755)
         (home / "storage").rmdir()
-        assert closed_to_others([], str(home)).passed, "settings alone"
+        assert permissions_private([], str(home)).passed, "settings alone"
 
 
 def test_a_link_hides_nothing_from_the_check(tmp_path: Path) -> None:
     (tmp_path / "disk" / "notes").mkdir(parents=True)
     (tmp_path / "d").symlink_to(tmp_path / "disk" / "notes")
-    assert f"chmod -R go-rwx {tmp_path / 'd'}" in closed_to_others(places_of(LocalArtifacts(tmp_path), "d")).summary
+    assert f"chmod -R go-rwx {tmp_path / 'd'}" in permissions_private(places_of(LocalArtifacts(tmp_path), "d")).summary
     (tmp_path / "closed").mkdir(mode=0o700)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "storage").mkdir()
         Path(folder).chmod(0o755)
         home = tmp_path / "closed" / "home"
         home.symlink_to(folder)
-        assert not closed_to_others([], str(home)).passed, "the closed folder is above the link alone"
+        assert not permissions_private([], str(home)).passed, "the closed folder is above the link alone"
 
 
 def test_every_artifact_of_a_sensitive_dataset_has_the_check(tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ def test_every_artifact_of_a_sensitive_dataset_has_the_check(tmp_path: Path) -> 
 
     assert spec(sensitive=False).checks == ()
     closed = spec(sensitive=True)
-    assert [(check.name, check.blocking) for check in closed.checks] == [("closed_to_others", True)]
+    assert [(check.name, check.blocking) for check in closed.checks] == [("permissions_private", True)]
     group = PartitionChecks[Any, Any](checks=(), planned=lambda *_: (), documents=lambda _: 7)
-    assert replace(closed, check_groups=(group,)).checks == (CLOSED_TO_OTHERS,)
+    assert replace(closed, check_groups=(group,)).checks == (PERMISSIONS_PRIVATE,)
     assert replace(closed, check_groups=(group,)).documents is group.documents, "the level is told here, too"
     (tmp_path / "d" / "letters").mkdir(parents=True)
     ((name, finding),) = closed.examine(LocalArtifacts(tmp_path), [])
-    assert (name, finding.passed) == ("closed_to_others", False)
+    assert (name, finding.passed) == ("permissions_private", False)

@@ -234,7 +234,7 @@ def test_what_failed_its_own_blocking_check_is_told_and_nothing_that_follows(cor
     (shards,) = [spec for spec in corpus.specs() if (spec.name, spec.split) == ("token_bins", "train")]
     (view,) = [spec for spec in corpus.specs() if spec.name == "nanogpt_bins"]
     said = {
-        proof.name: Finding(passed=proof.name not in ("round_trip", "eye_test"), summary="at row 3")
+        proof.name: Finding(passed=proof.name not in ("round_trip", "looks_like_text"), summary="at row 3")
         for proof in shards.checks
     }
     shard, other = shards.located(corpus.store, "train-00001"), Finding(passed=False, summary="other")
@@ -247,7 +247,7 @@ def test_what_failed_its_own_blocking_check_is_told_and_nothing_that_follows(cor
         (
             "sample_corpus/nanogpt_bins",
             "check failed",
-            "its checks same_stream, layout_valid, no_retracted_document failed: other",
+            "its checks matches_combined_bins, layout_valid, no_retracted_document failed: other",
         ),
     ]
 

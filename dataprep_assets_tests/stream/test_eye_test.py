@@ -7,14 +7,14 @@ import pytest
 from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.stream.eye_test import eye_test
+from dataprep_assets.stream.eye_test import looks_like_text
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import edit
 
 
 def look(shard: Shard, sample: Sample, dtype: str = "uint16", **options: Any) -> Finding:
-    return eye_test(shard.directory / TOKENS, shard.directory / ENDS, dtype, sample.bundle, seed=1, **options)
+    return looks_like_text(shard.directory / TOKENS, shard.directory / ENDS, dtype, sample.bundle, seed=1, **options)
 
 
 def test_windows_show_text(shard: Shard, sample: Sample) -> None:
@@ -73,7 +73,7 @@ def test_noise_and_monotony_fail(shard: Shard, sample: Sample) -> None:
     found = look(shard, sample)
     assert "2.0 bits per token" in found.summary
     assert found.warning
-    assert "accept: {eye_test: <why>}" in found.summary
+    assert "accept: {looks_like_text: <why>}" in found.summary
 
 
 def test_bytes_that_are_no_characters_fail(shard: Shard, sample: Sample) -> None:

@@ -7,35 +7,35 @@ import numpy as np
 import zstandard
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.stream.reencoding import certificate_valid, round_trip
+from dataprep_assets.stream.reencoding import engine_certified, round_trip
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import edit, put, with_ledger
 
-# --- certificate_valid
+# --- engine_certified
 
 
 def test_a_certificate_for_another_tokenizer_mode_or_version_is_void(shard: Shard, sample: Sample) -> None:
     def changed(**changes: Any) -> Finding:
         certificate = {**shard.receipt.facts["certificate"], **changes}
         receipt = replace(shard.receipt, facts={**shard.receipt.facts, "certificate": certificate})
-        return certificate_valid(receipt, sample.bundle, "text")
+        return engine_certified(receipt, sample.bundle, "text")
 
     assert changed().passed
     assert "the certificate is void: tokenizer" in changed(tokenizer_digest="0" * 64).summary
     assert "the certificate is void: special-token mode" in changed(special_tokens="match").summary
-    assert "encoded with fastokens" in changed(engine_version="0.0.0").summary
-    assert "compared no documents" in changed(compared={}).summary
-    assert not certificate_valid(shard.receipt, sample.bundle, "match").passed
-    assert "has no engine certificate" in changed(nonsense=1).summary
+    assert "was encoded with fastokens" in changed(engine_version="0.0.0").summary
+    assert "compared no document" in changed(compared={}).summary
+    assert not engine_certified(shard.receipt, sample.bundle, "match").passed
+    assert "holds no engine certificate" in changed(nonsense=1).summary
 
 
 def test_another_version_installed_here_is_a_warning(shard: Shard, sample: Sample) -> None:
     certificate = {**shard.receipt.facts["certificate"], "engine_version": "0.0.1"}
     measured = {"versions": {**shard.receipt.measured["versions"], "fastokens": "0.0.1"}}
     receipt = replace(shard.receipt, facts={**shard.receipt.facts, "certificate": certificate}, measured=measured)
-    found = certificate_valid(receipt, sample.bundle, "text")
+    found = engine_certified(receipt, sample.bundle, "text")
     assert (found.passed, found.warning) == (False, True)
     assert "version of fastokens" in found.summary
 
@@ -43,11 +43,11 @@ def test_another_version_installed_here_is_a_warning(shard: Shard, sample: Sampl
 def test_an_engine_refused_outright_must_not_have_encoded(sample: Sample, special: Special) -> None:
     certificate = refused_outright(sample.bundle, "text", "tokenizers", "asked for").to_json()
     shard = special(["a", "b"], certificate=certificate)
-    found = certificate_valid(shard.receipt, sample.bundle, "text")
+    found = engine_certified(shard.receipt, sample.bundle, "text")
     assert found.passed
     assert found.facts["reference_documents"] == 2
     receipt = with_ledger(shard.receipt, reference_documents=1)
-    assert "encoded only 1 of 2 documents" in certificate_valid(receipt, sample.bundle, "text").summary
+    assert "encoded only 1 of 2 documents" in engine_certified(receipt, sample.bundle, "text").summary
 
 
 # --- round_trip

@@ -333,8 +333,8 @@ def test_the_numbers_of_an_asset_plot(site: ServedProject, browser: Browser, sam
 
 
 def test_a_check_shows_its_table(site: ServedProject, browser: Browser, sample: str) -> None:
-    url = f"{site.url}/assets/sample_corpus/combined_bins_train?view=checks&checkDetail=eye_test"
-    browser.open(url, "eye_test", "bits_per_token", "Passed", "decode to plausible text")
+    url = f"{site.url}/assets/sample_corpus/combined_bins_train?view=checks&checkDetail=looks_like_text"
+    browser.open(url, "looks_like_text", "bits_per_token", "Passed", "decode to plausible text")
     browser.picture(site.pictures / "eye_test.png")
 
 

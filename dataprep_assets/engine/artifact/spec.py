@@ -151,11 +151,11 @@ def closed_files(dataset: str, located: Callable[[ArtifactStore, str | None], Ar
     def open(store: ArtifactStore, partitions: Sequence[str]) -> _Closed:
         return places_of(store, dataset, [located(store, one) for one in partitions]), os.environ.get("DAGSTER_HOME")
 
-    return WholeChecks(checks=(CLOSED_TO_OTHERS,), open=open)
+    return WholeChecks(checks=(PERMISSIONS_PRIVATE,), open=open)
 
 
 @judged
-def closed_to_others(places: Iterable[Path], home: str | None = None) -> Finding:
+def permissions_private(places: Iterable[Path], home: str | None = None) -> Finding:
     """Fails if anybody but the owner can read something below the `places`, or open Dagster's folder.
 
     Args:
@@ -200,11 +200,11 @@ def _remedy(row: Row) -> str:
     return f"chmod {recursive}go-rwx {row['folder']}"
 
 
-CLOSED_TO_OTHERS: Check[_Closed] = Check(
-    "closed_to_others",
-    "Folders of the dataset on this machine are 0700 and files 0600 (0400 if read-only), including copies, spools, "
-    "staging, quarantine and Dagster's folder.",
-    lambda closed: closed_to_others(*closed),
+PERMISSIONS_PRIVATE: Check[_Closed] = Check(
+    "permissions_private",
+    "Local folders of the dataset have mode 0700, its files 0600 (or 0400 if read-only), and Dagster's own folder "
+    "is private.",
+    lambda closed: permissions_private(*closed),
 )
 
 

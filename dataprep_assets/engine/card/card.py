@@ -213,7 +213,7 @@ def _card_matches_receipts(opened: _OpenedCard) -> Finding:
 _CHECKS = (
     Check(
         "card_matches_receipts",
-        "Counts, digests and lineage in the card match the current receipts.",
+        "The card's counts, digests and lineage match the current receipts.",
         _card_matches_receipts,
     ),
 )

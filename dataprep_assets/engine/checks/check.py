@@ -240,9 +240,7 @@ def _files_intact(opened: _Files) -> Finding:
 
 
 FILES_INTACT: Check[_Files] = Check(
-    "files_intact",
-    "Every file matches the size and digest in the receipt, and the receipt lists every file.",
-    _files_intact,
+    "files_intact", "Every file has the size and digest in the receipt, and no other file exists.", _files_intact
 )
 """Check of most artifacts."""
 

@@ -57,6 +57,15 @@ class ReadingDeclaration(Declared):
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """What Dagster accepts as an owner."""
 
+_FORMER_CHECK_NAMES = {
+    "eye_test": "looks_like_text",
+    "repeats": "epochs_within_limit",
+    "rows_filled": "packing_efficient",
+    "sample_ids_repeat": "samples_unique",
+    "tfds_reads": "readable_by_tfds",
+}
+"""Former names of non-blocking checks → current names: `accept` allows both, because declarations use either."""
+
 
 class Attribution(Declared):
     """What a data card says of a source that only a person knows. None of it decides a byte of the data."""
@@ -160,7 +169,7 @@ class DatasetDeclaration(Declared):
     card: CardDeclaration = Field(CardDeclaration(), description="Entries of the data card that are not in receipts.")
     accept: dict[str, str] = Field(
         default_factory=dict,
-        description="Warning checks whose failure is accepted: name → reason. They pass and show the reason.",
+        description="Non-blocking checks whose failure is accepted: name → reason. They pass and show the reason.",
     )
 
     automation: Automation | None = Field(
@@ -181,8 +190,8 @@ class DatasetDeclaration(Declared):
     def _with_reasons(cls, accept: dict[str, str]) -> dict[str, str]:
         for name, why in accept.items():
             if not why.strip():
-                raise ValueError(f"accept.{name}: must be a reason for later readers of the check")
-        return accept
+                raise ValueError(f"accept.{name}: the reason is empty. Write why the failure is acceptable")
+        return {_FORMER_CHECK_NAMES.get(name, name): why for name, why in accept.items()}
 
     def located(self, folder: Path) -> Self:
         """A copy with relative paths resolved against `folder`."""

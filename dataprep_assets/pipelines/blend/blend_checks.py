@@ -353,7 +353,7 @@ def rows_read_once(run: OpenedRun) -> Finding:
     )
 
 
-def run_intact(run: OpenedRun) -> Finding:
+def blend_run_intact(run: OpenedRun) -> Finding:
     """Every file of the run has the digest of its receipt, there is no other file, it is the run of this plan, and it
     is what is laid out when it is made again."""
     directory, receipt, plan = run.directory, run.receipt, run.plan
@@ -412,10 +412,10 @@ def splits_disjoint(run: OpenedRun) -> Finding:
     )
 
 
-def realised_as_requested(run: OpenedRun) -> Finding:
+def mixture_matches_weights(run: OpenedRun) -> Finding:
     """Each dataset's realised share is within the declared tolerance of its request, and no epoch limit is crossed.
 
-    That the table of the receipt is that of what the trainer reads is checked by `run_intact`.
+    That the table of the receipt is that of what the trainer reads is checked by `blend_run_intact`.
     """
     blend, table = run.blend, run.facts.realised
     defects: list[str] = []
@@ -474,33 +474,35 @@ _RL_ADVICE = (
 )
 CHECKS = (
     Check(
-        "shards_complete", "Every chosen shard is there and of this plan, with data or declared empty.", shards_complete
+        "shards_complete",
+        "Every chosen shard exists, belongs to this plan, and has data or is declared empty.",
+        shards_complete,
     ),
     Check(
         "rows_read_once",
-        "Shards of a file that was cut by rows read, together, the rows that it has when counted now.",
+        "The row ranges of a split file add up to its current number of rows.",
         rows_read_once,
     ),
     Check(
-        "run_intact",
-        "Every file of the run has the digest of its receipt, no other file is there, and all say what its shards do; "
-        "what the trainer reads first lists every used shard once, and nothing else.",
-        run_intact,
+        "blend_run_intact",
+        "The run has exactly the files and digests in its receipt, they agree with its shards, and the entry file "
+        "lists every shard in use exactly once.",
+        blend_run_intact,
     ),
     Check(
         "splits_disjoint",
-        "No shard, no row of a source file, and no document, sequence or record is in two splits.",
+        "No shard, source row, document, sequence or record is in two splits.",
         splits_disjoint,
     ),
     Check(
-        "realised_as_requested",
-        "Each dataset's share is as its weight asks, within the tolerance.",
-        realised_as_requested,
+        "mixture_matches_weights",
+        "Each dataset's share matches its weight within the tolerance.",
+        mixture_matches_weights,
         version=2,
     ),
     Check(
         "blend_sources_unchanged",
-        "The sources are those that the blend was planned on; else by how much its shares moved.",
+        "The sources are unchanged since the blend was planned.",
         blend_sources_unchanged,
         blocking=False,
     ),

@@ -80,7 +80,7 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
         yield f"{name}: the lengths of the idx are not those of {ENDS}"
 
 
-def documents_end_right(shard: OpenedTokens) -> Finding:
+def document_boundaries_valid(shard: OpenedTokens) -> Finding:
     """Every document begins and ends with the configured tokens, none of them doubled."""
     return boundaries_match(shard.directory, shard.receipt, shard.recipe, _REBUILD)
 
@@ -90,14 +90,15 @@ INDEXED_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
     LEDGER_BALANCES,
     Check(
         "index_matches_stream",
-        "The idx describes the bin: sizes, pointers, lengths of 1 and more, indices 0 to S.",
+        "The .idx file describes the .bin file: sizes, pointers, lengths of at least 1, and document indices from 0 "
+        "to S.",
         index_matches_stream,
     ),
     IDS_IN_VOCABULARY,
     Check(
-        "documents_end_right",
-        "Every document begins and ends with the configured tokens, none of them doubled.",
-        documents_end_right,
+        "document_boundaries_valid",
+        "Every document begins and ends with the configured tokens, each exactly once.",
+        document_boundaries_valid,
     ),
     CERTIFICATE_VALID,
     ROUND_TRIP,

@@ -101,7 +101,7 @@ class OpenedRlManifest(OpenedArtifact):
     blend: BlendDeclaration
 
 
-def names_the_latest_run(manifest: OpenedRlManifest) -> Finding:
+def points_to_latest_run(manifest: OpenedRlManifest) -> Finding:
     """The manifest is of the run of the committed plan, and names a file of that run for each split, or none."""
     directory, receipt = manifest.directory, manifest.receipt
     run = blend_run(manifest.blend, manifest.store)
@@ -135,8 +135,8 @@ def names_the_latest_run(manifest: OpenedRlManifest) -> Finding:
 _CHECKS: tuple[Check[OpenedRlManifest], ...] = (
     FILES_INTACT,
     Check(
-        "names_the_latest_run",
-        "The manifest is that of the plan's run, and every file that it names is there.",
-        names_the_latest_run,
+        "points_to_latest_run",
+        "The manifest belongs to the plan's run, and every file that it names exists.",
+        points_to_latest_run,
     ),
 )

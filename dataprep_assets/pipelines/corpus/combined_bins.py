@@ -36,7 +36,7 @@ from dataprep_assets.pipelines.corpus.source.snapshot import SNAPSHOT
 from dataprep_assets.pipelines.corpus.token_bins import meta_of
 from dataprep_assets.planning.manifest import ManifestEntry, split_of
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stream.eye_test import alignment, eye_test, sampler_dry_run
+from dataprep_assets.stream.eye_test import alignment, looks_like_text, random_batches_load
 from dataprep_assets.stream.retracted_documents import made_without
 from dataprep_assets.stream.source import disk_headroom
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
@@ -345,7 +345,7 @@ def _opened(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequ
     return OpenedCombined(artifact, store, corpus, split, manifest, made_of).opened()
 
 
-def equals_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: str) -> Finding:
+def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: str) -> Finding:
     """The combined file is the shards, byte for byte and in order, and so are its document ends.
 
     One pass over the combined file gives the digest of each shard's range and of the whole; the shards themselves are
@@ -568,7 +568,7 @@ def _alignment(opened: OpenedCombined) -> Finding:
 
 def _sampler_dry_run(opened: OpenedCombined) -> Finding:
     vocab_size = opened.bundle.vocab_size
-    return sampler_dry_run(
+    return random_batches_load(
         opened.tokens_path, opened.facts.dtype, vocab_size, seed=opened.seed, source_at=opened.source_at
     )
 
@@ -581,54 +581,54 @@ def _no_retracted_document(opened: OpenedCombined) -> Finding:
 
 CHECKS: tuple[Check[OpenedCombined], ...] = (
     Check(
-        "equals_shards",
-        "The file is its shards, in manifest order: digests of every range and of the whole.",
-        lambda opened: equals_shards(opened.directory, opened.receipt, opened.shards, split=opened.split),
+        "matches_shards",
+        "The file is the byte-for-byte concatenation of its shards in manifest order.",
+        lambda opened: matches_shards(opened.directory, opened.receipt, opened.shards, split=opened.split),
     ),
     Check(
         "totals_match",
-        "Its ledger is the sum of its shards' ledgers.",
+        "The ledger is the sum of the shards' ledgers.",
         lambda opened: totals_match(opened.receipt, opened.shards),
     ),
     Check(
         "sources_complete",
-        "Every file of the split exactly once, and none of another split.",
+        "The bins contain every file of the split exactly once, and no file of another split.",
         lambda opened: sources_complete([r for _, r in opened.made_of], opened.manifest.entries, opened.split),
     ),
     Check(
         "meta_matches",
-        "meta.pkl says what the tokenizer and the bytes say, and equals meta.json.",
+        "meta.pkl matches the tokenizer, the token files and meta.json.",
         lambda opened: meta_matches(
             opened.directory, opened.bundle, opened.separator_id, opened.facts.dtype, opened.receipt.facts
         ),
     ),
     Check(
-        "alignment",
-        "Inputs and labels read apart are shifted by one, and document ends fall on separators.",
+        "labels_aligned",
+        "Labels are the inputs shifted by one token, and every document ends with the separator.",
         _alignment,
     ),
     Check(
-        "sampler_dry_run",
-        "Random batches load; a uniform model's loss is ln(vocab) and a unigram model's is below it. It only warns if "
-        "there are fewer than eight blocks of 256 tokens to fit the model on; a split of no token is red.",
+        "random_batches_load",
+        "Random batches load, and a unigram model scores below the uniform loss ln(vocab). Fails if a split is "
+        "empty; only warns if it has fewer than eight blocks of 256 tokens.",
         _sampler_dry_run,
     ),
     Check(
-        "eye_test",
-        "Decoded windows near the start and deep in look like text.",
-        lambda opened: eye_test(
+        "looks_like_text",
+        "Decoded windows near the start and in the middle of the data look like text.",
+        lambda opened: looks_like_text(
             opened.tokens_path, opened.directory / ENDS, opened.facts.dtype, opened.bundle, seed=opened.seed
         ),
         blocking=False,
     ),
     Check(
         "no_retracted_document",
-        "No document of its shards is on the retraction list, and they are as they were.",
+        "No document in the shards is on the retraction list, and the shards are unchanged.",
         _no_retracted_document,
     ),
     Check(
         "disk_headroom",
-        "Twenty percent of the file's size is free on its disk.",
+        "The disk has free space for at least 20 % of the file's size.",
         lambda opened: disk_headroom(opened.directory, opened.receipt.total_bytes // 5, 0.0),
         blocking=False,
     ),

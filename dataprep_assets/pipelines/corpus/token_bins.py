@@ -163,7 +163,7 @@ def _locate_ids(shards: Sequence[IndexedShard], ids: NDArray[np.uint64]) -> Iter
 
 DOCUMENT_IDS_UNIQUE: Check[tuple[CorpusDeclaration, str, ArtifactStore]] = Check(
     "document_ids_unique",
-    "No document has the declared id of another one of its split, or of a split that is declared before.",
+    "No two documents of the split, or of a split declared before it, have the same id.",
     lambda of_split: document_ids_unique(*of_split),
     blocking=False,
 )

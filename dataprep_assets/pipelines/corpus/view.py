@@ -257,7 +257,7 @@ def _opened(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _
     return OpenedView(artifact, store, corpus, view, combined_splits(corpus, store)).opened()
 
 
-def same_stream(opened: OpenedView) -> Finding:
+def matches_combined_bins(opened: OpenedView) -> Finding:
     """Every split's tokens in the view are those of the combined bins; all files match the receipt.
 
     Linked tokens are compared by digest; copied ones id by id, including document lengths if the view has any.
@@ -355,7 +355,7 @@ def _defects(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequen
 def no_retracted_document(opened: OpenedView) -> Finding:
     """The view is made of the present combined bins, and none of their shards holds a listed id.
 
-    `same_stream` verifies that every token of the view is that of the combined bins.
+    `matches_combined_bins` verifies that every token of the view is that of the combined bins.
     """
     corpus, store, receipt = opened.corpus, opened.store, opened.receipt
     combined = {split.split: split.receipt for split in opened.splits}
@@ -374,11 +374,11 @@ def no_retracted_document(opened: OpenedView) -> Finding:
 
 
 CHECKS = (
-    Check("same_stream", "Its tokens are those of the combined bins, every one.", same_stream),
-    Check("layout_valid", "Its sidecars describe its tokens exactly.", layout_valid),
+    Check("matches_combined_bins", "The tokens are identical to the combined bins.", matches_combined_bins),
+    Check("layout_valid", "The sidecar files describe the tokens exactly.", layout_valid),
     Check(
         "no_retracted_document",
-        "It is made of the combined bins that are there, and these hold none.",
+        "The view was built from the current combined bins, which contain no removed document.",
         no_retracted_document,
     ),
 )

@@ -238,7 +238,7 @@ def format_valid(shard: OpenedNpyShard) -> Finding:
     )
 
 
-def equals_stream(shard: OpenedNpyShard) -> Finding:
+def matches_stream(shard: OpenedNpyShard) -> Finding:
     """The shard is its range of the token bins, token for token in the seeded order, then padding; every sample id is
     the hash of its sample, and the ledger counts these tokens.
     """
@@ -290,14 +290,15 @@ SHARD_CHECKS: tuple[Check[OpenedNpyShard], ...] = (
     FILES_INTACT,
     Check(
         "format_valid",
-        "A NumPy 1.0 header, one dimension, the declared dtype, whole sequences; as many headerless ids.",
+        "The token file is a valid 1-D .npy (version 1.0) of the declared dtype with whole sequences, and the id "
+        "file has one headerless id per sequence.",
         format_valid,
     ),
     Check(
-        "equals_stream",
-        "The shard is its stretch of the token bins in the seeded order, token for token; every sample id is the "
-        "BLAKE2b of its sample's tokens.",
-        equals_stream,
+        "matches_stream",
+        "The shard equals its range of the token bins in the seeded order, and every sample id is the BLAKE2b of "
+        "its tokens.",
+        matches_stream,
         version=2,
     ),
 )
@@ -385,7 +386,7 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
 def no_retracted_document(split: OpenedSplit) -> Finding:
     """Npy shards are cut from the present token bins, and these hold no document on the retraction list.
 
-    `equals_stream` verifies that a shard is its range of these token bins, token for token.
+    `matches_stream` verifies that a shard is its range of these token bins, token for token.
     """
     listed = retracted_ids(split.release.retractions, split.release.document.ids(sensitive=split.release.sensitive))
     now = {str(receipt.partition): receipt.content for _, receipt in split.bins}
@@ -404,7 +405,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
     return none_listed(defects(), searched, len(listed), "Materialize token_bins, then npy_shards")
 
 
-def sample_ids_repeat(split: OpenedSplit) -> Finding:
+def samples_unique(split: OpenedSplit) -> Finding:
     """How many samples of a split are copies of another: equal ids are equal tokens, so repeated text.
 
     Warns when more than the declared share are. The table lists the most frequent ones. Only the ids are read.
@@ -447,18 +448,18 @@ def sample_ids_repeat(split: OpenedSplit) -> Finding:
 SPLIT_CHECKS = (
     Check(
         "tokens_accounted",
-        "The shards follow one another and are the whole stream but for the counted tail.",
+        "The shards are consecutive and cover the whole stream except the counted tail.",
         partial(_of_each, tokens_accounted),
     ),
     Check(
         "no_retracted_document",
-        "The token bins that the shards are cut from are those of now, and hold none.",
+        "The shards were cut from the current token bins, which contain no removed document.",
         partial(_of_each, no_retracted_document),
     ),
     Check(
-        "sample_ids_repeat",
-        "Few samples are copies of another: equal ids are repeated text.",
-        partial(_of_each, sample_ids_repeat),
+        "samples_unique",
+        "The share of samples with equal ids, which are repeated text, is within the expected limit.",
+        partial(_of_each, samples_unique),
         blocking=False,
     ),
 )

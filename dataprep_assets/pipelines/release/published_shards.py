@@ -363,7 +363,7 @@ def _other_claims(publication: OpenedPublication) -> Iterator[str]:
         yield f"{name_of(receipt)}: its receipt names another release than {release.digest[:12]}"
 
 
-def remote_equals_local(publication: OpenedPublication) -> Finding:
+def remote_matches_local(publication: OpenedPublication) -> Finding:
     """Every file is in the store with its size and SHA-256 (as recorded at the upload, else the bytes are read)."""
     place, found = publication.place, publication.inventory
     missing = [f"{place}/{file.key}: missing" for file in found.missing]
@@ -433,14 +433,16 @@ def _read(place: ReleaseLocation, key: str, start: int, stop: int) -> bytes:
 CHECKS = (
     Check(
         "manifest_published",
-        "The manifests at the public location and here are those of the shards built here.",
+        "The published and the local manifest both describe the shards built here.",
         manifest_published,
     ),
-    Check("remote_equals_local", "Every file is there with its size and SHA-256.", remote_equals_local),
+    Check("remote_matches_local", "Every published file exists with the local size and SHA-256.", remote_matches_local),
     Check(
         "remote_readable",
-        "Headers, first and last samples and their ids read as a trainer far away would read them.",
+        "Headers, first and last samples, and their ids can be read over the network.",
         remote_readable,
     ),
-    Check("no_orphans", "No shard lies there that the manifest does not list.", no_orphans, blocking=False),
+    Check(
+        "no_orphans", "The published folder has no shard that the manifest does not list.", no_orphans, blocking=False
+    ),
 )

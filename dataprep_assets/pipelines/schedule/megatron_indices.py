@@ -177,18 +177,18 @@ VERSION = 3
 MEGATRON_CHECKS: tuple[Check[OpenedIndices], ...] = (
     Check(
         "files_intact",
-        "Every file that the receipt lists is there with its size and SHA-256.",
+        "Every file in the receipt exists with its size and SHA-256.",
         lambda indices: indices.intact(_AGAIN),
     ),
     Check(
-        "names_found",
-        "The files have the names under which Megatron looks for what the schedule reads now.",
+        "index_file_names_valid",
+        "The files have the names by which Megatron finds the indices of the current schedule.",
         _names_found,
     ),
     Check(
-        "same_samples",
-        "Samples drawn from all steps, looked up as Megatron does, are those of the schedule. With `every_document` "
-        "all files are also built again and compared.",
+        "matches_schedule",
+        "Samples of all steps, looked up as Megatron does, match the schedule. With `every_document` all files are "
+        "also rebuilt and compared.",
         _same_samples,
         samples=True,
     ),

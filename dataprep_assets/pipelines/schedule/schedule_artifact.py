@@ -38,7 +38,7 @@ from dataprep_assets.pipelines.schedule.schedule_checks import (
     SCHEDULE_CHECKS,
     OpenedSchedule,
     documents_complete,
-    revisions_follow,
+    revisions_consistent,
 )
 from dataprep_assets.pipelines.schedule.schedule_sources import ShardDocuments, found_sources
 from dataprep_assets.serving.sampler.next_revision import RevisionRequest, revised
@@ -244,7 +244,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
 
 def _require_whole(declaration: ScheduleDeclaration, schedule: ScheduleHistory, documents: ShardDocuments) -> None:
     """Raise ConfigError for a schedule that its checks would refuse, before it replaces the one that is there."""
-    for proven in (documents_complete, revisions_follow):
+    for proven in (documents_complete, revisions_consistent):
         finding = proven(schedule, documents, documents.packs)
         if not finding.passed:
             raise ConfigError(
@@ -432,8 +432,8 @@ CHECKS = (
     *SCHEDULE_CHECKS,
     Check(
         "rebuild_matches",
-        "The schedule equals its receipt, copies of documents equal their shards, and packs, some or all "
-        "packed again, are as stored.",
+        "The schedule matches its receipt, copied documents match their shards, and repacking some or all packs "
+        "reproduces the stored ones.",
         _rebuild_matches,
         samples=True,
     ),

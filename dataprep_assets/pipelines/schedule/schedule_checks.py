@@ -92,7 +92,7 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
 
 
 @judged
-def revisions_follow(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
+def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
     """Whether each revision of a schedule goes on from the one before, by the documents of their shards."""
     defects = []
     for number, revision in enumerate(schedule.revisions):
@@ -176,29 +176,29 @@ def _repeats(opened: OpenedSchedule) -> Finding:
 SCHEDULE_CHECKS: tuple[Check[OpenedSchedule], ...] = (
     Check(
         "files_intact",
-        "Every file that the receipt lists is there with its size and SHA-256.",
+        "Every file in the receipt exists with its size and SHA-256.",
         lambda opened: opened.intact(AGAIN),
     ),
     Check(
         "documents_complete",
-        "The documents that it keeps of each shard are as many tokens and samples as it says.",
+        "Recorded documents add up to the recorded tokens and samples of every shard.",
         lambda opened: documents_complete(opened.data.schedule, partial(_documents, opened.data), opened.data.packs),
     ),
     Check(
-        "revisions_follow",
-        "Each revision goes on from the one before: what has become of each shard is recomputed.",
-        lambda opened: revisions_follow(opened.data.schedule, partial(_documents, opened.data), opened.data.packs),
+        "revisions_consistent",
+        "Each revision continues from the previous one (recomputed shard by shard).",
+        lambda opened: revisions_consistent(opened.data.schedule, partial(_documents, opened.data), opened.data.packs),
     ),
     Check(
-        "read_once",
-        "Samples drawn from all steps are read once in their epoch: looked for again by their documents.",
+        "samples_read_once",
+        "Samples drawn from all steps are read only once per epoch (looked up by their documents).",
         lambda opened: read_once(opened.data.sampler, opened.seed),
     ),
     # These two do not block: they ask what is declared and found now, which the key of the schedule does not decide.
-    Check("sources_current", "The sources are as the last revision has them.", _sources_current, blocking=False),
+    Check("sources_current", "The sources have not changed since the last revision.", _sources_current, blocking=False),
     Check(
-        "repeats",
-        "No source is read more often than `most_epochs` by the end of the run.",
+        "epochs_within_limit",
+        "By the end of the run, no source has been read more than `most_epochs` times.",
         _repeats,
         blocking=False,
     ),

@@ -150,8 +150,8 @@ def test_a_source_that_rounds_to_zero_stops_the_run_before_anything_is_tokenized
         (outcome,) = made.run_all()
         assert not outcome.success
         found = evaluations([outcome])
-        assert failed(found) == {"blend_preview.nothing_rounds_to_zero"}
-        assert "web: a share of 0.250000 is 0 samples" in str(found["blend_preview.nothing_rounds_to_zero"].description)
+        assert failed(found) == {"blend_preview.every_dataset_sampled"}
+        assert "web: a share of 0.250000 is 0 samples" in str(found["blend_preview.every_dataset_sampled"].description)
         assert rows(made.metadata("blend_preview")["preview"])[1]["samples"] == 0
         made_of = {p.name for p in (made.root / "small_blend").iterdir() if not p.name.startswith(".")}
         assert made_of == {"blend_plan", "blend_preview"}
@@ -187,7 +187,7 @@ def test_packed_sft_shows_its_mask_unless_it_is_sensitive(tmp_path: Path, monkey
             assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
             found = evaluations(outcomes)
             assert failed(found) == REFERENCE
-            shown = rows(found["packed_sft.decoded_mask"].metadata["table"].value)
+            shown = rows(found["packed_sft.sampled_sequences_trained"].metadata["table"].value)
             assert all((row["text"] == "withheld") == sensitive for row in shown)
             assert sensitive or all("⟦" in row["text"] and "<|im_end|>⟧" in row["text"] for row in shown)
             everything = str([(e.description, e.metadata) for e in found.values()])
@@ -203,7 +203,7 @@ def test_rl_lists_every_shard_of_every_split(tmp_path: Path) -> None:
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
         found = evaluations(outcomes)
         assert failed(found) == set()
-        assert found["blend.realised_as_requested"].passed
+        assert found["blend.mixture_matches_weights"].passed
         listed = json.loads((made.run_directory / "shards.json").read_bytes())
         assert {split: len(listed[split]) for split in ("train", "val", "test")} == {"train": 2, "val": 2, "test": 0}
         manifest = json.loads((made.root / "small_rl" / "rl_manifest" / "manifest.json").read_bytes())

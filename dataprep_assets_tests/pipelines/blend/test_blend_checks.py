@@ -235,7 +235,7 @@ def card_changed(change: Callable[[Any], object]) -> Fault:
 FAULTS: dict[str, tuple[str, Fault]] = {
     "blend_plan.plan_covers_sources": ("pretrain", replan(forget_part)),
     "blend_plan.plan_is_current": ("pretrain", grown),
-    "blend_preview.nothing_rounds_to_zero": (
+    "blend_preview.every_dataset_sampled": (
         "pretrain",
         in_facts(lambda m: m.directory("blend_preview"), lambda f: f["sources"][1].update(samples=0)),
     ),
@@ -244,7 +244,7 @@ FAULTS: dict[str, tuple[str, Fault]] = {
         in_facts(lambda m: m.directory("blend_preview"), lambda f: f.update(disk_bytes=1 << 60)),
     ),
     "blend_snapshot.digests_match": ("pretrain", grown),
-    "engine_certificate.certificate_holds": ("sft", elsewhere),
+    "engine_certificate.engine_unchanged": ("sft", elsewhere),
     "engine_certificate.fast_engine_accepted": ("pretrain", refusing),
     "indexed_bins.files_intact": ("pretrain", lambda m: os.truncate(_own(shard(m) / "tokens.bin"), 3)),
     "indexed_bins.ledger_balances": ("pretrain", fewer_rows),
@@ -253,8 +253,8 @@ FAULTS: dict[str, tuple[str, Fault]] = {
         signed_again(lambda f: put(f / "tokens.idx", (f / "tokens.idx").read_bytes()[:-8])),
     ),
     "indexed_bins.ids_in_vocabulary": ("pretrain", tokens_changed(lambda t: t.__setitem__(0, 65_000))),
-    "indexed_bins.documents_end_right": ("pretrain", tokens_changed(lambda t: t.__setitem__(-1, 5))),
-    "indexed_bins.certificate_valid": (
+    "indexed_bins.document_boundaries_valid": ("pretrain", tokens_changed(lambda t: t.__setitem__(-1, 5))),
+    "indexed_bins.engine_certified": (
         "pretrain",
         in_facts(shard, lambda f: f["certificate"].update(tokenizer_digest="0" * 64)),
     ),
@@ -272,22 +272,22 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "packed_sft.counts_match": ("sft", in_facts(shard, lambda f: f.update(trained_tokens=1))),
     "packed_sft.rows_valid": ("sft", packed_changed(lambda p: p[0]["loss_mask"].__setitem__(-1, 1))),
     "packed_sft.ids_in_vocabulary": ("sft", packed_changed(lambda p: p[0]["input_ids"].__setitem__(2, 70_000))),
-    "packed_sft.stop_tokens_trained": ("sft", packed_changed(unshifted)),
-    "packed_sft.specials_not_doubled": ("sft", packed_changed(doubled)),
-    "packed_sft.decoded_mask": ("sft", packed_changed(half)),
+    "packed_sft.stop_tokens_in_loss": ("sft", packed_changed(unshifted)),
+    "packed_sft.no_repeated_special_tokens": ("sft", packed_changed(doubled)),
+    "packed_sft.sampled_sequences_trained": ("sft", packed_changed(half)),
     "packed_sft.round_trip": ("sft", packed_changed(swapped_words)),
-    "packed_sft.answers_trained": ("sft", packed_changed(later)),
+    "packed_sft.answers_in_loss": ("sft", packed_changed(later)),
     "rl_jsonl.files_intact": ("rl", lambda m: put(shard(m) / "records.jsonl", b"{}\n")),
     "rl_jsonl.ledger_balances": ("rl", lambda m: edit_receipt(shard(m), _one_row_less)),
     "rl_jsonl.round_trip": ("rl", lines_changed(lambda lines: lines[::-1])),
     "blend.shards_complete": ("rl", lambda m: shutil.rmtree(shard(m, 1))),
     "blend.rows_read_once": ("pretrain", fewer_rows),
-    "blend.run_intact": ("sft", lambda m: put(m.run_directory / "config.json", b"{}")),
+    "blend.blend_run_intact": ("sft", lambda m: put(m.run_directory / "config.json", b"{}")),
     "blend.splits_disjoint": ("sft", same_rows_in_two_splits),
-    "blend.realised_as_requested": ("pretrain", other_weights),
+    "blend.mixture_matches_weights": ("pretrain", other_weights),
     "blend.blend_sources_unchanged": ("pretrain", grown),
     "rl_manifest.files_intact": ("rl", lambda m: put(m.directory("rl_manifest") / "shards.json", b"{}")),
-    "rl_manifest.names_the_latest_run": (
+    "rl_manifest.points_to_latest_run": (
         "rl",
         lambda m: edit_json(m.directory("rl_manifest") / "manifest.json", lambda v: v.update(run_hash="0")),
     ),

@@ -16,7 +16,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_sample import blend_sample
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.plan import blend_preview
-from dataprep_assets.pipelines.blend.plan.blend_preview import nothing_rounds_to_zero, preview_blend
+from dataprep_assets.pipelines.blend.plan.blend_preview import every_dataset_sampled, preview_blend
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
 from dataprep_assets.tokenization.certificate import refused_outright
@@ -193,7 +193,7 @@ def test_a_dataset_that_rounds_to_zero_fails_and_is_named(tmp_path: Path) -> Non
     finished(blend, tmp_path / "out")
     receipt = LocalArtifacts(tmp_path / "out").require(blend.artifact("blend_preview"))
     assert receipt.facts["rounds_to_zero"] == ["web"]
-    finding = nothing_rounds_to_zero(receipt)
+    finding = every_dataset_sampled(receipt)
     assert not finding.passed
     assert "web" in finding.summary
     assert [row["name"] for row in finding.table] == ["code", "web"]
@@ -212,7 +212,7 @@ def test_conversations_that_are_all_too_long_are_the_fault_of_their_length(tmp_p
     )
     store = LocalArtifacts(tmp_path / "out")
     build_all([spec for spec in blend_specs(blend) if spec.name in ("blend_plan", "blend_preview")], store)
-    finding = nothing_rounds_to_zero(store.require(blend.artifact("blend_preview")))
+    finding = every_dataset_sampled(store.require(blend.artifact("blend_preview")))
     assert "long: of the conversations that were looked at" in finding.summary
     assert "With `too_long: drop` those longer than `pack_size: 64` are left out" in finding.summary
 
@@ -239,6 +239,6 @@ def test_a_source_that_rounds_to_zero_fails(tmp_path: Path) -> None:
     tiny = blend_json(small_sources(tmp_path / "s"))
     tiny["datasets"][1]["weight"] = 1e-6
     good = finish(pretraining(tmp_path / "s", blend=tiny), tmp_path / "out")
-    finding = nothing_rounds_to_zero(good.store.require(good.blend.artifact("blend_preview")))
+    finding = every_dataset_sampled(good.store.require(good.blend.artifact("blend_preview")))
     assert not finding.passed
     assert finding.summary.startswith("web: a share of 0.000000 is 0 samples")

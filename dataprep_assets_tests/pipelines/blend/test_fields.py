@@ -11,7 +11,7 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
-from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_preview, nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_preview, every_dataset_sampled
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
@@ -44,7 +44,7 @@ def _previewed(blend: BlendDeclaration, root: Path) -> str:
     store = LocalArtifacts(root)
     build_blend_plan(blend, store)
     receipt, _ = build_blend_preview(blend, store, load_blend_plan(blend, store))
-    finding = nothing_rounds_to_zero(receipt)
+    finding = every_dataset_sampled(receipt)
     return "" if finding.passed else finding.summary
 
 

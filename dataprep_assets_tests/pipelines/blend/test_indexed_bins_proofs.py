@@ -150,10 +150,10 @@ def test_a_lost_and_a_doubled_separator_are_found(work: TokenShard) -> None:
     at = int(ends[4]) - 1
     ids[at] = 7
     ids.flush()
-    assert "does not end with separator" in _findings(work)["documents_end_right"].summary
+    assert "does not end with separator" in _findings(work)["document_boundaries_valid"].summary
     ids[at], ids[at - 1] = EOS, EOS
     ids.flush()
-    finding = _findings(work)["documents_end_right"]
+    finding = _findings(work)["document_boundaries_valid"]
     assert not finding.passed
     assert "separators" in finding.summary
     assert not finding.warning
@@ -176,7 +176,7 @@ def test_a_bos_that_the_text_holds_itself_is_told(tmp_path: Path, mode: str, dou
     )
     _, _, plan = finished(blend, tmp_path / "out")
     (work,) = indexed_bins_shards(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions)
-    finding = _findings(work)["documents_end_right"]
+    finding = _findings(work)["document_boundaries_valid"]
     assert (finding.passed, finding.warning, finding.facts["doubled"]) == (not doubled, bool(doubled), doubled)
 
 

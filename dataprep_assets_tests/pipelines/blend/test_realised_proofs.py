@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from dataprep_assets.pipelines.blend.blend_checks import realised_as_requested, run_intact
+from dataprep_assets.pipelines.blend.blend_checks import blend_run_intact, mixture_matches_weights
 from dataprep_assets.stream.declaration import BadRecordPolicy
 from dataprep_assets_tests.pipelines.blend.finished_blend import finish
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
@@ -15,23 +15,23 @@ from dataprep_assets_tests.tools.drill.box import reseal
 def test_more_epochs_than_allowed_fail(tmp_path: Path) -> None:
     blend = pretraining(small_sources(tmp_path / "s"), max_epochs=1.2)
     good = finish(blend, tmp_path / "out")
-    finding = realised_as_requested(good.run)
+    finding = mixture_matches_weights(good.run)
     assert not finding.passed
     assert "code would be read 1.26 times" in finding.summary
     enough = blend.model_copy(update={"max_epochs": 1.3})
-    assert realised_as_requested(replace(good.run, blend=enough)).passed
+    assert mixture_matches_weights(replace(good.run, blend=enough)).passed
 
 
 def test_rl_shares_are_those_of_the_records_that_the_manifest_lists(tmp_path: Path) -> None:
     good = finish(weighted_records(tmp_path / "s", (1.0, 1.0)), tmp_path / "out")
-    finding = realised_as_requested(good.run)
+    finding = mixture_matches_weights(good.run)
     assert finding.passed, finding.summary
     assert finding.facts["largest_difference"] < 1e-9
     path = good.directory / "shards.json"
     whole = json.loads(path.read_bytes())
     path.write_text(json.dumps(whole | {"train": [*whole["train"], whole["train"][0]]}))
     reseal(good.directory)
-    assert not run_intact(good.run).passed
+    assert not blend_run_intact(good.run).passed
 
 
 def test_rl_records_that_a_transform_leaves_out_are_missing_of_the_share(tmp_path: Path) -> None:
@@ -45,16 +45,16 @@ def test_rl_records_that_a_transform_leaves_out_are_missing_of_the_share(tmp_pat
         write_rows(tmp_path / "s" / "code" / file, rows)
     write_rows(tmp_path / "s" / "web" / "train-00000.parquet", [row | {"id": 0} for row in texts("web", 60)])
     good = finish(blend.model_copy(update={"bad_records": BadRecordPolicy(policy="drop", budget=1)}), tmp_path / "out")
-    finding = realised_as_requested(good.run)
+    finding = mixture_matches_weights(good.run)
     assert not finding.passed
     assert "train: code__train was to be 0.6000 of the blend and is 0.3333" in finding.summary
     assert "transform" in finding.summary
     lenient = good.blend.model_copy(update={"tolerance": 0.5})
-    assert realised_as_requested(replace(good.run, blend=lenient)).passed
+    assert mixture_matches_weights(replace(good.run, blend=lenient)).passed
 
 
 def test_rl_records_that_are_read_too_often_fail(tmp_path: Path) -> None:
     good = finish(weighted_records(tmp_path / "s", (3.0, 1.0), max_epochs=2), tmp_path / "out")
-    finding = realised_as_requested(good.run)
+    finding = mixture_matches_weights(good.run)
     assert not finding.passed
     assert "code__train would be read 3.00 times" in finding.summary

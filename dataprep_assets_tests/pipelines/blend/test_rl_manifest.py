@@ -10,7 +10,7 @@ from dataprep_assets.engine.staleness.status import stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend import run_lines
 from dataprep_assets.pipelines.blend.dataset import blend_specs
-from dataprep_assets.pipelines.blend.rl_manifest import OpenedRlManifest, names_the_latest_run
+from dataprep_assets.pipelines.blend.rl_manifest import OpenedRlManifest, points_to_latest_run
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend, rl_rows, weighted_records
@@ -79,7 +79,7 @@ def test_a_manifest_names_files_where_the_trainer_finds_them(tmp_path: Path) -> 
     run = f"/mnt/data/small_blend/runs/{good.plan.run_hash}"
     assert resolved(_home(good), "train") == f"{run}/splits/train.jsonl"
     assert run_lines(good.receipt) == ["/mnt/data/small_blend/rl_manifest/manifest.json"]
-    assert names_the_latest_run(_opened(good)).passed
+    assert points_to_latest_run(_opened(good)).passed
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_a_manifest_names_files_where_the_trainer_finds_them(tmp_path: Path) -> 
 )
 def test_a_manifest_of_another_run_fails_its_check(tmp_path: Path, change: dict[str, Any], told: str) -> None:
     good = finish(rl_blend(tmp_path / "s"), tmp_path / "out")
-    assert names_the_latest_run(_opened(good)).passed
+    assert points_to_latest_run(_opened(good)).passed
     path = _home(good) / "manifest.json"
     value = json.loads(path.read_bytes())
     path.unlink()  # it is a link to the run's
     path.write_text(json.dumps(value | change))
-    finding = names_the_latest_run(_opened(good))
+    finding = points_to_latest_run(_opened(good))
     assert not finding.passed
     assert told in finding.summary
 
@@ -110,5 +110,5 @@ def test_a_manifest_is_the_run_s_own_byte_for_byte(tmp_path: Path) -> None:
     assert path.read_bytes() != text
     assert json.loads(path.read_bytes()) == json.loads(text), "no reader sees it"
     reseal(_home(good))
-    finding = names_the_latest_run(_opened(good))
+    finding = points_to_latest_run(_opened(good))
     assert "shards.json has other bytes than that of" in finding.summary

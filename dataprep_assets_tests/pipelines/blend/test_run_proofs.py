@@ -12,15 +12,15 @@ import pytest
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_checks import (
     CHECKS,
-    realised_as_requested,
+    blend_run_intact,
+    mixture_matches_weights,
     rows_read_once,
-    run_intact,
     shards_complete,
     splits_disjoint,
 )
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.plan.blend_plan import plan_covers_sources, plan_is_current
-from dataprep_assets.pipelines.blend.plan.blend_preview import nothing_rounds_to_zero
+from dataprep_assets.pipelines.blend.plan.blend_preview import every_dataset_sampled
 from dataprep_assets.pipelines.blend.runs import other_claims
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
@@ -33,11 +33,11 @@ def test_a_good_run_passes_every_proof(good: FinishedBlend) -> None:
     found = [
         plan_covers_sources(good.plan),
         plan_is_current(good.blend, good.store),
-        nothing_rounds_to_zero(good.store.require(good.blend.artifact("blend_preview"))),
+        every_dataset_sampled(good.store.require(good.blend.artifact("blend_preview"))),
         *(check.find(good.run) for check in CHECKS),
     ]
     assert [finding.summary for finding in found if not finding.passed] == []
-    assert realised_as_requested(good.run).facts["largest_difference"] < 1e-9
+    assert mixture_matches_weights(good.run).facts["largest_difference"] < 1e-9
 
 
 def test_a_file_that_grew_has_rows_that_nobody_read(good: FinishedBlend, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def _other_weight(good: FinishedBlend) -> None:
 @pytest.mark.parametrize("damage", [_cut_bin, _leftover, _second_plan, _shorter_list, _other_weight])
 def test_a_damaged_run_is_not_intact(good: FinishedBlend, damage: Callable[[FinishedBlend], None]) -> None:
     damage(good)
-    assert not run_intact(good.run).passed
+    assert not blend_run_intact(good.run).passed
 
 
 def test_files_of_a_run_are_its_shards_own_also_where_its_receipt_agrees_with_them(good: FinishedBlend) -> None:
@@ -165,7 +165,7 @@ def test_a_snapshot_of_unchanged_files_stays_good_where_settings_make_another_pl
 
 
 def test_a_run_of_another_plan_is_not_this_one(good: FinishedBlend) -> None:
-    finding = run_intact(replace(good.run, plan=replace(good.plan, run_hash="0" * 16)))
+    finding = blend_run_intact(replace(good.run, plan=replace(good.plan, run_hash="0" * 16)))
     assert not finding.passed
     assert any("it is the run of" in str(row) for row in finding.table)
 

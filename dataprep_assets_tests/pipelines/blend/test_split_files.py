@@ -44,7 +44,7 @@ def _named(blend: BlendDeclaration, store: LocalArtifacts, folder: Path) -> None
         reseal(folder)
         assert store.damage(artifact, store.require(artifact)) == []
         told = dict(failed_proofs(spec, store, []))
-        assert path.name in told["run_intact"]
+        assert path.name in told["blend_run_intact"]
         write(folder / "receipt.json", sealed)
         write(path, whole)
     assert list(failed_proofs(spec, store, [])) == []

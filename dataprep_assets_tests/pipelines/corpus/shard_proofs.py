@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import Finding, files_intact
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.stream.eye_test import eye_test
-from dataprep_assets.stream.reencoding import certificate_valid, round_trip
+from dataprep_assets.stream.eye_test import looks_like_text
+from dataprep_assets.stream.reencoding import engine_certified, round_trip
 from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.token_bins_checks import ids_in_vocabulary, ledger_balances, size_matches
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
@@ -31,9 +31,9 @@ def prove_all(shard: Shard, bundle: TokenizerBundle, mode: str = "text") -> dict
         "size_matches": size_matches(directory, receipt),
         "ids_in_vocabulary": ids_in_vocabulary(directory, receipt, bundle.vocab_size),
         "separators_match_documents": separators_match_documents(directory, receipt),
-        "certificate_valid": certificate_valid(receipt, bundle, mode),  # type: ignore[arg-type]
+        "engine_certified": engine_certified(receipt, bundle, mode),  # type: ignore[arg-type]
         "round_trip": round_trip(directory, receipt, shard.sources, bundle),
-        "eye_test": eye_test(directory / TOKENS, directory / ENDS, dtype, bundle, seed=1),
+        "looks_like_text": looks_like_text(directory / TOKENS, directory / ENDS, dtype, bundle, seed=1),
     }
 
 

@@ -16,7 +16,7 @@ from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined, Sample
 
 SEPARATOR = 4094
-equals_shards, totals_match = judged(combined_bins.equals_shards), judged(combined_bins.totals_match)
+matches_shards, totals_match = judged(combined_bins.matches_shards), judged(combined_bins.totals_match)
 sources_complete, meta_matches = judged(combined_bins.sources_complete), judged(combined_bins.meta_matches)
 
 
@@ -27,10 +27,10 @@ def poke(path: Path, byte: int, value: int) -> None:
 
 
 def equal(artifact: Combined, sample: Sample, shards: list[tuple[Path, Receipt]] | None = None) -> Finding:
-    return equals_shards(artifact.directory, artifact.receipt, shards or sample.train, split="train")
+    return matches_shards(artifact.directory, artifact.receipt, shards or sample.train, split="train")
 
 
-# --- equals_shards
+# --- matches_shards
 
 
 def test_the_combined_bin_equals_its_shards(combined: Combined, sample: Sample) -> None:
@@ -201,5 +201,5 @@ def test_wrong_vocabulary_separator_and_dtype_are_named(copy: Combined, sample: 
 
 def test_a_missing_file_is_a_failed_finding(tmp_path: Path, sample: Sample) -> None:
     receipt = Receipt(dataset="d", artifact="a", partition=None, key="0", inputs={}, files=record_files(tmp_path))
-    assert not equals_shards(tmp_path, receipt, sample.train, split="train").passed
+    assert not matches_shards(tmp_path, receipt, sample.train, split="train").passed
     assert "meta.json" in meta_matches(tmp_path, sample.bundle, SEPARATOR, "uint16").summary

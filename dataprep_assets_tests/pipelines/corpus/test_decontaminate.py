@@ -67,7 +67,7 @@ def test_documents_with_items_are_dropped_under_that_reason(tmp_path: Path) -> N
     assert [(one["row"], one["reason"]) for one in leaky.dropped()] == [(4, "benchmark"), (6, "benchmark")]
     found = leaky.findings("selection", "train")
     assert all(one.passed for one in found.values())
-    facts = found["no_benchmark"].facts
+    facts = found["no_benchmark_contamination"].facts
     assert (facts["dropped"], facts["left"], facts["common_phrases_only"]) == (2, 0, 1)
     ways = ("case", "punctuation", "white_space", "line_breaks", "embedded", "Unicode")
     forms = ("plain", "lettered", "bracketed", "numbered", "bulleted", "question_and_answer", "choices_shuffled")
@@ -88,7 +88,7 @@ def test_they_block_with_the_pairs_or_are_only_tagged(tmp_path: Path) -> None:
     blocked = Leaky(tmp_path, action="block")
     blocked.build()
     assert blocked.dropped() == []
-    found = blocked.findings("selection", "train")["no_benchmark"]
+    found = blocked.findings("selection", "train")["no_benchmark_contamination"]
     assert not found.passed
     assert not found.warning
     assert [row["defect"] for row in found.table] == [
@@ -130,7 +130,7 @@ def test_an_item_that_would_not_be_found_fails_the_check(tmp_path: Path, monkeyp
         "dataprep_assets.pipelines.corpus.curation.benchmark_checks.rewrites",
         lambda text: {"case": text[: len(text) // 3]},
     )
-    found = leaky.findings("selection", "train")["no_benchmark"]
+    found = leaky.findings("selection", "train")["no_benchmark_contamination"]
     assert "of planted items are found in the form 'case'" in found.summary
 
 
@@ -205,7 +205,7 @@ def test_items_that_are_not_looked_for_are_told_and_too_many_of_them_block(
     leaky = Leaky(tmp_path, **floor)
     partly_short(leaky)
     leaky.build()
-    found = leaky.findings("selection", "train")["no_benchmark"]
+    found = leaky.findings("selection", "train")["no_benchmark_contamination"]
     assert (found.passed, found.warning) == (passed, False)
     assert (found.facts["items_quiz"], found.facts["not_looked_for_quiz"]) == (20, 15)
     why = "15 too short, 1 empty"
@@ -297,7 +297,7 @@ def test_items_of_any_language_are_planted_and_found(tmp_path: Path, item: str) 
     leaky.write({"train/a.jsonl": [*leaky.pages, f"Before it. {item} After it."]})
     leaky.build()
     assert [(one["row"], one["reason"]) for one in leaky.dropped()] == [(21, "benchmark")]
-    found = leaky.findings("selection", "train")["no_benchmark"]
+    found = leaky.findings("selection", "train")["no_benchmark_contamination"]
     assert found.passed, found.summary
     assert found.facts["mistaken_shuffled_%"] == 0
     assert found.facts["found_embedded_%"] == 100

@@ -107,7 +107,7 @@ def test_the_largest_clusters_are_shown_with_excerpts(made: Pages) -> None:
 
 
 def test_recall_is_drawn_for_the_ui_and_the_curve_for_the_card(made: Pages) -> None:
-    found = made.findings()["recall_as_promised"]
+    found = made.findings()["recall_sufficient"]
     rows = {row["edit"]: row for row in found.table}
     assert {rows[name]["removed_%"] for name in ("licence", "form", "translation")} == {0}
     plot = found.plot
@@ -357,7 +357,7 @@ def test_signatures_of_sensitive_data_are_keyed(tmp_path: Path, monkeypatch: pyt
     ]
     assert digests[0].isdisjoint(digests[1])
     findings = pages.findings()
-    assert all(one.passed for name, one in findings.items() if name != "closed_to_others"), findings
+    assert all(one.passed for name, one in findings.items() if name != "permissions_private"), findings
     receipt = pages.store.require(pages.corpus.artifact("duplicates"))
     assert "largest_clusters" not in pages.specs()["duplicates", None].metadata(pages.store, receipt)
     assert Excerpts(pages.corpus, pages.store).excerpt("train/a.jsonl:1") == ""
@@ -426,14 +426,14 @@ def test_a_removal_that_is_not_true_is_found(pages: Pages, damage: Callable[[Pat
 
 
 def test_bands_that_find_less_than_promised_fail_the_check(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert pages.findings()["recall_as_promised"].passed
+    assert pages.findings()["recall_sufficient"].passed
     demanding = Pages(pages.folder, duplicates={"recall": 1.0, "permutations": 16})
     demanding.build()
-    found = demanding.findings()["recall_as_promised"]
+    found = demanding.findings()["recall_sufficient"]
     assert "are asked for" in found.summary
     real = Signer.bands
     monkeypatch.setattr(Signer, "bands", lambda self, *given: _half(real(self, *given)))
-    found = pages.findings()["recall_as_promised"]
+    found = pages.findings()["recall_sufficient"]
     assert not found.passed
     assert found.facts["defects"] == 2
     assert float(found.facts["share_a_band_%"]) < 0.6 * float(found.facts["should_%"])

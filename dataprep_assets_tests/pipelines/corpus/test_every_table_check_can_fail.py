@@ -112,7 +112,7 @@ FAULTS: dict[tuple[str, str], Fault] = {
     ("selection", "within_budget"): greedy("short"),
     ("selection", "sources_kept"): greedy("longest"),
     ("documents", "files_intact"): lambda folder: flip_byte(folder / "documents.parquet"),
-    ("documents", "sums_equal_ledger"): rewritten("documents.parquet", more("tokens")),
+    ("documents", "sums_match_ledger"): rewritten("documents.parquet", more("tokens")),
     ("documents", "rebuild_matches"): rewritten("documents.parquet", more("words")),
 }
 SAID = {
@@ -121,26 +121,26 @@ SAID = {
     ("selection", "rebuild_matches"): "dropped.parquet: it has",
     ("selection", "within_budget"): "no document of val is left",
     ("selection", "sources_kept"): "the rule longest drops",
-    ("documents", "sums_equal_ledger"): "tokens sum to",
+    ("documents", "sums_match_ledger"): "tokens sum to",
     ("documents", "rebuild_matches"): "row 1: words is different",
 }
 
 
 def test_every_check_has_a_planted_fault() -> None:
     found = {(one.name, proof.name) for one in specs() if one.name in ARTIFACTS for proof in one.checks}
-    assert found == {*FAULTS, ("tags", "planted_found")}
+    assert found == {*FAULTS, ("tags", "taggers_accurate")}
 
 
 def test_a_tagger_that_misses_planted_cases_or_takes_others_for_them_is_told(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = judged(finished, "tags")["planted_found"]
+    found = judged(finished, "tags")["taggers_accurate"]
     assert found.passed
     assert (found.facts["recall_phones"], found.facts["precision_ibans"]) == (1.0, 1.0)
     (visa,) = [row for row in found.table if row["kind"] == "cards, Visa"]
     assert (visa["tagger"], visa["planted"], visa["recall_%"]) == ("personal", 6, 100.0)
     blind(monkeypatch)
-    found = judged(finished, "tags")["planted_found"]
+    found = judged(finished, "tags")["taggers_accurate"]
     assert not found.passed
     assert "personal takes" in found.summary
     assert (found.facts["recall_phones"], found.facts["defects"]) == (0.0, 2)
@@ -171,12 +171,12 @@ def with_first(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
 @pytest.mark.parametrize(
     ("artifact", "name", "column", "value", "said"),
     [
-        ("documents", "sums_equal_ledger", "id", None, "other ids"),
-        ("documents", "sums_equal_ledger", "id", "no id", "other ids"),
-        ("documents", "sums_equal_ledger", "id", "0123456789abcdef0", "other ids"),
-        ("documents", "sums_equal_ledger", "tokens", None, "tokens sum to"),
-        ("documents", "sums_equal_ledger", "kept", None, "documents sum to"),
-        ("documents", "sums_equal_ledger", "file", None, "rows_in sum to"),
+        ("documents", "sums_match_ledger", "id", None, "other ids"),
+        ("documents", "sums_match_ledger", "id", "no id", "other ids"),
+        ("documents", "sums_match_ledger", "id", "0123456789abcdef0", "other ids"),
+        ("documents", "sums_match_ledger", "tokens", None, "tokens sum to"),
+        ("documents", "sums_match_ledger", "kept", None, "documents sum to"),
+        ("documents", "sums_match_ledger", "file", None, "rows_in sum to"),
         ("tags", "rows_complete", "row", None, "is not in the order of the source"),
         ("tags", "rows_complete", "row", 0, "row 0 is not in the order of the source"),
         ("tags", "rows_complete", "file", None, "is not in the order of the source"),

@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.engine.checks.check import Finding, judged
 from dataprep_assets.formats import document_ends
-from dataprep_assets.stream.eye_test import alignment, sampler_dry_run
+from dataprep_assets.stream.eye_test import alignment, random_batches_load
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined
 
 SEPARATOR, VOCABULARY = 4094, 4096
@@ -92,11 +92,11 @@ def test_streams_of_a_few_tokens_are_aligned(tmp_path: Path, tokens: int) -> Non
         assert not alignment(tmp_path / "t.bin", "uint16", ends, **options).passed
 
 
-# --- sampler_dry_run
+# --- random_batches_load
 
 
 def sampled(path: Path, dtype: str = "uint16", vocab_size: int = VOCABULARY) -> Finding:
-    return sampler_dry_run(path, dtype, vocab_size, seed=3, source_at=lambda token: f"a.jsonl: row {token + 1}")
+    return random_batches_load(path, dtype, vocab_size, seed=3, source_at=lambda token: f"a.jsonl: row {token + 1}")
 
 
 def test_token_frequencies_beat_the_uniform_model(combined: Combined) -> None:

@@ -63,8 +63,8 @@ def test_a_sound_view_is_proven_and_says_how_much(store: LocalArtifacts, view: V
     found = prove(store, view)
     assert failed(found) == set()
     tokens = sum(split.token_count for split in combined_splits(CORPUS, store))
-    assert found["same_stream"].facts["tokens"] == tokens
-    assert "id for id" in found["same_stream"].summary
+    assert found["matches_combined_bins"].facts["tokens"] == tokens
+    assert "id for id" in found["matches_combined_bins"].summary
 
 
 def _rewrite(directory: Path, change: Callable[[list[list[int]]], list[list[int]]]) -> None:
@@ -92,9 +92,9 @@ def test_parquet_that_is_not_the_stream_is_found(
     store: LocalArtifacts, change: Callable[[list[list[int]]], list[list[int]]], complaint: str
 ) -> None:
     _rewrite(store.local(CORPUS.artifact("hf_parquet_bins")), change)
-    assert "same_stream" in failed(prove(store, "hf_parquet"))  # without a signature, by its digest
+    assert "matches_combined_bins" in failed(prove(store, "hf_parquet"))  # without a signature, by its digest
     found = prove(store, "hf_parquet", sign=True)
-    assert failed(found) == {"same_stream", "layout_valid"}  # the card has the digest of the files
+    assert failed(found) == {"matches_combined_bins", "layout_valid"}  # the card has the digest of the files
     assert complaint in told(found)
 
 
@@ -128,10 +128,10 @@ def test_an_mds_shard_of_other_ids_is_found(store: LocalArtifacts) -> None:
     data = bytearray(_shard(store).read_bytes())
     data[-4:] = np.array([int.from_bytes(data[-4:], "little") ^ 1], "<i4").tobytes()
     _shard(store).write_bytes(data)
-    assert failed(prove(store, "mds", sign=True)) == {"same_stream", "layout_valid"}
+    assert failed(prove(store, "mds", sign=True)) == {"matches_combined_bins", "layout_valid"}
     _reindex(_shard(store))
     found = prove(store, "mds", sign=True)
-    assert failed(found) == {"same_stream"}
+    assert failed(found) == {"matches_combined_bins"}
     assert "val: token 9983 is not that of combined_bins" in told(found)
 
 
@@ -148,8 +148,8 @@ def test_an_mds_index_that_lists_too_little_is_found(store: LocalArtifacts) -> N
 def test_an_mds_index_of_malformed_entries_is_found(store: LocalArtifacts) -> None:
     _shard(store).with_name("index.json").write_text('{"shards": [{}], "version": 2}')
     found = prove(store, "mds", sign=True)
-    assert failed(found) == {"same_stream", "layout_valid"}
-    assert "entry 0 is malformed" in found["same_stream"].summary
+    assert failed(found) == {"matches_combined_bins", "layout_valid"}
+    assert "entry 0 is malformed" in found["matches_combined_bins"].summary
 
 
 @pytest.mark.parametrize("error", [KeyError("shards"), IndexError("a shard"), ValueError("no shard"), TypeError("x")])
@@ -177,7 +177,7 @@ def test_an_unreadable_file_is_a_verdict_and_no_accident(store: LocalArtifacts) 
     for view, path in (("hf_parquet", VAL), ("mds", "val/index.json")):
         broken = store.local(CORPUS.artifact(artifact_name(view))) / path  # type: ignore[arg-type]
         broken.write_bytes(broken.read_bytes()[:20])
-        assert failed(prove(store, view, sign=True)) == {"same_stream", "layout_valid"}  # type: ignore[arg-type]
+        assert failed(prove(store, view, sign=True)) == {"matches_combined_bins", "layout_valid"}  # type: ignore[arg-type]
 
 
 def test_the_receipt_of_a_view_names_the_stream_it_copies(store: LocalArtifacts) -> None:

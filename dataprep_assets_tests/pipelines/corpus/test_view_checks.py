@@ -13,7 +13,7 @@ from dataprep_assets_tests.project import Project, failure_of, project, sample_a
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 NAMES = [artifact_name(view) for view in VIEWS]
-CHECKS = ("same_stream", "layout_valid", "no_retracted_document")
+CHECKS = ("matches_combined_bins", "layout_valid", "no_retracted_document")
 
 
 @pytest.fixture(scope="module")

@@ -241,7 +241,7 @@ def of_directory(artifact: str, dataset: str = "notes") -> dict[tuple[str, str],
     key = f"{dataset}/{artifact}"
     return {
         (key, "files_intact"): flip_directory(artifact, dataset),
-        (key, "tfds_reads"): longer_columns(artifact, dataset) if HAS_TFDS else no_tfds,
+        (key, "readable_by_tfds"): longer_columns(artifact, dataset) if HAS_TFDS else no_tfds,
     }
 
 
@@ -254,14 +254,14 @@ def of_shards(format: str) -> dict[tuple[str, str], Fault]:
     return {
         (key, "files_intact"): flip_shard(format),
         (key, "records_intact"): shard_fault(format, lambda payloads: payloads[:-1]),
-        (key, "equals_packed_rows"): shard_fault(format, edited("inputs", token)),
+        (key, "matches_packed_rows"): shard_fault(format, edited("inputs", token)),
     }
 
 
 def of_dataset(artifact: str) -> dict[tuple[str, str], Fault]:
     key = f"notes/{artifact}"
     return {
-        (key, "equals_cohort_shards"): receipt_of(artifact, None, one_month_more),
+        (key, "matches_cohort_shards"): receipt_of(artifact, None, one_month_more),
         (key, "patients_disjoint"): same_patient,
     }
 
@@ -295,7 +295,7 @@ def of_card(dataset: str) -> dict[tuple[str, str], Fault]:
 FAULTS: dict[tuple[str, str], Fault] = {
     **of_card("notes"),
     **of_card("combined"),
-    ("notes/engine_certificate", "certificate_holds"): other_engine_version,
+    ("notes/engine_certificate", "engine_unchanged"): other_engine_version,
     ("notes/engine_certificate", "fast_engine_accepted"): refused_class,
     ("notes/engine_certificate", "separator_ends_documents"): chat_turn_separator,
     (PACKED, "files_intact"): lambda made, _: flip_byte(packed(made, f"train/{MONTH}.jsonl")),
@@ -305,13 +305,13 @@ FAULTS: dict[tuple[str, str], Fault] = {
     (PACKED, "ids_in_vocabulary"): with_token(3, 4096),
     (PACKED, "tokens_conserved"): receipt_of("packed_cohorts", MONTH, fewer_truncated),
     (PACKED, "separators_match_notes"): separator_within,
-    (PACKED, "jsonl_equals_rows"): edit_line(another_token),
-    (PACKED, "certificate_valid"): receipt_of("packed_cohorts", MONTH, foreign_certificate),
-    (PACKED, "notes_recounted"): receipt_of("packed_cohorts", MONTH, forgotten_drop),
+    (PACKED, "jsonl_matches_rows"): edit_line(another_token),
+    (PACKED, "engine_certified"): receipt_of("packed_cohorts", MONTH, foreign_certificate),
+    (PACKED, "note_counts_match"): receipt_of("packed_cohorts", MONTH, forgotten_drop),
     (PACKED, "round_trip"): other_words,
     (PACKED, "patients_in_their_split"): other_patient,
     (PACKED, "no_retracted_document"): listed_patient,
-    (PACKED, "rows_filled"): one_row_as_two,
+    (PACKED, "packing_efficient"): one_row_as_two,
     (PACKED, "losses_within_limit"): receipt_of(
         "packed_cohorts", MONTH, lambda receipt: receipt["ledger"].update(unknown_tokens=9_999)
     ),
@@ -325,7 +325,7 @@ FAULTS: dict[tuple[str, str], Fault] = {
     ("combined/tfds_directory", "provenance_complete"): lambda made, _: edit_receipt(
         made.root / "combined" / "tfds_directory", lambda value: value["facts"].update(columns=["inputs"])
     ),
-    ("combined/tfds_directory", "shares_achieved"): lambda made, _: edit_receipt(
+    ("combined/tfds_directory", "mixture_matches_weights"): lambda made, _: edit_receipt(
         made.root / "combined" / "tfds_directory", other_share
     ),
     ("combined/tfds_directory", "splits_disjoint"): leaked_patient,

@@ -60,7 +60,7 @@ def test_every_proof_passes_on_what_was_made(format: FileFormat, layout: str, tm
     found = prove(sharded(tmp_path, format, layout))
     assert list(found) == [check.name for check in SHARD_CHECKS]
     assert failed(found) == set()
-    assert found["equals_packed_rows"].facts["rows"] == found["records_intact"].facts["records"] != 0
+    assert found["matches_packed_rows"].facts["rows"] == found["records_intact"].facts["records"] != 0
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -68,8 +68,8 @@ def test_rows_in_another_order_are_not_those_that_were_packed(format: FileFormat
     cohort = sharded(tmp_path, format)
     rewrite(cohort, lambda payloads: payloads[::-1])
     found = prove(cohort)
-    assert failed(found) == {"files_intact", "equals_packed_rows"}
-    assert "column inputs: not that of packed_cohorts" in found["equals_packed_rows"].summary
+    assert failed(found) == {"files_intact", "matches_packed_rows"}
+    assert "column inputs: not that of packed_cohorts" in found["matches_packed_rows"].summary
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -81,7 +81,7 @@ def test_a_shard_that_lost_its_last_record_is_whole_to_a_reader_and_found_by_its
     found = prove(cohort)
     assert "7 records of " in found["records_intact"].summary
     assert any("7 rows, 8 are declared" in str(row) for row in found["records_intact"].table)
-    assert not found["equals_packed_rows"].passed
+    assert not found["matches_packed_rows"].passed
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -110,7 +110,7 @@ def test_a_flipped_bit_and_a_cut_file_break_records_and_leave_no_row_proven(form
     for bad in (good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :], good[: len(good) // 2]):
         path.write_bytes(bad)
         found = prove(cohort)
-        assert {"files_intact", "records_intact", "equals_packed_rows"} <= failed(found)
+        assert {"files_intact", "records_intact", "matches_packed_rows"} <= failed(found)
 
 
 def test_shards_of_older_rows_and_missing_rows_are_told(tmp_path: Path) -> None:
@@ -119,4 +119,4 @@ def test_shards_of_older_rows_and_missing_rows_are_told(tmp_path: Path) -> None:
     found = prove(cohort)
     assert failed(found) == {check.name for check in SHARD_CHECKS}
     assert COHORT_SHARDS["tfrecord"] == cohort.artifact.name
-    assert "packed_cohorts" in found["equals_packed_rows"].summary
+    assert "packed_cohorts" in found["matches_packed_rows"].summary

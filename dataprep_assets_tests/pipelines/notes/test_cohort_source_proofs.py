@@ -24,7 +24,7 @@ def test_ids_that_are_not_those_of_the_notes_are_found_wherever_the_rows_are_cut
     rewritten(cohort, shift)
     found = prove_cohort(cohort)
     assert "chunk 1 is not in the rows of train" in found["round_trip"].summary
-    assert not found["jsonl_equals_rows"].passed
+    assert not found["jsonl_matches_rows"].passed
 
 
 def test_notes_that_the_source_has_no_more_and_another_key_are_told(tmp_path: Path) -> None:
@@ -32,10 +32,10 @@ def test_notes_that_the_source_has_no_more_and_another_key_are_told(tmp_path: Pa
     source = written(tmp_path / "in", {"2010-01": people})
     cohort = packed(tmp_path / "out", plain(source), "2010-01")
     other_key = replace(cohort, plan=replace(cohort.plan, key=b"another key"))
-    assert "are not among the latter" in prove_cohort(other_key)["notes_recounted"].summary
+    assert "are not among the latter" in prove_cohort(other_key)["note_counts_match"].summary
     written(source, {"2010-01": people[:-1]})
     (cohort,) = packed_cohorts(cohort.plan.notes, cohort.store, ["2010-01"])
-    found = prove_cohort(cohort)["notes_recounted"]
+    found = prove_cohort(cohort)["note_counts_match"]
     assert "the source has digest" in found.summary
     assert any("notes that are kept 8, the receipt 9" in str(row["defect"]) for row in found.table)
 
@@ -47,5 +47,5 @@ def test_headers_present_and_missing_are_counted(tmp_path: Path) -> None:
     template = {"header": "{colour}\n", "missing": "drop"}
     found = prove_cohort(packed(tmp_path / "out", plain(source, cohorts=fields, template=template), "2010-01"))
     assert failed(found) == {}
-    facts = found["notes_recounted"].facts
+    facts = found["note_counts_match"].facts
     assert (facts["with_header"], facts["without_header"], facts["missing_metadata"]) == (1, 0, 2)

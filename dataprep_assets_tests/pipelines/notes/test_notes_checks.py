@@ -24,7 +24,13 @@ from dataprep_assets_tests.pipelines.notes.planted_faults import (
 )
 
 pytest.importorskip("array_record", reason="the ArrayRecord shards are checked too: install the extra tfds")
-NOT_BLOCKING = ("losses_within_limit", "rows_filled", "tfds_reads", "fast_engine_accepted", "separator_ends_documents")
+NOT_BLOCKING = (
+    "losses_within_limit",
+    "packing_efficient",
+    "readable_by_tfds",
+    "fast_engine_accepted",
+    "separator_ends_documents",
+)
 REPLAY = {
     "dataset": "combined",
     "sensitive": False,
@@ -83,14 +89,14 @@ def test_all_checks_pass_on_good_data_but_what_needs_tensorflow_without_it(finis
     found = finished.instance.event_log_storage.get_latest_asset_check_execution_by_key(list(graph.asset_check_keys))
     assert len(found) == len(graph.asset_check_keys)
     failed = {k.name for k, record in found.items() if record.status.value != "SUCCEEDED"}
-    assert failed == (set() if HAS_TFDS else {"tfds_reads"})
+    assert failed == (set() if HAS_TFDS else {"readable_by_tfds"})
 
 
 @pytest.mark.parametrize(("asset", "name"), list(FAULTS), ids=lambda part: str(part))
 def test_the_check_fails_on_its_fault(
     copied: NotesProject, monkeypatch: pytest.MonkeyPatch, asset: str, name: str
 ) -> None:
-    if name != "tfds_reads":  # it takes seconds, and its own case
+    if name != "readable_by_tfds":  # it takes seconds, and its own case
         no_tfds(copied, monkeypatch)
     FAULTS[asset, name](copied, monkeypatch)
     evaluation = copied.check(dg.AssetKey(asset.split("/")))[name]
@@ -101,14 +107,14 @@ def test_the_check_fails_on_its_fault(
 
 def test_a_changed_source_is_told(copied: NotesProject, monkeypatch: pytest.MonkeyPatch) -> None:
     edit_source(copied, monkeypatch)
-    found = copied.check(copied.key("packed_cohorts"))["notes_recounted"]
+    found = copied.check(copied.key("packed_cohorts"))["note_counts_match"]
     assert not found.passed
     assert f"{MONTH}: the source has digest" in str(found.description)
 
 
 def test_without_tensorflow_nothing_is_claimed(copied: NotesProject, monkeypatch: pytest.MonkeyPatch) -> None:
     no_tfds(copied, monkeypatch)
-    found = copied.check(copied.key("tfds_directory"))["tfds_reads"]
+    found = copied.check(copied.key("tfds_directory"))["readable_by_tfds"]
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "Install dataprep-assets[tfds]" in str(found.description)
 

@@ -52,7 +52,7 @@ def test_a_json_line_that_a_crash_cut_is_named(layout: str, tmp_path: Path) -> N
     path = cohort.store.directory(cohort.artifact) / f"{MONTH}.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines)[:-7])
-    assert f"line {len(lines)} has no end" in prove_cohort(cohort)["jsonl_equals_rows"].summary
+    assert f"line {len(lines)} has no end" in prove_cohort(cohort)["jsonl_matches_rows"].summary
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -64,14 +64,14 @@ def test_a_json_line_that_is_written_in_another_way_is_read_and_compared(layout:
     path.write_bytes(b"".join(json.dumps(json.loads(line)).encode() + b"\n" for line in lines))
     found = prove_cohort(cohort)
     assert [name for name, finding in found.items() if not finding.passed] == ["files_intact"]
-    assert found["jsonl_equals_rows"].facts["lines_compared"] == len(lines)
+    assert found["jsonl_matches_rows"].facts["lines_compared"] == len(lines)
     row = json.loads(lines[1])
     name = "tokens" if layout == "unpacked" else "inputs"
     row[name][0] += 1
     path.write_bytes(
         b"".join([lines[0], b"\n", json.dumps(row).encode(), b"\n", *(line + b"\n" for line in lines[2:])])
     )
-    assert f"line 2, column {name}: not that of" in prove_cohort(cohort)["jsonl_equals_rows"].summary
+    assert f"line 2, column {name}: not that of" in prove_cohort(cohort)["jsonl_matches_rows"].summary
 
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {

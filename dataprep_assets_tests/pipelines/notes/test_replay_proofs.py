@@ -124,7 +124,7 @@ def test_shards_that_are_not_mixed_are_told(tmp_path: Path) -> None:
 def test_shares_that_are_not_the_declared_ones_are_told(tmp_path: Path) -> None:
     replay = combined(tmp_path, "weighted")
     strict = replay.model_copy(update={"tolerance": 1e-6})
-    assert "has a share of" in prove(strict, LocalArtifacts(tmp_path))["shares_achieved"].summary
+    assert "has a share of" in prove(strict, LocalArtifacts(tmp_path))["mixture_matches_weights"].summary
 
 
 def test_a_shard_that_nobody_asked_to_have_twice_is_told(tmp_path: Path) -> None:

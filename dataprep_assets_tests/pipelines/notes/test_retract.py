@@ -244,7 +244,7 @@ def test_a_month_of_which_all_go_is_empty_and_valid(ward: Ward) -> None:
     facts = ward.receipt("2010-02").facts
     assert [split["rows"] for split in facts["splits"].values()] == [0, 0]
     spec = next(spec for spec in notes_specs(ward.notes) if spec.name == "tfds_directory")
-    assert findings_of(spec, ward.store)["equals_cohort_shards"].passed
+    assert findings_of(spec, ward.store)["matches_cohort_shards"].passed
     assert traces(ward.root, [one for at in range(8) for one in ward.texts("2010-02", at)]) == []
     ward.equals_a_build_from_scratch()
 
@@ -258,7 +258,7 @@ def test_what_was_retracted_before_is_told_and_who_leaves_the_list_comes_back(wa
     assert (again.found, again.already, again.added, again.not_found) == (0, 1, 0, ())
     assert ward.list.read_bytes() == listed
     ward.list.unlink()
-    assert set(ward.failed("2010-01")) >= {"notes_recounted", "no_retracted_document"}
+    assert set(ward.failed("2010-01")) >= {"note_counts_match", "no_retracted_document"}
     ward.run()
     assert products(ward.root) == before
 
@@ -424,7 +424,7 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
         "patient_key": {"env": "NOTES_KEY"},
         "row_length": 64,
         "workers": 1,
-        "accept": {"tfds_reads": "TensorFlow has a test of its own"},
+        "accept": {"readable_by_tfds": "TensorFlow has a test of its own"},
     }
     declared = {"type": "dataprep_assets.components.PackedCohorts", "attributes": attributes}
     (folder / "defs.yaml").write_text(yaml.safe_dump(declared))

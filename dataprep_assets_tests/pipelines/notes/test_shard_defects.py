@@ -158,7 +158,7 @@ def test_a_defect_is_found_with_its_receipt_and_with_one_that_was_made_of_it(roo
     DEFECTS[defect](where)
     assert "files_intact" in failed(prove(root, NOTES))
     sealed(where.parents[1])
-    assert "equals_cohort_shards" in failed(prove(root, NOTES))
+    assert "matches_cohort_shards" in failed(prove(root, NOTES))
 
 
 def test_a_cohorts_shards_are_full_but_for_the_last(root: Path) -> None:

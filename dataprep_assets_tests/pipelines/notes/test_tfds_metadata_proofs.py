@@ -11,7 +11,7 @@ from dataprep_assets_tests.readers.families import TENSORFLOW
 
 @pytest.mark.skipif(TENSORFLOW.missing is not None, reason=f"{TENSORFLOW.missing}")
 def test_tfds_reads_every_row_and_does_not_notice_a_wrong_length_with_a_right_sum(notes_root: Path) -> None:
-    finding = prove(notes_root)["tfds_reads"]
+    finding = prove(notes_root)["readable_by_tfds"]
     assert finding.passed, finding.summary
     assert finding.facts["rows_read"] == finding.facts["rows"]
 
@@ -24,5 +24,5 @@ def test_tfds_reads_every_row_and_does_not_notice_a_wrong_length_with_a_right_su
     # with a right sum TFDS reads all rows as if nothing were wrong
     found = prove(notes_root)
     assert found["files_intact"].passed
-    assert found["tfds_reads"].passed
-    assert not found["equals_cohort_shards"].passed
+    assert found["readable_by_tfds"].passed
+    assert not found["matches_cohort_shards"].passed

@@ -51,7 +51,7 @@ class Ward:
             "row_length": ROW,
             "rows_per_shard": 8,
             "workers": 1,
-            "accept": {"tfds_reads": "TensorFlow has a test of its own"},
+            "accept": {"readable_by_tfds": "TensorFlow has a test of its own"},
         }
         self.folder.mkdir(parents=True)
         text = yaml.safe_dump({"type": "dataprep_assets.components.PackedCohorts", "attributes": declared})

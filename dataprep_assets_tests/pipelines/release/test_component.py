@@ -90,7 +90,7 @@ def test_the_shipped_releases_load_and_ask_nothing_of_a_network(monkeypatch: pyt
         assert {"token_bins_train", "release_plan", "npy_shards", "published_shards"} <= names
         assert "combined_bins" not in names
         checks = {key.name for key in graph.asset_check_keys if key.asset_key.path[0] == dataset}
-        assert {"tokens_accounted", "equals_stream", "remote_equals_local", "no_orphans"} <= checks
+        assert {"tokens_accounted", "matches_stream", "remote_matches_local", "no_orphans"} <= checks
 
 
 def test_the_graph_runs_from_token_bins_to_the_publication() -> None:

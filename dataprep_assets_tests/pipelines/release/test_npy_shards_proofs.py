@@ -67,7 +67,7 @@ def test_shards_checked_on_workers_have_the_findings_of_each_alone(
     failed = {p: {name for name, finding in of.items() if not finding.passed} for p, of in found.items()}
     assert failed == {
         chosen[0]: set(),
-        chosen[1]: {"files_intact", "equals_stream"},
+        chosen[1]: {"files_intact", "matches_stream"},
         chosen[2]: {check.name for check in npy_shards.SHARD_CHECKS},
         chosen[3]: set(),
     }
@@ -111,14 +111,14 @@ def beyond_vocabulary(shard: Shard) -> None:
 @pytest.mark.parametrize(
     ("damage", "failing"),
     [
-        (lambda s: poke(s.tokens, 200), {"files_intact", "equals_stream"}),
-        (headerless, {"files_intact", "format_valid", "equals_stream"}),
-        (cut_tokens, {"files_intact", "format_valid", "equals_stream"}),
-        (ids_with_header, {"files_intact", "format_valid", "equals_stream"}),
-        (shifted_ids, {"files_intact", "equals_stream"}),
+        (lambda s: poke(s.tokens, 200), {"files_intact", "matches_stream"}),
+        (headerless, {"files_intact", "format_valid", "matches_stream"}),
+        (cut_tokens, {"files_intact", "format_valid", "matches_stream"}),
+        (ids_with_header, {"files_intact", "format_valid", "matches_stream"}),
+        (shifted_ids, {"files_intact", "matches_stream"}),
         (other_dtype, {"files_intact", "format_valid"}),
-        (swapped_samples, {"files_intact", "equals_stream"}),
-        (beyond_vocabulary, {"files_intact", "equals_stream"}),
+        (swapped_samples, {"files_intact", "matches_stream"}),
+        (beyond_vocabulary, {"files_intact", "matches_stream"}),
     ],
 )
 def test_each_fault_fails_the_checks_that_exist_to_find_it(
@@ -140,7 +140,7 @@ def with_ledger(shard: Shard, **counts: int) -> OpenedNpyShard:
 
 def test_a_ledger_that_does_not_count_the_tokens_is_named(built: tuple[Bins, ReleaseLayout], tmp_path: Path) -> None:
     for number, counts in enumerate(({"max_id": 1}, {"documents": 3}, {"separators": 0})):
-        assert not npy_shards.equals_stream(with_ledger(Shard(built, tmp_path / str(number)), **counts)).passed
+        assert not npy_shards.matches_stream(with_ledger(Shard(built, tmp_path / str(number)), **counts)).passed
 
 
 def opened(built: tuple[Bins, ReleaseLayout], split: str) -> OpenedSplit:
@@ -175,7 +175,7 @@ def test_repeated_samples_are_counted_and_shown(
         artifacts=split.artifacts[:2],
         receipts=split.receipts[:2],
     )
-    before = npy_shards.sample_ids_repeat(two)
+    before = npy_shards.samples_unique(two)
     assert before.passed
     first = replace(
         two,
@@ -183,13 +183,13 @@ def test_repeated_samples_are_counted_and_shown(
         artifacts=[*two.artifacts, two.artifacts[0]],
         receipts=[*two.receipts, two.receipts[0]],
     )
-    twice = npy_shards.sample_ids_repeat(first)
+    twice = npy_shards.samples_unique(first)
     assert not twice.passed
     assert twice.warning
     assert int(twice.facts["repeated"]) == int(before.facts["repeated"]) + 256
     assert len(twice.table) == 20
     monkeypatch.setattr(npy_shards, "IDS_AT_ONCE", 10)
-    assert npy_shards.sample_ids_repeat(first) == twice
+    assert npy_shards.samples_unique(first) == twice
 
 
 def test_a_shuffled_order_leaves_few_documents_beside_their_neighbor(built: tuple[Bins, ReleaseLayout]) -> None:
@@ -213,5 +213,5 @@ def test_a_wrong_cut_is_not_the_stream(built: tuple[Bins, ReleaseLayout], tmp_pa
     split, cut = shard.planned.layout.find("train_000001")
     moved = replace(cut, start=cut.start + 1, stop=cut.stop + 1)
     layout = replace(shard.planned.layout, splits={"train": replace(split, cuts=[split.cuts[0], moved])})
-    found = npy_shards.equals_stream(replace(shard.opened, planned=replace(shard.planned, layout=layout)))
+    found = npy_shards.matches_stream(replace(shard.opened, planned=replace(shard.planned, layout=layout)))
     assert "is not that of the stream" in found.summary

@@ -26,13 +26,13 @@ def test_each_remote_fault_fails_its_proof(tmp_path: Path) -> None:
     assert not found["no_orphans"].passed
     assert found["no_orphans"].warning
     poke(store / "train_000001.npy", 300)
-    assert not release_findings(place)["remote_equals_local"].passed
+    assert not release_findings(place)["remote_matches_local"].passed
     poke(store / "train_000002.npy", 130)
     assert "the id of sample 0" in release_findings(place)["remote_readable"].summary
     poke(store / "train_000000.npy", 0)
     assert "headerless" in release_findings(place)["remote_readable"].summary
     (store / "sample_ids_000002.bin").unlink()
-    assert "missing" in release_findings(place)["remote_equals_local"].summary
+    assert "missing" in release_findings(place)["remote_matches_local"].summary
 
 
 def test_another_manifest_and_none_fail(tmp_path: Path) -> None:

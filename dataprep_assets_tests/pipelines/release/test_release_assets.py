@@ -272,7 +272,7 @@ def test_expected_repeats_decides_when_repeated_text_is_reported(copied: Release
         declared_otherwise(copied, expected_repeats=expected)
         outcome = copied.cut()
         assert outcome.success
-        found = copied.checks(outcome)["sample_ids_repeat"]
+        found = copied.checks(outcome)["samples_unique"]
         assert found.passed == passes
         assert found.severity.value == ("ERROR" if passes else "WARN")
         assert not found.blocking

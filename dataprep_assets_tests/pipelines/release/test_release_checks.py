@@ -23,7 +23,7 @@ from dataprep_assets_tests.serving.releases import make_release, publish
 
 Fault = Callable[[ReleaseProject, pytest.MonkeyPatch], None]
 SHARD = "val_000000"
-WARNINGS = {"sample_ids_repeat", "no_orphans"}
+WARNINGS = {"samples_unique", "no_orphans"}
 
 
 def attributes(folder: Path) -> dict[str, object]:
@@ -112,12 +112,12 @@ def orphan(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
 FAULTS: dict[tuple[str, str], Fault] = {
     ("npy_shards", "files_intact"): flip_shard,
     ("npy_shards", "format_valid"): wider_ids,
-    ("npy_shards", "equals_stream"): reversed_samples,
+    ("npy_shards", "matches_stream"): reversed_samples,
     ("npy_shards", "tokens_accounted"): uncounted_tail,
     ("npy_shards", "no_retracted_document"): listed_document,
-    ("npy_shards", "sample_ids_repeat"): repeated_ids,
+    ("npy_shards", "samples_unique"): repeated_ids,
     ("published_shards", "manifest_published"): another_release,
-    ("published_shards", "remote_equals_local"): flip_published,
+    ("published_shards", "remote_matches_local"): flip_published,
     ("published_shards", "remote_readable"): headerless,
     ("published_shards", "no_orphans"): orphan,
 }
@@ -165,7 +165,7 @@ def test_a_missing_shard_fails_its_own_checks_and_leaves_the_others_their_verdic
     else:
         receipt.write_text(receipt.read_text().replace('"tokens"', '"tokenz"', 1))
     evaluations = run_checks(copied, "npy_shards")
-    for name in ("files_intact", "equals_stream"):
+    for name in ("files_intact", "matches_stream"):
         (row,) = evaluations[name].metadata["table"].records  # type: ignore[attr-defined]
         assert row.data["shard"] == "train_000001"
         assert evaluations[name].metadata["shards_failed"].value == 1

@@ -95,10 +95,10 @@ def read_often(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
 FAULTS: dict[str, Callable[[TrainingProject, pytest.MonkeyPatch], None]] = {
     "files_intact": lose_a_byte,
     "documents_complete": count_wrong,
-    "revisions_follow": claim_removed,
-    "read_once": forget_what_was_read,
+    "revisions_consistent": claim_removed,
+    "samples_read_once": forget_what_was_read,
     "sources_current": append,
-    "repeats": read_often,
+    "epochs_within_limit": read_often,
     "rebuild_matches": damage_a_copy,
 }
 
@@ -175,7 +175,7 @@ def test_a_shard_of_other_documents_under_its_old_name_is_told(
         value["revisions"].append(later)
 
     revise(project, monkeypatch, edit)
-    passed, summary = findings(project)["revisions_follow"]
+    passed, summary = findings(project)["revisions_consistent"]
     assert not passed
     assert "ranges of tokens: 0 gone, 0 new; its documents say ranges of tokens: 1 gone, 1 new" in summary
 

@@ -398,12 +398,12 @@ def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int
 CHECKS: tuple[Check[tuple[BlendDeclaration, ArtifactStore]], ...] = (
     Check(
         "plan_covers_sources",
-        "Every file is in one shard, or in consecutive rows from the first to the last.",
+        "Every source file belongs to one shard, or is split into consecutive row ranges without gaps.",
         lambda opened: plan_covers_sources(load_blend_plan(*opened), opened[0].max_rows),
     ),
     Check(
         "plan_is_current",
-        "Sources, tokenizer bytes, template text and options are those that the plan froze, and its receipt says so.",
+        "Sources, tokenizer, chat template and options are unchanged since the plan was made, and match its receipt.",
         lambda opened: plan_is_current(*opened, _other_claims(*opened)),
     ),
 )

@@ -491,7 +491,7 @@ def _opened(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> 
 _FAULT_ADVICE = "Name the field that its rows have, correct its rows or its path, give it more, or set its weight to 0"
 
 
-def nothing_rounds_to_zero(preview: Receipt, others: Iterable[str] = ()) -> Finding:
+def every_dataset_sampled(preview: Receipt, others: Iterable[str] = ()) -> Finding:
     """Every dataset with a weight has data, and its share of the training is at least one sample.
 
     `preview` is the receipt, `others` are defects found elsewhere.
@@ -524,13 +524,13 @@ def _preview_row(source: SourcePreview) -> Row:
 
 _CHECKS: tuple[Check[_OpenedPreview], ...] = (
     Check(
-        "nothing_rounds_to_zero",
-        "Every dataset with a weight has data, and its share is at least one training sample.",
-        lambda preview: nothing_rounds_to_zero(preview.receipt, preview.other_claims()),
+        "every_dataset_sampled",
+        "Every dataset with a weight has data and contributes at least one training sample.",
+        lambda preview: every_dataset_sampled(preview.receipt, preview.other_claims()),
     ),
     Check(
         "disk_headroom",
-        "What is to be fetched and made will fit, with 20 % to spare.",
+        "There is room for downloads and artifacts, with 20 % to spare.",
         lambda preview: disk_headroom(preview.store.root, preview.facts.bytes_to_fetch + preview.facts.disk_bytes),
         blocking=False,
     ),

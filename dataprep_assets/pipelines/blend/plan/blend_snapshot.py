@@ -233,7 +233,7 @@ def _digests_match(snapshot: _OpenedBlendSnapshot) -> Finding:
 _CHECKS = (
     Check(
         "digests_match",
-        "Files on disk have the snapshot's SHA-256; it lists each file of the plan once, as its receipt says.",
+        "Source files match the SHA-256 in the snapshot, which lists every planned file once and matches its receipt.",
         _digests_match,
     ),
 )

@@ -252,10 +252,16 @@ RL_JSONL_CHECKS: tuple[Check[OpenedRecords], ...] = (
     FILES_INTACT,
     Check(
         "ledger_balances",
-        "Rows in = records + rows dropped by reason, in total and over the source files.",
+        "Rows in = records + rows dropped by reason, in total and per source file.",
         ledger_balances,
     ),
-    Check("round_trip", "All rows, read and transformed again, are the lines.", round_trip, version=2, samples=True),
+    Check(
+        "round_trip",
+        "Reading and transforming every source row again reproduces the lines.",
+        round_trip,
+        version=2,
+        samples=True,
+    ),
 )
 RL_JSONL_SHARDS = BlendShards(
     name=RL_JSONL,

@@ -4,7 +4,7 @@ The file is read once for all of them (`OpenedShard.scan`). A row is a row of th
 conversations' sequences in it; both are counted from 0. A shard whose receipt says that it is empty has no Parquet file
 and passes.
 
-`answers_trained` compares the loss mask with the source rows independently, without any template. `round_trip` makes a
+`answers_in_loss` compares the loss mask with the source rows independently, without any template. `round_trip` makes a
 mask again in the same way, so an error in that way would be in both. Here the trained labels of sampled sequences are
 decoded, and each run of them must begin with the text of an answer of its row, preceded by nothing except an opening
 that `chat_plan` proved (`plan.openings`), contain that answer to its end, and contain one stop token. An answer that
@@ -161,7 +161,7 @@ def ids_in_vocabulary(packed: OpenedShard) -> Finding:
     )
 
 
-def stop_tokens_trained(packed: OpenedShard) -> Finding:
+def stop_tokens_in_loss(packed: OpenedShard) -> Finding:
     """Every run of trained labels ends with the stop token; only sequences that were cut may end inside an answer.
 
     A mask that was not shifted, or shifted twice, fails here: its runs end beside the stop token.
@@ -190,7 +190,7 @@ def stop_tokens_trained(packed: OpenedShard) -> Finding:
     )
 
 
-def specials_not_doubled(packed: OpenedShard) -> Finding:
+def no_repeated_special_tokens(packed: OpenedShard) -> Finding:
     """No special token is followed by itself in a sequence: a template and a tokenizer that both add BOS or EOS.
 
     Where literals are special, what people wrote may be special as well: then doubled tokens may be theirs, and are
@@ -226,7 +226,7 @@ SHOWN_CHARACTERS = 4000
 """Most characters of a decoded sequence; of a longer one the end is shown, with the last answer."""
 
 
-def decoded_mask(packed: OpenedShard) -> Finding:
+def sampled_sequences_trained(packed: OpenedShard) -> Finding:
     """Show a few decoded sequences, spread over the shard, with the trained text between ⟦ and ⟧. Fails when
     a decoded sequence has nothing to train, unless the declaration keeps such."""
     if packed.facts.empty:
@@ -380,7 +380,7 @@ _BEGINNING = 40
 _TAGS = ("<think>", "</think>", "<tool_call>")
 
 
-def answers_trained(packed: OpenedShard) -> Finding:
+def answers_in_loss(packed: OpenedShard) -> Finding:
     """The trained parts of sampled sequences are answers of their source rows, found only by their text.
 
     Messages name files and rows, never text.
@@ -400,7 +400,8 @@ def answers_trained(packed: OpenedShard) -> Finding:
         f"{count_of(comparison.compared, 'trained answer is', 'trained answers are')} those of their source rows; "
         f"{comparison.others} have no text of "
         "their own to compare.",
-        "The template writes answers in another way than its generation prompt; correct it, or look at `decoded_mask`",
+        "The template writes answers differently from its generation prompt. Correct it, or look at the text shown by "
+        "`sampled_sequences_trained`",
         facts={"compared": comparison.compared, "not_compared": comparison.others},
     )
 
@@ -524,33 +525,41 @@ PACKED_SFT_CHECKS: tuple[Check[OpenedShard], ...] = (
     FILES_INTACT,
     Check(
         "ledger_balances",
-        "Rows in = conversations + rows dropped by reason, in total and for each source file.",
+        "Rows in = conversations + rows dropped by reason, in total and per source file.",
         ledger_balances,
     ),
-    Check("counts_match", "Rows, sequences, tokens, trained tokens and fill are those of the receipt.", counts_match),
+    Check(
+        "counts_match", "Row, sequence, token and trained-token counts and the fill match the receipt.", counts_match
+    ),
     Check(
         "rows_valid",
-        "Exact schema; starts increase from 0, the mask is 0 or 1, 0 at each end, something is trained unless chosen.",
+        "Rows follow the schema: increasing sequence starts from 0, a 0/1 loss mask that is 0 at each end, and at "
+        "least one trained token (unless configured otherwise).",
         rows_valid,
     ),
-    Check("ids_in_vocabulary", "Every id is below len(tokenizer), recomputed from the file.", ids_in_vocabulary),
+    Check("ids_in_vocabulary", "Every token id in the file is below len(tokenizer).", ids_in_vocabulary),
     Check(
-        "stop_tokens_trained",
-        "Every trained answer ends with the stop token: the mask is shifted once.",
-        stop_tokens_trained,
+        "stop_tokens_in_loss",
+        "Every trained answer includes its stop token, so the loss mask is shifted exactly once.",
+        stop_tokens_in_loss,
     ),
-    Check("specials_not_doubled", "No special token is followed by itself.", specials_not_doubled),
+    Check("no_repeated_special_tokens", "No special token is followed by itself.", no_repeated_special_tokens),
     losses_check(_losses_within_limit),
-    Check("decoded_mask", "Sequences decoded, what is trained between ⟦ and ⟧, to look at.", decoded_mask),
+    Check(
+        "sampled_sequences_trained",
+        "Every sampled sequence has trained text (shown between ⟦ and ⟧), unless the declaration keeps sequences "
+        "without it.",
+        sampled_sequences_trained,
+    ),
     Check(
         "round_trip",
-        "Sampled sequences, or every one, rendered, encoded and masked again, are the stored ones.",
+        "Rendering, encoding and masking a sample of sequences (or all) again reproduces the stored ones.",
         round_trip,
         samples=True,
     ),
     Check(
-        "answers_trained",
-        "What is trained of sampled sequences are their rows' answers, found by text alone.",
-        answers_trained,
+        "answers_in_loss",
+        "The trained text of sampled sequences is exactly the answers in their source rows, compared as text.",
+        answers_in_loss,
     ),
 )

@@ -26,7 +26,7 @@ _FOUND = 0.95
 must not."""
 
 
-def no_benchmark(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     """Whether no kept document of the shards of a split that are there contains an item."""
     asked = corpus.decontaminate
     assert asked is not None

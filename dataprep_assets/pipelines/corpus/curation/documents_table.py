@@ -366,14 +366,14 @@ def _rebuild_matches(opened: _OpenedDocuments) -> Finding:
 _CHECKS: tuple[Check[_OpenedDocuments], ...] = (
     FILES_INTACT,
     Check(
-        "sums_equal_ledger",
-        "Its rows, documents, tokens and drops by reason are those of the shard's ledger, file by file; its kept rows "
-        "are the documents of the stream, with their ids.",
+        "sums_match_ledger",
+        "Rows, documents, tokens and drops by reason match the shard's ledger per file, and the kept rows match the "
+        "stream's documents and ids.",
         _sums_equal_ledger,
     ),
     Check(
         "rebuild_matches",
-        "The table, joined again of tags, selection and the stream's index, is as stored.",
+        "Joining tags, selection and the stream's index again reproduces the stored table.",
         _rebuild_matches,
     ),
 )

@@ -40,7 +40,7 @@ from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
-from dataprep_assets.pipelines.corpus.curation.benchmark_checks import no_benchmark
+from dataprep_assets.pipelines.corpus.curation.benchmark_checks import no_benchmark_contamination
 from dataprep_assets.pipelines.corpus.curation.file_ages import ages_in_shard
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import ruled_rows
 from dataprep_assets.pipelines.corpus.curation.selection_budget import sources_kept, within_budget
@@ -294,7 +294,7 @@ SHARD_CHECKS: tuple[Check[_OpenedSelection], ...] = (
     FILES_INTACT,
     Check(
         "rebuild_matches",
-        "The dropped rows, selected again by tags, rules, duplicates and removals, match.",
+        "Applying tags, rules, duplicates and removals again reproduces the dropped rows.",
         _rebuild_matches,
     ),
 )
@@ -303,22 +303,22 @@ _Split = tuple[CorpusDeclaration, str, ArtifactStore, Sequence[str]]
 SPLIT_CHECKS: tuple[Check[_Split], ...] = (
     Check(
         "within_budget",
-        "Rules leave documents in each split, and drop no more of a source, and each no more in all, than `budget` "
-        "allows.",
+        "Rules leave documents in every split, and neither their drops per source nor any rule's total exceed "
+        "`budget`.",
         lambda split: within_budget(*split),
     ),
     Check(
         "sources_kept",
-        "No rule without a budget drops 95 % of a source, of a language or of a split.",
+        "No rule without a budget drops 95 % or more of a source, language or split.",
         lambda split: sources_kept(*split),
         blocking=False,
     ),
 )
-NO_BENCHMARK: Check[_Split] = Check(
-    "no_benchmark",
-    "No kept document contains an item of a benchmark. `coverage` of the items are looked for, planted ones are found "
-    "in every form, and what only looks like them is not.",
-    lambda split: no_benchmark(split[0], split[2], split[3]),
+NO_BENCHMARK_CONTAMINATION: Check[_Split] = Check(
+    "no_benchmark_contamination",
+    "No kept document contains a benchmark item. At least `coverage` of the items are searched for, planted items "
+    "are found in every form, and look-alikes are not.",
+    lambda split: no_benchmark_contamination(split[0], split[2], split[3]),
 )
 
 
@@ -327,7 +327,7 @@ def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ..
         return corpus, split, store, load_manifest(corpus, store).partitions(split)
 
     asked = corpus.decontaminate
-    whole = SPLIT_CHECKS if asked is None or asked.action == "tag" else (*SPLIT_CHECKS, NO_BENCHMARK)
+    whole = SPLIT_CHECKS if asked is None or asked.action == "tag" else (*SPLIT_CHECKS, NO_BENCHMARK_CONTAMINATION)
     each: PartitionChecks[_OpenedSelection, _OpenedSelection] = PartitionChecks(
         checks=SHARD_CHECKS, planned=partial(_planned, corpus)
     )

@@ -167,7 +167,9 @@ def _other_again(shard: TaggedShard, directory: Path, names: Set[str]) -> set[st
         return {name for name in names if other_rows(folder / "first" / name, folder / "second" / name) is not None}
 
 
-def planted_found(shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]) -> Finding:
+def taggers_accurate(
+    shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]
+) -> Finding:
     """What taggers find of their planted cases.
 
     Args:
@@ -307,19 +309,19 @@ SHARD_CHECKS: tuple[Check[OpenedTags], ...] = (
     FILES_INTACT,
     Check(
         "rows_complete",
-        "Every file has the declared columns and the same rows, in the order of the source.",
+        "Every file has the declared columns and the source's rows in the same order.",
         _rows_complete,
     ),
     Check(
         "rebuild_matches",
-        "Rows read from the source and tagged again, a sample or all, have the stored values.",
+        "Tagging a sample of source rows (or all) again reproduces the stored values.",
         _rebuild_matches,
         samples=True,
     ),
 )
 _PLANTED: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
-    "planted_found",
-    "Of cases planted into documents, and of what only looks like them, taggers tell right what `floors` wants.",
-    lambda planted: planted_found(planted[0], planted[1].floors, planted[1].with_cases),
+    "taggers_accurate",
+    "Taggers classify planted cases and look-alikes at least as accurately as `floors` requires.",
+    lambda planted: taggers_accurate(planted[0], planted[1].floors, planted[1].with_cases),
 )
 _TASKS = ShardTasks(name=TAGS, shards=tagged_shards, ensure=ensure_tags, checks=SHARD_CHECKS, open=OpenedTags.open)

@@ -48,7 +48,7 @@ class OpenedDuplicates(OpenedArtifact):
     corpus: CorpusDeclaration
 
 
-def recall_as_promised(opened: OpenedDuplicates) -> Finding:
+def recall_sufficient(opened: OpenedDuplicates) -> Finding:
     """Near-duplicates that are planted in a sample of the texts are found as often as the bands promise."""
     corpus = opened.corpus
     assert corpus.duplicates is not None
@@ -169,19 +169,21 @@ def _splits_disjoint(opened: OpenedDuplicates) -> Finding:
 
 _REBUILT = Check(
     "rebuild_matches",
-    "All documents, compared again, give the stored duplicates, and the kept document for each. Of a sample, the "
-    "overlap of some stored pairs is computed again; else that of all.",
+    "Comparing all documents again reproduces the stored duplicates and the document kept for each. The overlap of "
+    "a sample of stored pairs (or all) is recomputed.",
     _rebuild_matches,
     samples=True,
 )
 _RECALL = Check(
-    "recall_as_promised",
-    "Near-duplicates planted in a sample of the texts are found as often as the bands promise, and those at or above "
-    "the threshold as often as `duplicates.recall` asks.",
-    recall_as_promised,
+    "recall_sufficient",
+    "Planted near-duplicates are found at the rate the MinHash bands predict and, at or above the threshold, at the "
+    "rate set by `duplicates.recall`.",
+    recall_sufficient,
 )
 _DISJOINT = Check(
-    "splits_disjoint", "No kept document of a split is like a kept document of another one.", _splits_disjoint
+    "splits_disjoint",
+    "No kept document of a split is a near-duplicate of a kept document in another split.",
+    _splits_disjoint,
 )
 DUPLICATES_CHECKS: tuple[Check[OpenedDuplicates], ...] = (FILES_INTACT, _REBUILT, _RECALL, _DISJOINT)
 """All of them; where only equal texts go nothing is planted, and one split is like no other."""

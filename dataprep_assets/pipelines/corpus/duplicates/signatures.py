@@ -142,7 +142,7 @@ SIGNATURES_CHECKS: tuple[Check[OpenedSignatures], ...] = (
     FILES_INTACT,
     Check(
         "rebuild_matches",
-        "Rows read from the source and signed again, a sample or all, have the stored signatures.",
+        "Recomputing the MinHash signatures of a sample of source rows (or all) reproduces the stored ones.",
         _rebuild_matches,
         samples=True,
     ),

@@ -589,7 +589,7 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
 _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "count_matches_source",
-        "The manifest lists what the source lists now.",
+        "The manifest lists exactly the files that the source has now.",
         lambda opened: count_matches(
             opened.manifest.entries, opened.access.list().files, opened.corpus.include, opened.corpus.splits
         ),
@@ -597,7 +597,7 @@ _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     ),
     Check(
         "entries_resolve",
-        "Sampled entries are there with their sizes.",
+        "A sample of the listed files exists with the listed sizes.",
         # the same sample each time that the same manifest is examined
         lambda opened: entries_resolve(
             opened.present, opened.access.path, seed=int(opened.manifest.receipt.key[:8], 16)
@@ -606,7 +606,7 @@ _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     ),
     Check(
         "plan_covers_manifest",
-        "Every file is in exactly one shard; summary and receipt say the same.",
+        "Every file is in exactly one shard, and the summary and the receipt agree.",
         lambda opened: plan_covers(
             opened.manifest.entries,
             opened.manifest.plan,

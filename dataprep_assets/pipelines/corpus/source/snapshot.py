@@ -289,11 +289,11 @@ def _digests_match(snapshot: _OpenedSnapshot) -> Finding:
     return digests_match(expected, paths, claims, corpus.source_digests())
 
 
-_CHECKS = (Check("digests_match", "Files on disk have the snapshot's SHA-256.", _digests_match),)
+_CHECKS = (Check("digests_match", "Source files match the SHA-256 in the snapshot.", _digests_match),)
 # of the disk as it is now, so no verdict on it is remembered for a shard
 _HEADROOM: Check[tuple[Path, int]] = Check(
     "disk_headroom",
-    "Token bins will fit, with 20 % to spare.",
+    "There is room for the token bins, with 20 % to spare.",
     lambda room: disk_headroom(*room),
     blocking=False,
 )

@@ -210,7 +210,7 @@ def _miscounted(shards: CohortShards) -> Iterator[str]:
                 yield f"{name}: {count_of(rows, 'row')}, {most} are declared and only the last shard has fewer"
 
 
-def equals_packed_rows(shards: CohortShards) -> Finding:
+def matches_packed_rows(shards: CohortShards) -> Finding:
     """Every stored value equals that of the packed rows, in order, and the receipt names these rows as its input."""
     counted = shards.counts.values()
     defects = [defect for of in counted for defect in of.different]
@@ -236,15 +236,15 @@ SHARD_CHECKS: tuple[Check[CohortShards], ...] = (
     FILES_INTACT,
     Check(
         "records_intact",
-        "The files are shards 1 to N of each split, named as their cohort; the checksums of every record are right, "
-        "and it has the declared columns; each shard has as many as the receipt says, and as declared except the last.",
+        "Every split has shards 1 to N, named after the cohort. Every record has correct checksums and the declared "
+        "columns. Every shard has the record count in the receipt and, except the last, the declared count.",
         records_intact,
         version=2,
     ),
     Check(
-        "equals_packed_rows",
-        "Record for record, the shards are the rows of packed_cohorts as it is now.",
-        equals_packed_rows,
+        "matches_packed_rows",
+        "The shards match the current rows of packed_cohorts, record by record.",
+        matches_packed_rows,
     ),
 )
 _KINDS: dict[FileFormat, set[str]] = {"tfrecord": {"tensorflow", "file"}, "array_record": {"file"}}

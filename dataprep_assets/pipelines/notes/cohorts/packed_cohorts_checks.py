@@ -7,7 +7,7 @@ The proofs that compare with the present source read, render and encode it again
 
 `no_retracted_document` compares the digests of the patients in the rows with the retraction list, counts the retracted
 notes in the present source, and searches the rows for the tokens of a sample of these. Downstream artifacts are proven
-to have exactly these rows: shards by `equals_packed_rows`, directories by `equals_cohort_shards`.
+to have exactly these rows: shards by `matches_packed_rows`, directories by `matches_cohort_shards`.
 
 Entry points: `COHORT_CHECKS`, `open_cohort`. The proofs on rows are in `packed_rows_checks`.
 """
@@ -50,9 +50,9 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
 )
 from dataprep_assets.pipelines.notes.cohorts.packed_rows_checks import (
     ids_in_vocabulary,
-    jsonl_equals_rows,
+    jsonl_matches_rows,
     labels_within_notes,
-    rows_filled,
+    packing_efficient,
     rows_valid,
     separators_match_notes,
     tokens_conserved,
@@ -236,7 +236,7 @@ def _pieces(
     return pieces
 
 
-def notes_recounted(packed: OpenedCohort) -> Finding:
+def note_counts_match(packed: OpenedCohort) -> Finding:
     """The present source is the same file, with the notes, drops, headers and patients of the receipt."""
     receipt, ledger, source = packed.receipt, ledger_of(packed.receipt), packed.source
     where = name_of(receipt)
@@ -371,7 +371,7 @@ def ledger_balances(packed: OpenedCohort) -> Finding:
     )
 
 
-def certificate_valid(packed: OpenedCohort) -> Finding:
+def engine_certified(packed: OpenedCohort) -> Finding:
     """The proof of token bins, for a cohort: header and text of a note are two documents for an engine."""
     ledger, special_tokens = ledger_of(packed.receipt), packed.notes.document.special_tokens
     # notes that got into no row were encoded all the same
@@ -384,7 +384,7 @@ def certificate_valid(packed: OpenedCohort) -> Finding:
         certificate=packed.facts.certificate,
     )
     receipt = replace(packed.receipt, ledger=replace(ledger, documents=encoded), facts=facts.to_json())
-    return reencoding.certificate_valid(receipt, packed.bundle, special_tokens)
+    return reencoding.engine_certified(receipt, packed.bundle, special_tokens)
 
 
 def patients_in_their_split(packed: OpenedCohort) -> Finding:
@@ -438,69 +438,70 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     FILES_INTACT,
     Check(
         "ledger_balances",
-        "Notes in = notes kept + notes dropped by reason; what was dropped for a defect has its place.",
+        "Notes in = notes kept + notes dropped, by reason. Every defective note is listed in quarantine.",
         ledger_balances,
     ),
     Check(
         "rows_valid",
-        "No row is empty or too long; sampled JSON lines have every column, segments, positions and labels.",
+        "No row is empty or too long, and sampled JSON lines have all columns with valid segments, positions and "
+        "labels.",
         rows_valid,
     ),
     Check(
         "labels_within_notes",
-        "In the batch that MaxText's loader makes of sampled rows no label is padding, and none leads into another "
-        "note.",
+        "In MaxText's batches of sampled rows, no label is padding and none crosses into another note.",
         labels_within_notes,
     ),
     Check(
         "ids_in_vocabulary",
-        "Every id is below len(tokenizer), and none is the pad id, recomputed from the file.",
+        "Every token id in the file is below len(tokenizer), and none is the pad id.",
         ids_in_vocabulary,
     ),
     Check(
         "tokens_conserved",
-        "Tokens of the notes, less truncated, plus repeated headers and overlaps, are in the rows.",
+        "Tokens in rows = note tokens − truncated + repeated headers + overlaps.",
         tokens_conserved,
     ),
     Check(
         "separators_match_notes",
-        "One separator ends each note, and one BOS begins it; none is doubled or missing.",
+        "Every note begins with exactly one BOS token and ends with exactly one separator.",
         separators_match_notes,
     ),
     Check(
-        "jsonl_equals_rows",
-        "The JSON lines are as many as the columnar rows, and sampled ones are equal.",
-        jsonl_equals_rows,
+        "jsonl_matches_rows",
+        "JSON lines and columnar rows have the same count, and sampled ones are equal.",
+        jsonl_matches_rows,
     ),
-    Check("certificate_valid", "The engine that encoded the cohort was certified for it.", certificate_valid),
+    Check("engine_certified", "The engine that encoded the cohort was certified for it.", engine_certified),
     Check(
-        "notes_recounted",
-        "Read again, the source has the notes, drops by reason, headers and patients of the receipt.",
-        notes_recounted,
+        "note_counts_match",
+        "Reading the source again reproduces the receipt's counts of notes, drops by reason, headers and patients.",
+        note_counts_match,
     ),
     Check(
         "round_trip",
-        "Sampled notes, or every one, rendered and encoded again, are in the rows of their split, where `origins.npy` "
-        "says.",
+        "Rendering and encoding a sample of notes (or all) again reproduces the tokens at the rows and positions in "
+        "`origins.npy`.",
         round_trip,
         samples=True,
     ),
     Check(
         "patients_in_their_split",
-        "Each patient is in the one split that the keyed digest of the id decides.",
+        "Each patient is only in the split that the keyed digest of the id selects.",
         patients_in_their_split,
     ),
     Check(
         "no_retracted_document",
-        "No patient or note on the retraction list is in the rows, by digest, by the source, and by a sample's tokens.",
+        "No removed patient or note is in the rows (checked by digest, by the source, and by a sample of token "
+        "sequences).",
         no_retracted_document,
     ),
     losses_check(_losses_within_limit),
     # half-empty rows only cost time
     Check(
-        "rows_filled",
-        "No two rows would fit into one: padding is what the packing algorithm cannot avoid.",
-        rows_filled,
+        "packing_efficient",
+        "No two rows would fit into one, so the padding is unavoidable.",
+        packing_efficient,
         blocking=False,
     ),
 )

@@ -3,7 +3,7 @@
 Messages name files, rows, lines, columns and positions, never a token.
 
 Entry points: `rows_valid`, `labels_within_notes`, `ids_in_vocabulary`, `tokens_conserved`, `separators_match_notes`,
-`jsonl_equals_rows`, `rows_filled`; `token_defects` for rows of one column.
+`jsonl_matches_rows`, `packing_efficient`; `token_defects` for rows of one column.
 """
 
 from collections.abc import Iterator, Mapping
@@ -97,7 +97,7 @@ def _invalid(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> Itera
         yield str(defect)
 
 
-def jsonl_equals_rows(packed: OpenedCohort) -> Finding:
+def jsonl_matches_rows(packed: OpenedCohort) -> Finding:
     """As many JSON lines as columnar rows and as the receipt says, and the sampled ones are equal."""
     defects, total, compared = [], 0, 0
     for name, path in packed_paths(packed.notes, packed.month).items():
@@ -288,7 +288,7 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
     )
 
 
-def rows_filled(packed: OpenedCohort) -> Finding:
+def packing_efficient(packed: OpenedCohort) -> Finding:
     """Rows are filled as the packing algorithm guarantees for any notes."""
     defects, table = [], list[Row]()
     algorithm = "concat_then_split" if packed.notes.concatenated else packed.notes.packing.algorithm

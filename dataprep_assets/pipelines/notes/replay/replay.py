@@ -531,7 +531,7 @@ def provenance_complete(opened: OpenedReplay) -> Finding:
     )
 
 
-def shares_achieved(opened: OpenedReplay) -> Finding:
+def mixture_matches_weights(opened: OpenedReplay) -> Finding:
     """Each source's share of the rows of a split is the wanted one, within the tolerance.
 
     `provenance_complete` checks that these are the rows of the shards.
@@ -601,18 +601,18 @@ def _patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt, split: s
 _SOURCE_CHECKS: tuple[Check[OpenedReplay], ...] = (
     Check(
         "provenance_complete",
-        "Rebuilt from its sources as they are now, the combination has the same shards in the same order, and the "
-        "same files for the loader.",
+        "Rebuilding the mixture from its current sources gives the same shards in the same order and the same "
+        "loader files.",
         provenance_complete,
         version=2,
     ),
     Check(
-        "shares_achieved",
-        "Each source's share of the rows is the declared one within the tolerance.",
-        shares_achieved,
+        "mixture_matches_weights",
+        "Each source's share of the rows matches its weight within the tolerance.",
+        mixture_matches_weights,
         version=2,
     ),
-    Check("splits_disjoint", "No patient of any source is in two splits of the combination.", splits_disjoint),
+    Check("splits_disjoint", "No patient of any source is in two splits of the mixture.", splits_disjoint),
 )
 VIRTUAL_CHECKS: tuple[Check[OpenedReplay], ...] = (FILES_INTACT, *_SOURCE_CHECKS)
 """The checks of a virtual combination, which has no shards of its own."""

@@ -61,7 +61,7 @@ def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) 
             "execute this check again; it reads and writes nothing else.",
         )
     with WorkerPool(1, _QUIET) as pool:
-        pool.submit(Task(TaskId("", "tfds_reads"), _compare_directory, (where, dataset, version, format)))
+        pool.submit(Task(TaskId("", "readable_by_tfds"), _compare_directory, (where, dataset, version, format)))
         for event in pool.events():
             if isinstance(event, FinishedTask):
                 if event.error is not None:
@@ -219,13 +219,13 @@ def _tfds_reads(opened: OpenedDirectory) -> Finding:
 
 # its digests are compared unless `verify: size` is declared
 FILES_INTACT: Check[OpenedDirectory] = Check(
-    "files_intact", "Every file has the size and digest of the receipt, and no file is unlisted.", _files_intact
+    "files_intact", "Every file has the size and digest in the receipt, and no other file exists.", _files_intact
 )
 # Repeats with the real reader what the others verify without it; a warning if TensorFlow is not installed, which the
 # machines that build a dataset do not need.
 TFDS_READS: Check[OpenedDirectory] = Check(
-    "tfds_reads",
-    "tensorflow-datasets opens the directory and reads the rows, in file order, as they are stored.",
+    "readable_by_tfds",
+    "tensorflow-datasets opens the directory and reads the stored rows in file order.",
     _tfds_reads,
     blocking=False,
 )

@@ -325,7 +325,7 @@ def _opened(notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, _
     return OpenedNotes(notes.artifact(DIRECTORIES[format]), store, notes, notes, format).opened()
 
 
-def equals_cohort_shards(opened: OpenedNotes) -> Finding:
+def matches_cohort_shards(opened: OpenedNotes) -> Finding:
     """Rebuilt from the cohorts' shards as they are now, the directory is the same: every declared month once, in order,
     each of its shards byte for byte, with the names, lengths, sizes and features of the metadata.
     """
@@ -385,10 +385,10 @@ def patients_disjoint(opened: OpenedNotes) -> Finding:
 DIRECTORY_CHECKS: tuple[Check[OpenedNotes], ...] = (
     FILES_INTACT,
     Check(
-        "equals_cohort_shards",
-        "Rebuilt from the cohorts' shards as they are now, the directory has the same files and counts: every "
-        "declared month once, in order, each shard byte for byte, and the metadata that TFDS reads.",
-        equals_cohort_shards,
+        "matches_cohort_shards",
+        "Rebuilding the directory from the current cohort shards gives the same files, counts and TFDS metadata: "
+        "every declared month once, in order, byte for byte.",
+        matches_cohort_shards,
         version=2,
     ),
     Check("patients_disjoint", "No patient is in two splits or in two cohorts.", patients_disjoint),

@@ -14,7 +14,7 @@ from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import verify
-from dataprep_assets.pipelines.blend.blend_checks import CHECKS, OpenedRun, realised_as_requested, run_intact
+from dataprep_assets.pipelines.blend.blend_checks import CHECKS, OpenedRun, blend_run_intact, mixture_matches_weights
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -101,11 +101,11 @@ def test_its_blend_json_lists_the_shards_that_the_split_directories_hold(tmp_pat
         assert stored == {sha256_file(path) for path in (directory / "splits" / split).iterdir()}
         assert sum(entry.weight for entry in entries) == pytest.approx(1)
     store = LocalArtifacts(tmp_path / "out")
-    assert run_intact(OpenedRun.open(blend, store)).passed
+    assert blend_run_intact(OpenedRun.open(blend, store)).passed
     value = json.loads((directory / "blend.json").read_bytes())
     (directory / "blend.json").write_text(json.dumps(value | {"train": value["train"][2:]}))
     reseal(directory)
-    assert "blend.json: is not what plan and shards say" in run_intact(OpenedRun.open(blend, store)).summary
+    assert "blend.json: is not what plan and shards say" in blend_run_intact(OpenedRun.open(blend, store)).summary
 
 
 def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
@@ -123,18 +123,18 @@ def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
     for spool in (gone, spool_artifact(shards[0].artifact, 0)):
         spools.directory(spool).mkdir(parents=True)
         (spools.directory(spool) / "tokens.bin").touch()
-    assert spools.root.is_relative_to(places_of(store, blend.dataset)[0])  # where `closed_to_others` looks
+    assert spools.root.is_relative_to(places_of(store, blend.dataset)[0])  # where `permissions_private` looks
     assert [str(one) for one in verify(tmp_path / "out") if one.defects] == []
     sweep(blend_specs(blend), store)
     assert spools.partitions(blend.dataset, "sft_spool") == [f"{shards[0].artifact.partition}.00000000"]
     next((directory / "splits" / "train").iterdir()).unlink()
-    assert not run_intact(OpenedRun.open(blend, store)).passed
+    assert not blend_run_intact(OpenedRun.open(blend, store)).passed
 
 
 def test_shards_too_coarse_for_the_weights_fail_the_proof(tmp_path: Path) -> None:
     blend = _blend(tmp_path / "s", num_shards=2)
     _run(blend, tmp_path / "out")
-    finding = realised_as_requested(OpenedRun.open(blend, LocalArtifacts(tmp_path / "out")))
+    finding = mixture_matches_weights(OpenedRun.open(blend, LocalArtifacts(tmp_path / "out")))
     assert not finding.passed
     assert "was to be 0.5000 of the blend" in finding.summary
 

@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from dataprep_assets.formats.row_origins import ORIGINS
-from dataprep_assets.pipelines.blend.sft.packed_sft_checks import CLOSE, OPEN, answers_trained, decoded_mask
+from dataprep_assets.pipelines.blend.sft.packed_sft_checks import (
+    CLOSE,
+    OPEN,
+    answers_in_loss,
+    sampled_sequences_trained,
+)
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets_tests.pipelines.blend.sft.conversations import (
     TOOL,
@@ -28,7 +33,7 @@ STOP = "<|im_end|>"
 
 
 def test_the_decoded_mask_shows_answers_between_brackets(built: Shard) -> None:
-    finding = decoded_mask(opened(built, shown=1000))
+    finding = sampled_sequences_trained(opened(built, shown=1000))
     texts = [str(row["text"]) for row in finding.table]
     assert len(texts) == built.receipt.facts["sequences"]
     joined = "".join(texts)
@@ -44,7 +49,7 @@ def test_a_decoded_sequence_with_nothing_to_train_fails(shard: Shard) -> None:
         rows[0]["loss_mask"] = [0] * len(rows[0]["loss_mask"])
 
     edit(shard, change)
-    assert "row 0: sequence 0 has nothing to train" in failing(shard)["decoded_mask"]
+    assert "row 0: sequence 0 has nothing to train" in failing(shard)["sampled_sequences_trained"]
 
 
 def test_ids_that_are_not_the_conversations_are_found(shard: Shard) -> None:
@@ -84,7 +89,7 @@ def test_an_answer_of_which_the_first_tokens_are_not_trained_is_found(shard: Sha
         rows[4]["loss_mask"][at : at + 2] = [0, 0]
 
     edit(shard, later)
-    assert "on is none of its answers" in failing(shard)["answers_trained"]
+    assert "on is none of its answers" in failing(shard)["answers_in_loss"]
 
 
 def test_an_answer_that_is_trained_with_the_end_of_its_prompt_is_found(shard: Shard) -> None:
@@ -93,7 +98,7 @@ def test_an_answer_that_is_trained_with_the_end_of_its_prompt_is_found(shard: Sh
         rows[4]["loss_mask"][at - 2 : at] = [1, 1]
 
     edit(shard, sooner)
-    assert "on is none of its answers" in failing(shard)["answers_trained"]
+    assert "on is none of its answers" in failing(shard)["answers_in_loss"]
 
 
 def test_what_is_trained_from_one_answer_into_the_next_is_found(shard: Shard) -> None:
@@ -105,11 +110,11 @@ def test_what_is_trained_from_one_answer_into_the_next_is_found(shard: Shard) ->
                 mask[on[0] : on[-1]] = [1] * (on[-1] - on[0])
 
     edit(shard, through)
-    assert "runs through a stop token" in failing(shard)["answers_trained"]
+    assert "runs through a stop token" in failing(shard)["answers_in_loss"]
 
 
 def test_answers_whose_text_a_template_may_take_apart_are_counted_and_not_compared(built: Shard) -> None:
-    found = answers_trained(opened(built))
+    found = answers_in_loss(opened(built))
     assert found.passed
     assert found.facts["not_compared"] > 0  # calls without a text of their own
     runs = sum(len(trained_texts([row])) for row in built.rows)
@@ -139,7 +144,7 @@ def test_all_that_precedes_a_first_answer_may_be_trained_like_nemotron(tmp_path:
     ]
     shard = build_rows(tmp_path, rows, choices=NEMOTRON, template=template, pack_size=512)
     assert failing(shard) == {}
-    assert answers_trained(opened(shard)).facts["compared"] == 2 * len(rows)
+    assert answers_in_loss(opened(shard)).facts["compared"] == 2 * len(rows)
 
     def later(held: list[dict[str, list[int]]]) -> None:
         held[0]["loss_mask"][:3] = [0] * 3
@@ -151,7 +156,7 @@ def test_all_that_precedes_a_first_answer_may_be_trained_like_nemotron(tmp_path:
     for damage in (later, other):
         copy = replace(shard, directory=Path(shutil.copytree(shard.directory, tmp_path / damage.__name__)))
         edit(copy, damage)
-        assert "is none of its answers" in failing(copy)["answers_trained"]
+        assert "is none of its answers" in failing(copy)["answers_in_loss"]
 
 
 def test_an_answer_with_reasoning_that_follows_no_question_passes_like_nemotron(tmp_path: Path) -> None:
@@ -174,7 +179,7 @@ def test_an_answer_that_is_trained_against_its_weight_is_found(tmp_path: Path) -
     every = build_rows(tmp_path / "b", [json.loads(json.dumps(r).replace('"weight": 0', '"weight": 1')) for r in rows])
     assert trained_texts(every.rows) == [f"no{STOP}", f"yes{STOP}"] * 3
     wrong = replace(shard, directory=every.directory, receipt=every.receipt)
-    assert "is none of its answers" in failing(wrong)["answers_trained"]
+    assert "is none of its answers" in failing(wrong)["answers_in_loss"]
 
 
 def said(role: str, content: str) -> dict[str, Any]:

@@ -113,4 +113,4 @@ def test_unknown_tokens_side_by_side_are_no_fault_of_a_template(tmp_path: Path) 
     shard = build(work(tmp_path / "out", [source(path)], given))
     ids = shard.rows[0]["input_ids"]
     assert words.definition.unknown_id in [one for one, following in pairwise(ids) if one == following]
-    assert findings(replace(opened(shard), bundle=words))["specials_not_doubled"].passed
+    assert findings(replace(opened(shard), bundle=words))["no_repeated_special_tokens"].passed

@@ -314,7 +314,7 @@ def test_sequences_that_train_nothing_may_be_kept(tmp_path: Path) -> None:
     assert sorted(sum(mask) > 0 for _, _, mask in consumed(shard.rows)) == [False, False, True, True]
     assert failing(shard) == {}
     said_otherwise = replace(shard, work=replace(shard.work, plan=plan(pack_size=64, max_doc_tokens=100)))
-    assert set(failing(said_otherwise)) == {"rows_valid", "decoded_mask"}
+    assert set(failing(said_otherwise)) == {"rows_valid", "sampled_sequences_trained"}
 
 
 def test_a_row_with_reasoning_in_which_nobody_asks_is_dropped(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.formats.packed_rows import schema
-from dataprep_assets.pipelines.blend.sft.packed_sft_checks import specials_not_doubled
+from dataprep_assets.pipelines.blend.sft.packed_sft_checks import no_repeated_special_tokens
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE
 from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, build_rows
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import (
@@ -108,7 +108,7 @@ def _shifted(rows: list[dict[str, list[int]]], by: int) -> None:
 def test_a_mask_not_shifted_or_shifted_twice_is_found(by: int, shard: Shard) -> None:
     edit(shard, lambda rows: _shifted(rows, by))
     found = failing(shard)
-    assert "not with the stop token 4097" in found["stop_tokens_trained"]
+    assert "not with the stop token 4097" in found["stop_tokens_in_loss"]
     assert "its loss mask differ" in found["round_trip"]
 
 
@@ -119,13 +119,13 @@ def test_a_stop_token_outside_the_mask_is_found(shard: Shard) -> None:
         row["loss_mask"][last] = 0
 
     edit(shard, change)
-    assert "row 5: the trained labels that end at token" in failing(shard)["stop_tokens_trained"]
+    assert "row 5: the trained labels that end at token" in failing(shard)["stop_tokens_in_loss"]
 
 
 def test_answers_cut_off_that_nobody_counted_are_found(tmp_path: Path) -> None:
     shard = build_rows(tmp_path, ROWS, pack_size=100)
     wrong = with_facts(shard, truncated_to_pack_size=0)
-    assert "sequences end inside an answer, but only 0 were truncated" in failing(wrong)["stop_tokens_trained"]
+    assert "sequences end inside an answer, but only 0 were truncated" in failing(wrong)["stop_tokens_in_loss"]
 
 
 TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
@@ -139,6 +139,6 @@ def test_a_doubled_special_token_is_found_and_one_beside_another_sequences_is_no
     doubled = build_rows(tmp_path / "a", rows, template=twice)
     single = build_rows(tmp_path / "b", rows, template=around, turns="always")
     found = failing(doubled)
-    assert found.keys() == {"specials_not_doubled"}
-    assert "'<|endoftext|>' 30 times; the first in row 0, 0" in found["specials_not_doubled"]
-    assert specials_not_doubled(opened(single)).passed
+    assert found.keys() == {"no_repeated_special_tokens"}
+    assert "'<|endoftext|>' 30 times; the first in row 0, 0" in found["no_repeated_special_tokens"]
+    assert no_repeated_special_tokens(opened(single)).passed

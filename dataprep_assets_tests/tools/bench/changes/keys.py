@@ -69,7 +69,7 @@ _NOTHING = {
     "workers": 1,
     "small_cell": 5,
     "prove.again_every": "365d",
-    "accept": {"eye_test": "known"},
+    "accept": {"looks_like_text": "known"},
     "run_on": "processes",
     "automation.on_new_files": "10m",
     "automation.schedule": "0 4 * * *",
