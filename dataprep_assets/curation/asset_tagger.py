@@ -75,14 +75,14 @@ class AssetTagger(ExternalTagger):
             return self
         access, name = open_asset(self.key), "/".join(self.key)
         if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
-            raise ConfigError(f"tag: {self.name}: {name}: its files are in a bucket. Let it leave them in a folder")
+            raise ConfigError(f"tag: {self.name}: {name}: its files are in object storage. Write them to a folder")
         paths = [
             access.path(file)
             for file in access.list().files
             if file.relpath.endswith(".parquet") and not is_hidden(file.relpath)
         ]
         if not paths:
-            raise ConfigError(f"tag: {self.name}: {name}: there is no .parquet file where it says that its files are")
+            raise ConfigError(f"tag: {self.name}: {name}: no .parquet file found at its path")
         # sorted, because digests depend on the order of the rows
         return replace(self, paths=tuple(sorted(paths)))
 
@@ -103,7 +103,7 @@ class AssetTagger(ExternalTagger):
         except (pa.ArrowException, OSError) as error:
             told = str(error).splitlines()[0]
             raise TaggingError(
-                f"tag: {self.name}: {shard}: the files of {'/'.join(self.key)} cannot be read: {told}. They have to "
+                f"tag: {self.name}: {shard}: the files of {'/'.join(self.key)} cannot be read: {told}. They must "
                 f"have the columns {', '.join((*KEYS, *self.columns))}"
             ) from error
 

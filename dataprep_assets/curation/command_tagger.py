@@ -53,7 +53,7 @@ class CommandTagger(ExternalTagger):
     def absent(self) -> str | None:
         program = self.command[0]
         there = (self.folder / program).is_file() if os.sep in program else shutil.which(program)
-        return None if there or "{" in program else f"tag: {self.name}: there is no program {program} here"
+        return None if there or "{" in program else f"tag: {self.name}: program {program} not found"
 
     def run(self, given: Path, made: Path, shard: str, *, sensitive: bool) -> None:
         """Run it on the documents of a shard; raises TaggingError if it fails or writes nothing.
@@ -69,12 +69,12 @@ class CommandTagger(ExternalTagger):
             raise TaggingError(f"tag: {self.name}: {words[0]}: {ended.refused}")
         if ended.code is None:
             raise TaggingError(
-                f"{where}the command took more than {count_of(round(self.seconds), 'second')} and was ended. "
-                "Set `timeout`, or make shards smaller"
+                f"{where}the command ran for more than {count_of(round(self.seconds), 'second')} and was ended. Set "
+                "`timeout`, or make shards smaller"
             )
         if ended.code or not made.is_file():
             said = _reason(ended.errors)
-            how = f"ended with exit code {ended.code}" if ended.code else "wrote no {output}"
+            how = f"ended with exit code {ended.code}" if ended.code else "did not write {output}"
             raise TaggingError(f"{where}the command {how}" + (f": {said}" if said else ""))
 
 

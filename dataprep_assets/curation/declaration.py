@@ -40,40 +40,44 @@ class DeclaredTagger(Declared):
     function: str | None = Field(
         None,
         pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
-        description="`module:function` of the project: called with a `pyarrow.Table` of documents, returns column → "
+        description="`module:function` of the project: called with a `pyarrow.Table` of documents; returns column → "
         "values.",
     )
     command: tuple[str, ...] | None = Field(
         None,
         min_length=1,
-        description="Words of a command that reads the Parquet file `{input}` and writes `{output}`, a shard a call.",
+        description="Words of a command that reads the Parquet file `{input}` and writes `{output}`, called once "
+        "per shard.",
     )
     asset: tuple[str, ...] | None = Field(
         None,
         min_length=1,
-        description="Key of a Dagster asset whose latest materialization left Parquet files with `file`, `row` and the "
-        "columns of every document.",
+        description="Key of a Dagster asset whose latest materialization wrote Parquet files with `file`, `row` and "
+        "the columns, for every document.",
     )
     columns: dict[ColumnName, ColumnType] = Field(
-        min_length=1, description="What it gives: column → `string`, `integer`, `number` or `boolean`."
+        min_length=1, description="Columns that the tagger writes: column → `string`, `integer`, `number` or `boolean`."
     )
     name: str | None = Field(
         None,
         pattern=NAME,
-        description="Its name; default: the function's, or the last part of the asset's key. A command needs one.",
+        description="Name of the tagger; default: the function's, or the last part of the asset's key. Required for a "
+        "command.",
     )
     version: str | None = Field(
         None,
-        description="Tags are built again when it changes; default: for a function the digest of its code. A command "
-        "needs one; of an asset its files decide.",
+        description="Changing it rebuilds the tags. Default for a function: the digest of its code. Required for a "
+        "command; an asset uses its files.",
     )
     files: tuple[str, ...] = Field(
         (),
-        description="Files that a function or a command reads, relative to this YAML, also as globs; tags are built "
-        "again when their contents change.",
+        description="Files that the function or command reads, relative to this YAML, also as globs. Changing their "
+        "contents rebuilds the tags.",
     )
     timeout: str | None = Field(
-        None, description="How long a command may take for a shard: `90m`, `12h`; default: `1d`. Then it is ended."
+        None,
+        description="Time limit of a command per shard: `90m`, `12h`; default: `1d`. The command is ended when it "
+        "expires.",
     )
 
     @field_validator("version", mode="before")
@@ -86,24 +90,26 @@ class DeclaredTagger(Declared):
     @classmethod
     def _a_duration(cls, timeout: str | None) -> str | None:
         if timeout is not None and not seconds_of(timeout):
-            raise ValueError(f"{timeout!r} is not a duration: give {DURATIONS}")
+            raise ValueError(f"{timeout!r} is not a duration. Use {DURATIONS}")
         return timeout
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if sum(one is not None for one in (self.function, self.command, self.asset)) != 1:
-            raise ValueError("give exactly one of `function`, `command` and `asset`")
+            raise ValueError("exactly one of `function`, `command` and `asset` is required")
         if self.asset is not None and (self.version is not None or self.files):
             key = "files" if self.version is None else "version"
-            raise ValueError(f"`{key}`: tags of an asset are built again when its own files change; leave it out")
+            raise ValueError(f"`{key}` cannot be set for an asset, whose tags depend on its files. Remove it")
         if self.command is None and self.timeout is not None:
-            raise ValueError("`timeout` has no effect without a `command`; leave it out")
+            raise ValueError("`timeout` has no effect without a `command`. Remove it")
         if self.command is not None:
             if self.name is None or self.version is None:
-                raise ValueError("a command needs a `name` and a `version`: tags are made again when that changes")
+                raise ValueError(
+                    "a command needs a `name` and a `version`, because changing the version rebuilds its tags"
+                )
             words = " ".join(self.command)
             if "{input}" not in words or "{output}" not in words:
-                raise ValueError("its words have to name `{input}` and `{output}`, the files that it reads and writes")
+                raise ValueError("its words must contain `{input}` and `{output}`, the files that it reads and writes")
         return self
 
     def tagger(self, folder: Path) -> Tagger:
@@ -144,18 +150,18 @@ def taggers_of(tag: Iterable[Tag], folder: Path) -> list[Tagger]:
     for one in tag:
         if isinstance(one, str) and ":" in one:
             raise ConfigError(
-                f"tag: {one}: a function of your own says which columns it gives: "
-                f"`- {{function: {one}, columns: {{quality: number}}}}`"
+                f"tag: {one}: your own function must declare its columns: `- {{function: {one}, columns: {{quality: "
+                "number}}`"
             )
         tagger = _built_in(one) if isinstance(one, str) else one.tagger(folder)
         for other in found:
             if other.name == tagger.name:
-                raise ConfigError(f"tag: {tagger.name!r} is given twice; leave one out, or give it another `name`")
+                raise ConfigError(f"tag: {tagger.name!r} is listed twice. Remove one, or set a different `name`")
             if both := sorted(other.columns.keys() & tagger.columns.keys()):
-                raise ConfigError(f"tag: {other.name} and {tagger.name} both have a column {both[0]!r}; rename one")
+                raise ConfigError(f"tag: {other.name} and {tagger.name} both have a column {both[0]!r}. Rename one")
         if (tagger.name in TAGGERS and not isinstance(one, str)) or tagger.name == "rows":
-            taken = "the file of the carried fields" if tagger.name == "rows" else "a tagger that is built in"
-            raise ConfigError(f"tag: {tagger.name!r} is the name of {taken}; give it another `name`")
+            taken = "the file of the carried fields" if tagger.name == "rows" else "a built-in tagger"
+            raise ConfigError(f"tag: {tagger.name!r} is the name of {taken}. Set a different `name`")
         found.append(tagger)
     return found
 
@@ -170,11 +176,11 @@ def _built_in(name: str) -> Tagger:
 class PriorityColumn(Declared):
     """A column that decides which of two documents that are alike is kept."""
 
-    column: str = Field(description="A column of the table of documents, carried or of a tagger.")
+    column: str = Field(description="A column of the document table, carried or from a tagger.")
     order: Literal["highest", "lowest"] | tuple[str, ...] = Field(
         "highest",
-        description="Which value is kept first: `highest`, `lowest`, or a list of texts in their order, such as "
-        "sources. A row without a value, or with one that is not listed, comes last.",
+        description="Order of preference: `highest`, `lowest`, or a list of strings in order, e.g., sources. Rows "
+        "without a value or with an unlisted one come last.",
     )
 
 
@@ -183,53 +189,53 @@ class DuplicatesDeclaration(Declared):
 
     kind: Kind = Field(
         "near",
-        description="`near`: texts whose shingles overlap by `threshold` or more, found by MinHash and verified; "
+        description="`near`: texts whose shingles overlap by at least `threshold`, found by MinHash and verified; "
         "`exact`: only equal texts.",
     )
     normalize: Normalization | None = Field(
         None,
-        description="What is compared: `words` (words, signs and symbols, in one case and Unicode form), `space` (the "
-        "text except white space), `none` (the text). Line ends and Unicode's form (NFC) never count. Default: "
-        "`words`; of `exact`, `none`.",
+        description="Text that is compared: `words` (words, signs and symbols, in one case and Unicode form), `space` "
+        "(the text without white space), `none` (the unchanged text). Line ends and the Unicode form (NFC) "
+        "never count. Default: `words`; for `exact`, `none`.",
     )
     threshold: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="Jaccard similarity of two texts' shingles from which on they are alike; default 0.8.",
+        description="Minimum Jaccard similarity of two texts' shingles to be near-duplicates; default 0.8.",
     )
-    shingle: int | None = Field(None, ge=1, le=64, description="Words of a shingle; default 5.")
+    shingle: int | None = Field(None, ge=1, le=64, description="Words per shingle; default 5.")
     permutations: int | None = Field(
-        None, ge=16, le=1024, description="Values of a MinHash signature, which is cut into bands; default 128."
+        None, ge=16, le=1024, description="Values of a MinHash signature, which is split into bands; default 128."
     )
     priority: Literal["oldest"] | PriorityColumn = Field(
         "oldest",
-        description="Which of two is kept: that which was there before, by the runs that brought their files, or by a "
-        "`column`. Ties are decided by what they say.",
+        description="Which of two near-duplicates is kept: the one that was added first (by run), or the first by a "
+        "`column`. Ties are decided by their text.",
     )
     across_splits: AcrossSplits = Field(
         "block",
-        description="Documents of different splits that are alike: `block` the run, with the pairs; `drop` from the "
-        "split that is declared first, so from train; `ignore`.",
+        description="Action for near-duplicates in different splits: `block` the run and show the pairs, `drop` from "
+        "the split that is declared first (i.e., from train), or `ignore`.",
     )
     against: tuple[str, ...] = Field(
         (),
-        description="Other corpora and releases of the same storage that declare `duplicates` with the same settings: "
-        "what is like a document that one of them keeps goes, whatever the priority.",
+        description="Other corpora and releases in the same storage that declare `duplicates` with the same settings. "
+        "Duplicates of a document that one of them keeps are dropped, whatever the priority.",
     )
     recall: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="Smallest share of planted near-duplicates, of those at or above the threshold, that has to be "
-        "found; default: 0.05 less than the bands promise.",
+        description="Smallest share of planted near-duplicates at or above the threshold that must be found; default: "
+        "0.05 less than the MinHash bands predict.",
     )
 
     @field_validator("against")
     @classmethod
     def _once(cls, against: tuple[str, ...]) -> tuple[str, ...]:
         if twice := [name for name in dict.fromkeys(against) if against.count(name) > 1]:
-            raise ValueError(f"`{twice[0]}` is given twice; leave one out")
+            raise ValueError(f"`{twice[0]}` is listed twice. Remove one")
         return against
 
     @model_validator(mode="after")
@@ -237,12 +243,11 @@ class DuplicatesDeclaration(Declared):
         if self.kind == "exact":
             given = [n for n in ("threshold", "shingle", "permutations", "recall") if getattr(self, n) is not None]
             if given:
-                raise ValueError(f"`{given[0]}` has no effect on `kind: exact`; leave it out, or give `kind: near`")
+                raise ValueError(f"`{given[0]}` has no effect with `kind: exact`. Remove it, or set `kind: near`")
         elif float(self.banding.chance(self.similarity)) < PROMISED:
             raise ValueError(
-                f"{self.permutations} permutations find "
-                f"{float(self.banding.chance(self.similarity)):.0%} of the pairs "
-                f"at the threshold {self.similarity}; give more of them, or a higher threshold"
+                f"{self.permutations} permutations find {float(self.banding.chance(self.similarity)):.0%} of the "
+                f"pairs at the threshold {self.similarity}. Raise `permutations` or `threshold`"
             )
         return self
 
@@ -284,32 +289,40 @@ class DuplicatesDeclaration(Declared):
         name, listed = self.priority.column, not isinstance(self.priority.order, str)
         if name not in columns:
             raise ConfigError(
-                f"duplicates.priority.column: there is no column {name!r}. Columns: {', '.join(sorted(columns))}"
+                f"duplicates.priority.column: unknown column {name!r}. Available: {', '.join(sorted(columns))}"
             )
         if listed != (columns[name] == "string"):
             wanted = "a list of its values in `order`" if columns[name] == "string" else "`highest` or `lowest`"
-            raise ConfigError(f"duplicates.priority.order: {name} is a {columns[name]}: give {wanted}")
+            raise ConfigError(f"duplicates.priority.order: {name} is a {columns[name]}, so it must be {wanted}")
 
 
 class BudgetDeclaration(Declared):
     """How much rules may drop: more than that is a blocking check, before anything is tokenized."""
 
     per_source: float | None = Field(
-        None, ge=0, le=1, description="Largest share that rules drop of a source; those of under 20 documents are one."
+        None,
+        ge=0,
+        le=1,
+        description="Largest share of a source that rules may drop. Sources of fewer than 20 documents count as one.",
     )
     per_rule: dict[ColumnName, Annotated[float, Field(ge=0, le=1)]] = Field(
         default_factory=dict,
-        description="Rule → the largest share of all documents, and of all bytes, that it drops; `duplicate` counts as "
-        "one.",
+        description="Rule → the largest share of all documents, and of all bytes, that it may drop; `duplicate` counts "
+        "as one.",
     )
 
 
 class FloorDeclaration(Declared):
     """The least that a tagger has to find of cases of which the truth is known: less is a blocking check."""
 
-    recall: float = Field(0.9, ge=0, le=1, description="Least share of the planted cases that it finds, of each kind.")
+    recall: float = Field(
+        0.9, ge=0, le=1, description="Smallest share of the planted cases of each kind that must be found."
+    )
     precision: float = Field(
-        0.9, ge=0, le=1, description="Least share of cases among what it finds in them and in the hard negatives."
+        0.9,
+        ge=0,
+        le=1,
+        description="Smallest share of true cases among all that are found in planted cases and hard negatives.",
     )
 
 
@@ -325,10 +338,8 @@ def rules_of(
         for name, text in rules.items():
             where = f"{'keep' if keeps else 'drop'}.{name}"
             if name in found:
-                raise ConfigError(
-                    f"{where}: there is a rule of this name in `keep`; its name is the reason, so rename it"
-                )
+                raise ConfigError(f"{where}: `keep` has a rule of the same name, which is the drop reason. Rename one")
             if name in RESERVED:
-                raise ConfigError(f"{where}: the ledger has a reason of this name already; rename the rule")
+                raise ConfigError(f"{where}: this name is a reason in the ledger. Rename the rule")
             found[name] = (keeps, parse(text, columns, where))
     return found

@@ -43,7 +43,7 @@ def files_of(where: str, patterns: Sequence[str]) -> list[Path]:
     for pattern in patterns:
         here = [path for name in sorted(glob.glob(pattern, recursive=True)) if (path := Path(name)).is_file()]
         if not here:
-            raise ConfigError(f"tag: {where}: files: there is no file {pattern}")
+            raise ConfigError(f"tag: {where}: files: no file matches {pattern}")
         found += here
     return found
 
@@ -84,15 +84,13 @@ class FunctionTagger(BatchTagger):
 
         near = nearest(attribute, sorted(names))
         meant = f"; did you mean {near!r}?" if near else ""
-        return f"tag: {self.function}: there is no {attribute!r} in {module}{meant}"
+        return f"tag: {self.function}: {module} has no {attribute!r}{meant}"
 
     def _code(self) -> ModuleCode:
         """The code of its module; raises ConfigError if there is none."""
         code = ModuleCode(self.function.partition(":")[0])
         if code.file is None:
-            raise self._import_error(
-                "there is no such module. It is looked for in the project's folder and on PYTHONPATH"
-            )
+            raise self._import_error("no such module in the project folder or on PYTHONPATH")
         return code
 
     @cached_property
@@ -108,9 +106,9 @@ class FunctionTagger(BatchTagger):
             raise self._import_error(describe_error(error) + (f" ({place})" if place else "")) from error
         if (found := getattr(module, attribute, None)) is None:
             # the module's text tells what it has instead
-            raise ConfigError(self.absent() or f"tag: {self.function}: there is no {attribute!r} in {name}")
+            raise ConfigError(self.absent() or f"tag: {self.function}: {name} has no {attribute!r}")
         if not callable(found):
-            raise self._import_error("it is no function")
+            raise self._import_error("it is not a function")
         return found
 
     def load(self) -> None:
@@ -143,7 +141,7 @@ class FunctionTagger(BatchTagger):
         covered = {path.resolve() for path in (*code.named_files, *files_of(self.function, self.files))}
         for path in sorted(read - covered):
             raise ConfigError(
-                f"tag: {self.function}: reads {path.relative_to(root)}, which its version does not cover. Add it to "
+                f"tag: {self.function}: reads {path.relative_to(root)}, which is not part of its version. Add it to "
                 "`files`, or set `version`"
             )
 

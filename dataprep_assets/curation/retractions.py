@@ -78,8 +78,8 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
         # Hashes of another field, or under another key, would match no document, and nobody would notice.
         if made_of != wanted:
             raise ConfigError(
-                f"{path}: line {number}: its hash is of {_format_origin(made_of)}, the dataset's index is of "
-                f"{_format_origin(wanted)}. Retract these documents again by ids of today, and remove the line"
+                f"{path}: line {number}: its hash is of {_format_origin(made_of)}, but the dataset's index is of "
+                f"{_format_origin(wanted)}. Remove these documents again by their current ids, and delete the line"
             )
         hashed = value["hash"].lower()
         found[hashed] = Retraction(hash=hashed, given=value.get("id"))
@@ -172,7 +172,7 @@ def id_lines(path: Path) -> list[tuple[int, bytes]]:
     lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
     found = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not found:
-        raise ConfigError(f"--ids {path}: no ids in it; give one a line")
+        raise ConfigError(f"--ids {path}: contains no ids. Write one per line")
     return found
 
 

@@ -153,17 +153,17 @@ class _Parser:
 
     def parse(self) -> Rule:
         if not self._text.strip():
-            raise ConfigError(f"{self._where}: is empty. Write for example `words < 50 or language != 'en'`")
+            raise ConfigError(f"{self._where}: is empty. Example: `words < 50 or language != 'en'`")
         if len(self._text) > _LONGEST:
-            raise ConfigError(f"{self._where}: an expression has at most {_LONGEST:,} characters")
+            raise ConfigError(f"{self._where}: the expression is longer than {_LONGEST:,} characters")
         translated = _Translated(self._text)
         try:
             tree = ast.parse(translated.python(), mode="eval")
         # what Python's parser raises, for text that is nested too deeply, too
         except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
             raise ConfigError(
-                f"{self._where}: {self._text!r} is no expression{translated.place_of(error)}. Write for example "
-                "`words < 50 or language != 'en'`"
+                f"{self._where}: {self._text!r} is not an expression{translated.place_of(error)}. Example: `words < "
+                "50 or language != 'en'`"
             ) from None
         found = self._part(tree.body, 0)
         if found.type != "boolean":
@@ -175,7 +175,7 @@ class _Parser:
 
     def _part(self, node: ast.AST, depth: int) -> _Part:
         if depth > _DEEPEST:
-            raise ConfigError(f"{self._where}: an expression has at most {_DEEPEST} levels")
+            raise ConfigError(f"{self._where}: the expression is nested too deeply (more than {_DEEPEST} levels)")
         match node:
             case ast.BoolOp():
                 parts = [self._boolean(value, depth) for value in node.values]
@@ -197,19 +197,21 @@ class _Parser:
             case ast.Constant():
                 return self._constant(node)
             case ast.Attribute() if (column := ast.unparse(node).replace(".", "_")) in self._columns:
-                raise self._rule_error(node, f"a field is named by its column, {column}")
-        raise self._rule_error(node, "not part of a rule. Use columns, numbers, texts, comparisons, in, and, or, not")
+                raise self._rule_error(node, f"columns are written without a prefix: {column}")
+        raise self._rule_error(
+            node, "not allowed in a rule. Use columns, numbers, strings, comparisons, in, and, or, not"
+        )
 
     def _boolean(self, node: ast.AST, depth: int) -> _Part:
         part = self._part(node, depth + 1)
         if part.type != "boolean":
-            raise self._rule_error(node, f"{_a(part.type)}, where true or false is wanted")
+            raise self._rule_error(node, f"{_a(part.type)}, but true or false is required")
         return part
 
     def _number(self, node: ast.AST, depth: int) -> _Part:
         part = self._part(node, depth + 1)
         if part.type not in NUMBERS:
-            raise self._rule_error(node, f"{_a(part.type)}, where a number is wanted")
+            raise self._rule_error(node, f"{_a(part.type)}, but a number is required")
         return part
 
     def _arithmetic(self, node: ast.BinOp, depth: int) -> _Part:
@@ -230,16 +232,16 @@ class _Parser:
         one = self._part(left, depth + 1)
         if isinstance(operator, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):
-                raise self._rule_error(node, "`is` is followed by `null` or `not null` alone")
+                raise self._rule_error(node, "`is` must be followed by `null` or `not null`")
             name = "is_valid" if isinstance(operator, ast.IsNot) else "is_null"
             return lambda: _call(name, one.build())
         if isinstance(operator, ast.In | ast.NotIn):
             return self._in(one, operator, right)
         other = self._part(right, depth + 1)
         if "null" in (one.type, other.type):
-            raise self._rule_error(node, "nothing equals null. Write `is null` or `is not null`")
+            raise self._rule_error(node, "comparisons with null are never true. Write `is null` or `is not null`")
         if one.type != other.type and not {one.type, other.type} <= set(NUMBERS):
-            raise self._rule_error(node, f"{_a(one.type)} is compared with {_a(other.type)}")
+            raise self._rule_error(node, f"cannot compare {_a(one.type)} with {_a(other.type)}")
         compared = _COMPARED[type(operator)]
         if one.type == "boolean" and compared not in ("equal", "not_equal"):
             raise self._rule_error(node, "true and false have no order")
@@ -247,11 +249,13 @@ class _Parser:
 
     def _in(self, one: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
-            raise self._rule_error(right, "`in` is followed by a list with values, as in `language in ['en', 'de']`")
+            raise self._rule_error(
+                right, "`in` must be followed by a list with values, e.g., `language in ['en', 'de']`"
+            )
         parts = [self._part(value, 0) for value in right.elts]
         for value, part in zip(right.elts, parts, strict=True):
             if not isinstance(value, ast.Constant) or part.type == "null":
-                raise self._rule_error(value, "a list holds numbers or texts alone")
+                raise self._rule_error(value, "a list can contain only numbers or strings")
             if part.type != one.type and not {part.type, one.type} <= set(NUMBERS):
                 raise self._rule_error(value, f"{_a(part.type)} in the list of {_a(one.type)}")
         negated = isinstance(operator, ast.NotIn)
@@ -269,7 +273,7 @@ class _Parser:
 
             near = nearest(node.id, list(self._columns))
             raise ConfigError(
-                f"{self._where}: there is no column {node.id!r}; "
+                f"{self._where}: unknown column {node.id!r}; "
                 + (f"did you mean {near!r}? " if near else "")
                 + f"Columns: {', '.join(self._columns)}"
             )
@@ -290,7 +294,7 @@ class _Parser:
         kinds = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
         # by `type`, because True is an int, too; larger whole numbers fit no column
         if (kind := kinds.get(type(value))) is None or (isinstance(value, int) and abs(value) >= 1 << 63):
-            raise self._rule_error(node, "not a value of a rule. Write a number, or a text in quotes")
+            raise self._rule_error(node, "not a value in a rule. Write a number, or a string in quotes")
         return _Part(kind, lambda: _scalar(value))
 
 

@@ -28,7 +28,7 @@ FILTERED = {
     SELECTED: "is dropped by the dataset's selection",
     RETRACTED: "is retracted",
     SHORT: "has fewer characters than `min_doc_chars`",
-    NO_TOKENS: "has no token, and none is put around a document",
+    NO_TOKENS: "has no token, and no token is added around documents",
 }
 """Reasons for dropping a good record, in words. Such a record is counted in the ledger of its stream; a bad one is in
 the quarantine, too. What the selection drops has a reason of its own there: a rule's name, `duplicate`, `retracted`."""
@@ -108,7 +108,7 @@ class Selection:
         """Which documents are on the retraction list: shape `(documents,)`."""
         if not len(self.retracted):
             return np.zeros(len(documents.texts), np.bool_)
-        assert documents.ids is not None, "documents without ids cannot be retracted"
+        assert documents.ids is not None, "documents without ids cannot be removed"
         return np.isin(documents.ids, self.retracted)
 
     def refusal(self, block: Block) -> str | None:

@@ -269,7 +269,8 @@ def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: Carrie
         return float(value) if kind == "number" and value is not None else value
     shown = "a value" if fields.sensitive else repr(value)[:40]
     raise SourceError(
-        f"{where}: {path} is {shown}, and `document.keep_fields` says {kind}. Declare another type, or leave it out"
+        f"{where}: {path} is {shown}, but `document.keep_fields` declares {kind}. Declare a different type, or "
+        "remove it"
     )
 
 
@@ -385,7 +386,7 @@ def side_by_side(paths: Sequence[Path], columns: Sequence[str] | None = None) ->
             arrays = {name: batch.column(name) for batch in batches for name in batch.schema.names}
             yield pa.table(arrays)
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{paths[0].parent}: cannot be read as Parquet: {error}") from error
+        raise FormatError(f"{paths[0].parent}: invalid Parquet data: {error}") from error
 
 
 def runs_of(piece: "pa.Table") -> Iterator[tuple[str, "pa.Table"]]:

@@ -114,7 +114,7 @@ def named_tagger(name: str) -> TextTagger:
     extension = TAGGERS[name]
     found = extension.load()
     if not isinstance(found, TextTagger):
-        raise extension.unfit("is not a TextTagger")
+        raise extension.unfit("not a TextTagger")
     return found
 
 
@@ -123,7 +123,7 @@ def _column(table: Any, name: str, where: str) -> list[Any]:
     try:
         values: list[Any] = table[name].to_pylist()
     except (ValueError, OverflowError):  # text that is not UTF-8, a date beyond the year 9999
-        raise TaggingError(f"{where}: {name} has a value that is no UTF-8, or no date that there is") from None
+        raise TaggingError(f"{where}: {name} has a value that is not UTF-8, or an invalid date") from None
     return values
 
 
@@ -148,7 +148,7 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
     try:
         table = pq.ParquetFile(made, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
-        raise TaggingError(f"{where} cannot be read: {error}. It has to be whole when {by} ends") from error
+        raise TaggingError(f"{where} cannot be read: {error}. It must be complete when {by} ends") from error
     if missing := [name for name in (*KEYS, *tagger.columns) if name not in table.column_names]:
         only = "" if sensitive else f", only {', '.join(table.column_names)}"
         raise TaggingError(f"{where} has no column {missing[0]!r}{only}")
@@ -157,7 +157,7 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
     # A tool may write its rows in any order: by file and row each value goes back to its place.
     keys = list(zip(*(_column(table, name, where) for name in KEYS), strict=True))
     if not all(isinstance(file, str) and isinstance(row, int | float) for file, row in keys):
-        raise TaggingError(f"{where}: `file` has to be a text in every row, and `row` a number")
+        raise TaggingError(f"{where}: column `file` must contain strings and `row` integers, in every row")
     place = {key: at for at, key in enumerate(keys)}
     if len(place) < len(keys):
         twice = next(key for at, key in enumerate(keys) if place[key] != at)
@@ -175,14 +175,14 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
             taken: list[int | None] = []
             for file, row, bad in zip(*(piece[name].to_pylist() for name in (*KEYS, "bad")), strict=True):
                 if (at := place.get((file, row))) is None and bad is None:
-                    raise TaggingError(f"{where} has no {file}, row {row}: it has to have every row that it was given")
+                    raise TaggingError(f"{where} has no {file}, row {row}, but must have every input row")
                 # a refused row has no text: it was not given, and has no values
                 taken.append(at if bad is None else None)
             wanted += sum(at is not None for at in taken)
             writer.add({name: [None if at is None else v[at] for at in taken] for name, v in columns.items()})
     # rows that were not taken are none of the shard's
     if wanted < len(keys):
-        raise TaggingError(f"{where} has {count_of(len(keys), 'row')}, but it was given {wanted:,}")
+        raise TaggingError(f"{where} has {count_of(len(keys), 'row')}, but the input has {wanted:,}")
 
 
 def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> dict[str, list[Any]]:
@@ -211,7 +211,7 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
         else:
             given = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
         raise TaggingError(
-            f"{batch.label}: tagger {tagger.name!r} gave {given}; its columns are {', '.join(tagger.columns)}"
+            f"{batch.label}: tagger {tagger.name!r} returned {given}, but its columns are {', '.join(tagger.columns)}"
         )
     return {name: _values(tagger, name, found[name], batch, sensitive=sensitive) for name in tagger.columns}
 
@@ -241,9 +241,9 @@ def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
 def _values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, *, sensitive: bool) -> list[Any]:
     if len(values) != len(batch.texts):
         raise TaggingError(
-            f"{batch.label}: rows {batch.row(0)} and after: tagger {tagger.name!r} gave "
-            f"{count_of(len(values), 'value')} of "
-            f"{name} for {count_of(len(batch.texts), 'document')}: it has to give one for each"
+            f"{batch.label}: rows {batch.row(0)} and after: tagger {tagger.name!r} returned "
+            f"{count_of(len(values), 'value')} of {name} for {count_of(len(batch.texts), 'document')}, but must "
+            "return one for each"
         )
     if (wrong := first_wrong(values, tagger.columns[name])) is not None:
         at, why = wrong
@@ -270,5 +270,5 @@ def first_wrong(values: Sequence[Any], kind: ColumnType) -> tuple[int, str] | No
         if not is_of(value, kind):
             return at, f"no {kind}" + (" of 64 bits" if type(value) is int and kind == "integer" else "")
         if isinstance(value, float) and not math.isfinite(value):
-            return at, "no finite number; null stands for one that is not known"
+            return at, "not a finite number; use null for an unknown value"
     return None

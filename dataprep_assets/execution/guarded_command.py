@@ -60,5 +60,5 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
         guard.stdin.flush()
         answer = guard.stdout.read()
     if not answer:
-        raise WorkerDiedError(f"{words[0]}: the process that watches it was killed. Run it again")
+        raise WorkerDiedError(f"{words[0]}: its watching process was killed. Run the command again")
     return CommandEnd(**json.loads(answer))

@@ -120,9 +120,9 @@ def _last_line(error: BaseException) -> str:
 def _remedy(error: BaseException) -> str:
     """What to do about a rejected token, which Ray mentions only in the causes of its error."""
     if "client connection timeout" in str(error):  # the only sign of a rejected token over `ray://`
-        return f". It is busy, or rejects the token: set RAY_AUTH_MODE=token and {_TOKEN} to the cluster's"
+        return f". It is busy, or rejects the token: set RAY_AUTH_MODE=token and set {_TOKEN} to the cluster's"
     refused = "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}"
-    return f". It asks for its token: set RAY_AUTH_MODE=token and {_TOKEN}" if refused else ""
+    return f". It requires a token: set RAY_AUTH_MODE=token and {_TOKEN}" if refused else ""
 
 
 class RayPool:
@@ -133,7 +133,7 @@ class RayPool:
             import ray
         except ImportError as error:
             raise ConfigError(
-                "run_on (or DATAPREP_ENGINE): `ray` needs the extra of that name: pip install 'dataprep-assets[ray]'"
+                "run_on (or DATAPREP_ENGINE): `ray` needs the extra `ray`: pip install 'dataprep-assets[ray]'"
             ) from error
         self._ray, self._settings = ray, dict(settings)
         self._count, self._address = max(1, count), environment.get(ADDRESS) or None
@@ -156,7 +156,9 @@ class RayPool:
                     _require_listener(self._address)
                     self._connect(self._address, quiet)
             except (OSError, RuntimeError, ValueError) as error:
-                what = f"{self._address}: no Ray cluster there" if self._address else "not set: no local Ray cluster"
+                what = (
+                    f"{self._address}: no Ray cluster found" if self._address else "not set: no local Ray cluster found"
+                )
                 raise ConfigError(f"{ADDRESS}: {what}: {_last_line(error)}{_remedy(error)}") from error
             self._owner = True
         # at least what was asked for, though the cluster has less: an autoscaler sees the demand
@@ -238,7 +240,7 @@ class RayPool:
             cause = str(error).strip().partition("\n")[0]
             raise WorkerDiedError(
                 f"{task.id}: its Ray worker died {count_of(DEATHS + 1, 'time')}, or its node is gone "
-                f"({type(error).__name__}: {cause}). Finished shards are kept: run it again"
+                f"({type(error).__name__}: {cause}). Finished shards are kept. Run it again"
             ) from error
         del self._running[reference]
         self._dispatch()
@@ -258,7 +260,7 @@ def worker_count(declared: int | None) -> int:
     """
     said = os.environ.get(WORKERS)
     if said and not (said.isascii() and said.isdigit() and int(said) > 0):
-        raise ConfigError(f"{WORKERS}: {said!r} is not a number of processes: give one from 1, or leave it unset")
+        raise ConfigError(f"{WORKERS}={said!r}: must be a whole number of at least 1")
     return declared or int(said or 0) or len(os.sched_getaffinity(0))
 
 
@@ -266,7 +268,7 @@ def chosen_engine(environment: Mapping[str, str], declared: str | None = None) -
     """The engine that a dataset declares, else that the environment names; raises ConfigError for an unknown one."""
     engine = declared or environment.get(ENGINE) or PROCESSES
     if engine not in ENGINES:
-        raise ConfigError(f"{ENGINE}: {engine!r} is not allowed; one of {', '.join(ENGINES)}")
+        raise ConfigError(f"{ENGINE}: unknown engine {engine!r}. Available: {', '.join(ENGINES)}")
     return engine
 
 
@@ -275,7 +277,7 @@ def require_engine(environment: Mapping[str, str], declared: str | None = None) 
     engine = chosen_engine(environment, declared)
     if engine == RAY and find_spec("ray") is None:
         raise ConfigError(
-            "run_on (or DATAPREP_ENGINE): `ray` needs the extra of that name: pip install 'dataprep-assets[ray]'"
+            "run_on (or DATAPREP_ENGINE): `ray` needs the extra `ray`: pip install 'dataprep-assets[ray]'"
         )
 
 

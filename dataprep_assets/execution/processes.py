@@ -121,7 +121,7 @@ def _describe_end(code: int | None) -> str:
     """How a process ended, in words; of signal 9 also its usual cause."""
     if code is None or code >= 0:
         return f"exit code {code}"
-    cause = ": often the kernel, when the machine has no memory left" if code == -signal.SIGKILL else ""
+    cause = ", often by the kernel when the machine is out of memory" if code == -signal.SIGKILL else ""
     return f"killed by signal {-code}{cause}"
 
 
@@ -346,7 +346,7 @@ class WorkerPool:
             if task.closely:
                 yield FinishedTask(task, None, BoundError(f"{task.id}: {why}"))
             else:
-                logger.warning("%s: %s. It is tried once more, alone", task.id, why)
+                logger.warning("%s: %s. Retrying it in a process of its own", task.id, why)
                 self._exceeded.append(replace(task, closely=True))
             self._dispatch()
             return
@@ -355,6 +355,6 @@ class WorkerPool:
         what = f"{task.id}: its worker process died ({_describe_end(worker.end())})"
         self._deaths[task.id] += 1
         if self._deaths[task.id] > DEATHS:
-            raise WorkerDiedError(f"{what}, as {DEATHS} before it did. Finished files are kept: run it again")
-        logger.warning("%s. It is tried again", what)
+            raise WorkerDiedError(f"{what}, like {DEATHS} before it. Finished files are kept. Run it again")
+        logger.warning("%s. Retrying", what)
         self.submit(task, first=True)

@@ -169,7 +169,7 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if why is None:
             if code == -signal.SIGKILL:
-                complain("killed, as the kernel does when memory runs out. What was finished is kept")
+                complain("killed, probably by the kernel because memory ran out. Finished artifacts are kept")
                 return 128 + signal.SIGKILL
             if code < 0:  # end as it ended
                 signal.signal(-code, signal.SIG_DFL)
@@ -177,8 +177,8 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
             return code
         if not again or closely or interrupted:
             break
-        complain(f"{why}. It is tried once more, closely")
-    complain(f"{why}. What was finished is kept")
+        complain(f"{why}. Retrying once under closer observation")
+    complain(f"{why}. Finished artifacts are kept")
     return 1
 
 

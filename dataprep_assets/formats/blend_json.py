@@ -38,7 +38,7 @@ def _flat(entries: Sequence[Entry]) -> list[str]:
 def write_blend(path: Path, splits: Mapping[str, Sequence[Entry]]) -> None:
     """Write the blend to the new file `path`. Raises FormatError for what Megatron would refuse or misread."""
     if unknown := set(splits) - set(SPLITS):
-        raise FormatError(f"blend: unknown splits {sorted(unknown)}; Megatron has {SPLITS}")
+        raise FormatError(f"blend: unknown splits {', '.join(sorted(unknown))}. Megatron has {', '.join(SPLITS)}")
     value = {split: _flat(splits[split]) if split in splits else None for split in SPLITS}
     if found := list(_defects(value)):
         raise FormatError(f"{path}: {found[0]}")
@@ -52,7 +52,9 @@ def data_args(entries: Sequence[Entry]) -> str:
     Raises FormatError for a prefix with white space, which Megatron would cut there.
     """
     if spaced := next((e.prefix for e in entries if e.prefix.split() != [e.prefix]), None):
-        raise FormatError(f"blend: {spaced!r} holds white space: --data-args-path cannot name it; use blend.json")
+        raise FormatError(
+            f"blend: {spaced!r} contains white space, which --data-args-path cannot represent. Use blend.json"
+        )
     return " ".join(_flat(entries)) + "\n"
 
 
@@ -72,7 +74,7 @@ def _load_json(path: Path) -> Any:
     try:
         return json_of(path.read_bytes())
     except ValueError as error:
-        raise FormatError(f"{path}: not JSON: {error}") from error
+        raise FormatError(f"{path}: invalid JSON: {error}") from error
 
 
 def defects(path: Path, exists: Callable[[str], bool]) -> list[str]:
@@ -82,7 +84,7 @@ def defects(path: Path, exists: Callable[[str], bool]) -> list[str]:
     if found:
         return found
     prefixes = [prefix for flat in value.values() if flat for prefix in flat[1::2]]
-    return [f"{prefix}: listed, but its .bin and .idx are not both there" for prefix in prefixes if not exists(prefix)]
+    return [f"{prefix}: listed, but its .bin or .idx is missing" for prefix in prefixes if not exists(prefix)]
 
 
 def _defects(value: Any) -> Iterator[str]:
@@ -97,11 +99,11 @@ def _defects(value: Any) -> Iterator[str]:
         if flat is None:
             continue
         if not isinstance(flat, list) or not all(isinstance(text, str) for text in flat):
-            yield f"{split}: must be a flat list of texts, weight and prefix in turn"
+            yield f"{split}: must be a flat list of strings, alternating weight and prefix"
         elif not flat:
-            yield f"{split}: an empty list, which Megatron refuses; use null"
+            yield f"{split}: the list is empty, which Megatron refuses. Use null"
         elif len(flat) % 2:
-            yield f"{split}: {count_of(len(flat), 'text is', 'texts are')} not pairs of weight and prefix"
+            yield f"{split}: {count_of(len(flat), 'string is', 'strings are')} not pairs of weight and prefix"
         else:
             yield from _pair_defects(split, flat, seen)
 
@@ -110,14 +112,14 @@ def _pair_defects(split: str, flat: list[str], seen: dict[str, str]) -> Iterator
     weights = [_number(text) for text in flat[::2]]
     for text, weight in zip(flat[::2], weights, strict=True):
         if weight is None or weight < 0:
-            yield f"{split}: {text!r} is not a weight; weights are finite numbers, 0 or more"
+            yield f"{split}: {text!r} is not a weight. Weights are finite numbers of at least 0"
     if all(weight == 0 for weight in weights):
         yield f"{split}: every weight is 0"
     for prefix in flat[1::2]:
         if _number(prefix) is not None:
-            yield f"{split}: the prefix {prefix!r} looks like a number, which Megatron takes for a weight"
+            yield f"{split}: the prefix {prefix!r} looks like a number, which Megatron would read as a weight"
         if prefix in seen:
-            yield f"{split}: {prefix} is listed in {seen[prefix]} already"
+            yield f"{split}: {prefix} is already listed in {seen[prefix]}"
         seen[prefix] = split
 
 

@@ -40,7 +40,9 @@ def metadata_path(tokens_path: Path) -> Path:
 
 def _sidecar(tokens_path: Path, suffix: str) -> Path:
     if tokens_path.suffix != ".ds":
-        raise FormatError(f"{tokens_path}: datatrove looks for names that end in .ds; link or rename the token file")
+        raise FormatError(
+            f"{tokens_path}: datatrove requires file names that end in .ds. Link or rename the token file"
+        )
     return tokens_path.with_name(tokens_path.name + suffix)
 
 
@@ -68,7 +70,9 @@ def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
     """
     name = tokenizer or UNNAMED
     if "|" in name or name.splitlines() != [name]:
-        raise FormatError(f"tokenizer name {name!r} has a '|' or a line break, which datatrove's metadata cannot hold")
+        raise FormatError(
+            f"tokenizer name {name!r} has a '|' or a line break, which datatrove's metadata does not allow"
+        )
     return f"{name}|{flat_bins.token_dtype(dtype).itemsize}\n{tokens}\n{human_count(tokens)}".encode()
 
 
@@ -87,12 +91,12 @@ def validate(tokens_path: Path, *, dtype: str) -> None:
     if len(lines) != 3:
         raise FormatError(f"{path}: {count_of(len(lines), 'line')}, expected 3")
     if lines[0].count("|") != 1 or lines[0].startswith("|"):
-        raise FormatError(f"{path}: line 1 is {lines[0]!r}, expected one name, one '|' and the bytes of a token")
+        raise FormatError(f"{path}: line 1 is {lines[0]!r}, expected one name, one '|' and the bytes per token")
     declared = lines[0].rpartition("|")[2]
     if declared != str(flat_bins.token_dtype(dtype).itemsize):
-        raise FormatError(f"{path}: line 1 says {declared} bytes a token, the stream is {dtype}")
+        raise FormatError(f"{path}: line 1 has {declared} bytes per token, but the stream is {dtype}")
     if lines[1] != str(tokens):
-        raise FormatError(f"{path}: line 2 says {lines[1]} tokens, the stream has {tokens}")
+        raise FormatError(f"{path}: line 2 has {lines[1]} tokens, but the stream has {tokens}")
 
 
 def human_count(tokens: int) -> str:

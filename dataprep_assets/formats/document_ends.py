@@ -42,11 +42,13 @@ def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
         array = np.asarray(array)
         # np.array([]) is float64, which is fine for an array without documents.
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise FormatError(f"document ends are {array.ndim}-d {array.dtype}; pass 1-d arrays of integers")
+            raise FormatError(f"document ends are {array.ndim}-d {array.dtype}. Pass 1-d arrays of integers")
         for start in range(0, array.size, BLOCK):
             part = array[start : start + BLOCK]
             if part.dtype.kind == "i" and part.min() < 0:
-                raise FormatError(f"document {documents + int(part.argmin())} ends at token {part.min()}, below zero")
+                raise FormatError(
+                    f"document {documents + int(part.argmin())} ends at token {part.min()}, less than zero"
+                )
             # no copy of what has that dtype already, as a mapped file has
             block = part.astype(_DTYPE, copy=False)
             _check_order(block, previous, documents)
@@ -61,7 +63,9 @@ def _check_order(block: npt.NDArray[np.uint64], previous: np.uint64, documents: 
     first = 0 if block[0] < previous else int(falls[0]) if falls.size else None
     if first is not None:
         before = previous if first == 0 else block[first - 1]
-        raise FormatError(f"document {documents + first} ends at token {block[first]}, the one before at {before}")
+        raise FormatError(
+            f"document {documents + first} ends at token {block[first]}, but the previous one at {before}"
+        )
 
 
 def write(path: Path, ends: Ends) -> None:
@@ -83,7 +87,8 @@ def open_ends(path: Path) -> npt.NDArray[np.uint64]:
     size = path.stat().st_size
     if size % _DTYPE.itemsize:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of 8; the file of document ends was cut"
+            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of 8, so the file of document ends is "
+            "truncated"
         )
     return flat_bins.mapped(path, _DTYPE, size // _DTYPE.itemsize)
 
@@ -122,4 +127,6 @@ def _checked(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
     if last != tokens:
-        raise FormatError(f"{path}: the last document ends at token {last}, the stream has {count_of(tokens, 'token')}")
+        raise FormatError(
+            f"{path}: the last document ends at token {last}, but the stream has {count_of(tokens, 'token')}"
+        )

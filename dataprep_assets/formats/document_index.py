@@ -40,7 +40,9 @@ def open_ids(path: Path, documents: int) -> NDArray[np.uint64]:
     """
     found = _open(path, 1)
     if len(found) != documents:
-        raise FormatError(f"{path}: holds the ids of {count_of(len(found), 'document')}, the stream has {documents}")
+        raise FormatError(
+            f"{path}: contains the ids of {count_of(len(found), 'document')}, but the stream has {documents}"
+        )
     return found[:, 0]
 
 
@@ -61,7 +63,7 @@ def _open(path: Path, columns: int) -> NDArray[np.uint64]:
     size, width = path.stat().st_size, columns * _DTYPE.itemsize
     if size % width:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of {width}; the file was cut"
+            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of {width}, so the file is truncated"
         )
     if not size:
         return np.empty((0, columns), _DTYPE)
@@ -99,7 +101,9 @@ def concatenate_ids(parts: Sequence[Path], target: Path, documents: int) -> None
     """Join the ids of source files into the new file ``target``; raises FormatError when they are not ``documents``."""
     found = concatenate(parts, target) // _DTYPE.itemsize
     if found != documents:
-        raise FormatError(f"{target}: would hold the ids of {count_of(found, 'document')}, the stream has {documents}")
+        raise FormatError(
+            f"{target}: would contain the ids of {count_of(found, 'document')}, but the stream has {documents}"
+        )
 
 
 def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:

@@ -47,7 +47,7 @@ def token_dtype(dtype: str) -> np.dtype[Any]:
     try:
         return DTYPES[dtype]
     except KeyError:
-        raise FormatError(f"unknown token dtype {dtype!r}: use {' or '.join(DTYPES)}, without a byte order") from None
+        raise FormatError(f"unknown token dtype {dtype!r}. Use {' or '.join(DTYPES)}, without a byte order") from None
 
 
 def dtype_for_vocab(vocab_size: int) -> str:
@@ -58,7 +58,7 @@ def dtype_for_vocab(vocab_size: int) -> str:
     or beyond 32 bits.
     """
     if not 0 < vocab_size <= 1 << 32:
-        raise FormatError(f"vocabulary size {vocab_size} is not in [1, 2**32]; pass len(tokenizer)")
+        raise FormatError(f"vocabulary size {vocab_size} is not in [1, 2**32]. Pass len(tokenizer)")
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
@@ -103,7 +103,7 @@ def read_ranges(
             while at < stop:
                 # a raw read may give less than was asked for
                 if not (count := file.readinto(target[at:stop])):
-                    raise FormatError(f"{path}: ends before what is to be read of it. Run it again")
+                    raise FormatError(f"{path}: truncated while it was being read. Run it again")
                 at += count
     return found
 
@@ -114,8 +114,8 @@ def validate(path: Path, dtype: str, tokens: int) -> None:
     if found != tokens:
         itemsize = token_dtype(dtype).itemsize
         raise FormatError(
-            f"{path}: {count_of(found * itemsize, 'byte is', 'bytes are')} {found} {dtype} tokens, expected "
-            f"{tokens}, {count_of(tokens * itemsize, 'byte')}"
+            f"{path}: has {found} {dtype} tokens ({count_of(found * itemsize, 'byte')}), expected {tokens} "
+            f"({count_of(tokens * itemsize, 'byte')})"
         )
 
 
@@ -125,9 +125,7 @@ def _tokens_in(path: Path, dtype: str) -> int:
     if size % itemsize:
         raise FormatError(
             f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of the {count_of(itemsize, 'byte')} of "
-            f"a {dtype}; the file was "
-            "cut at byte"
-            f" {size - size % itemsize} or later, or has another dtype"
+            f"a {dtype}: the file was truncated at byte {size - size % itemsize} or later, or has a different dtype"
         )
     return size // itemsize
 
@@ -171,9 +169,9 @@ def read_meta(directory: Path) -> dict[str, Any]:
     try:
         meta = json_of(path.read_bytes())
     except ValueError as error:
-        raise FormatError(f"{path}: not JSON ({error}); rebuild the artifact") from error
+        raise FormatError(f"{path}: invalid JSON ({error}). Rebuild the artifact") from error
     if not isinstance(meta, dict):
-        raise FormatError(f"{path}: holds a {type(meta).__name__}, expected an object")
+        raise FormatError(f"{path}: contains a {type(meta).__name__}, expected an object")
     _check_fields(meta, str(path))
     return meta
 
@@ -186,9 +184,7 @@ def validate_meta(directory: Path) -> None:
         (directory / "meta.pkl", _pickle_bytes(text)),
     ):
         if not path.is_file() or path.stat().st_size != len(expected) or path.read_bytes() != expected:
-            raise FormatError(
-                f"{path}: missing, or other bytes than the values of meta.json give. Do not load it, rebuild it"
-            )
+            raise FormatError(f"{path}: missing, or does not match the values of meta.json. Do not load it; rebuild it")
 
 
 def _json_text(meta: Mapping[str, Any]) -> str:
@@ -208,15 +204,15 @@ def _check_builtin(value: Any, key: str) -> None:
     if kind is dict:
         for name, item in value.items():
             if type(name) is not str:
-                raise FormatError(f"meta key {name!r} under {key or 'the top'} is a {type(name).__name__}, use a str")
+                raise FormatError(f"meta key {name!r} under {key or 'the top'} is a {type(name).__name__}. Use a str")
             _check_builtin(item, f"{key}.{name}" if key else name)
     elif kind is list:
         for index, item in enumerate(value):
             _check_builtin(item, f"{key}[{index}]")
     elif kind not in (str, bool, int, float, type(None)):
         raise FormatError(
-            f"meta key {key!r} holds a {kind.__module__}.{kind.__qualname__}; only str, bool, int, float, None, list"
-            " and dict load without other packages, so convert it"
+            f"meta key {key!r} is a {kind.__module__}.{kind.__qualname__}. Only str, bool, int, float, None, list "
+            "and dict load without other packages, so convert it"
         )
     elif kind is float and not math.isfinite(value):
         raise FormatError(f"meta key {key!r} is {value}, which JSON cannot represent")
@@ -224,16 +220,14 @@ def _check_builtin(value: Any, key: str) -> None:
 
 def _check_fields(meta: Mapping[str, Any], where: str) -> None:
     if "dtype" not in meta:
-        raise FormatError(f"{where}: no 'dtype'; loaders then guess it from the vocabulary, or read uint16")
+        raise FormatError(f"{where}: 'dtype' is missing, so loaders would guess it from the vocabulary, or read uint16")
     dtype, vocab_size, eos = meta["dtype"], meta.get("vocab_size"), meta.get("eos_token_id")
     if not isinstance(dtype, str):
         raise FormatError(f"{where}: dtype {dtype!r} is not a string")
     itemsize = token_dtype(dtype).itemsize
     if isinstance(vocab_size, int) and vocab_size > 1 << (8 * itemsize):
         raise FormatError(
-            f"{where}: {dtype} cannot hold the {count_of(vocab_size, 'id')} of vocab_size; ids would wrap"
+            f"{where}: {dtype} cannot represent the {count_of(vocab_size, 'id')} of vocab_size, so ids would wrap"
         )
     if isinstance(vocab_size, int) and isinstance(eos, int) and not 0 <= eos < vocab_size:
-        raise FormatError(
-            f"{where}: eos_token_id {eos} is outside [0, {vocab_size}); take vocab_size from len(tokenizer)"
-        )
+        raise FormatError(f"{where}: eos_token_id {eos} is outside [0, {vocab_size}). Set vocab_size to len(tokenizer)")

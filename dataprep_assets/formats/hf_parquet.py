@@ -95,7 +95,7 @@ def write_split(
     """
     if (last := int(ends[-1]) if len(ends) else 0) != len(tokens):
         raise FormatError(
-            f"{split}: the last document ends at token {last}, the stream has {count_of(len(tokens), 'token')}"
+            f"{split}: the last document ends at token {last}, but the stream has {count_of(len(tokens), 'token')}"
         )
     (directory / "data").mkdir(parents=True, exist_ok=True)
     spans = list(_cut_spans(ends, 0, len(ends), rows_per_file, tokens_per_file)) or [(0, 0)]
@@ -153,7 +153,7 @@ def _write_file(
             ids = np.asarray(tokens[begin : int(ends[stop - 1])])
             if len(ids) > _LONGEST:
                 raise FormatError(
-                    f"{split}: document {first} has {count_of(len(ids), 'token')}, more than a list can hold"
+                    f"{split}: document {first} has {count_of(len(ids), 'token')}, more than a list allows"
                 )
             if len(ids) and int(ids.max()) >= 1 << 31:
                 raise FormatError(f"{split}: id {int(ids.max())} does not fit int32")
@@ -175,7 +175,7 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], t
 
 def card_bytes(name: str, splits: Mapping[str, SplitWritten], text: str = "") -> bytes:
     """The bytes of the dataset card; the arguments are those of `write_card`."""
-    about = ["Token ids, a document a row.", *([text] if text else [])]
+    about = ["Token ids, one document per row.", *([text] if text else [])]
     written = f"---\n{yaml.safe_dump(_front(splits), sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
     return written.encode()
 
@@ -213,13 +213,11 @@ def validate(directory: Path, splits: Mapping[str, SplitWritten]) -> None:
         front = yaml.safe_load((directory / CARD).read_text(encoding="utf-8").split("---\n")[1])
         listed = {**front["dataset_info"], "configs": front["configs"]}
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
-        raise FormatError(f"{directory / CARD}: not the card of a dataset: {error}") from error
+        raise FormatError(f"{directory / CARD}: not a dataset card: {error}") from error
     true = _front(splits)
     for field, value in {**true["dataset_info"], "configs": true["configs"]}.items():
         if listed.get(field) != value:
-            raise FormatError(
-                f"{directory / CARD}: its {field} is {listed.get(field)!r}, not {value!r} as of the files"
-            )
+            raise FormatError(f"{directory / CARD}: its {field} is {listed.get(field)!r}, but the files give {value!r}")
 
 
 def read_counts(directory: Path) -> dict[str, int]:
@@ -244,7 +242,8 @@ def read_counts(directory: Path) -> dict[str, int]:
             raise FormatError(f"{path}: not a Parquet file of a split: {error}") from error
         if not schema.equals(_schema()):
             raise FormatError(
-                f"{path}: its columns are {schema.names} of {schema.types}, not {COLUMN} of lists of int32"
+                f"{path}: its columns are {', '.join(schema.names)} ({', '.join(map(str, schema.types))}), not "
+                f"{COLUMN} (lists of int32)"
             )
         require_no_gaps(path, metadata)
         found[split] = found.get(split, 0) + metadata.num_rows
@@ -266,10 +265,10 @@ def read_blocks(directory: Path, split: str) -> Iterator[tuple[npt.NDArray[np.in
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 if not file.schema_arrow.equals(_schema()):
-                    raise FormatError(f"{path}: its columns are not {COLUMN} of lists of int32")
+                    raise FormatError(f"{path}: its only column must be {COLUMN} (lists of int32)")
                 for group in range(file.num_row_groups):
                     column = file.read_row_group(group, columns=[COLUMN], use_threads=False).column(0)
                     for rows in column.chunks:
                         yield rows.flatten().to_numpy(), np.diff(rows.offsets.to_numpy().astype(np.int64))
         except (pa.ArrowException, OSError) as error:
-            raise FormatError(f"{path}: Parquet cannot be read: {error}") from error
+            raise FormatError(f"{path}: invalid Parquet data: {error}") from error

@@ -86,7 +86,7 @@ def write_mds(
     if length < 1 or shard_bytes >= 1 << 32 or header + each > shard_bytes:
         raise FormatError(
             f"samples of {count_of(length, 'token does', 'tokens do')} not fit in shards of at most "
-            f"{count_of(shard_bytes, 'byte')}, below 4 GiB"
+            f"{count_of(shard_bytes, 'byte')}, which must be less than 4 GiB"
         )
     directory.mkdir(parents=True, exist_ok=resume)
     samples, per_shard = len(tokens) // length, (shard_bytes - header) // each
@@ -131,7 +131,7 @@ def _ensure_shard(
 def _write_shard(path: Path, block: npt.NDArray[Any], head: bytes) -> str:
     """Write one shard of these ids; its SHA-256, taken on the way."""
     if int(block.max()) >= 1 << 31:
-        raise FormatError(f"id {int(block.max())} does not fit int32, which is what the encoding holds")
+        raise FormatError(f"id {int(block.max())} does not fit int32, the type of the encoding")
     digest = hashlib.sha256()
     with create_durably(path) as file:
         for piece in (head, block.astype(_IDS).data.cast("B")):
@@ -155,10 +155,13 @@ def validate(directory: Path) -> int:
     """
     shards = _index(directory)
     if (directory / INDEX).read_bytes() != _index_bytes(shards):
-        raise FormatError(f"{directory / INDEX}: it holds more than its shards, or is written otherwise")
+        raise FormatError(
+            f"{directory / INDEX}: unexpected content: the index was not written by dataprep, or was edited. "
+            "Rebuild the view"
+        )
     listed = {shard["raw_data"]["basename"] for shard in shards}
     if odd := sorted({path.name for path in directory.glob("*.mds")} ^ listed):
-        raise FormatError(f"{directory}: {odd[0]}: listed but missing, or present but not listed")
+        raise FormatError(f"{directory}: {odd[0]}: listed but missing, or not listed")
     return sum(_check_shard(directory, shard) for shard in shards)
 
 
@@ -173,7 +176,7 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
         count, (size,) = shard["samples"], shard["column_sizes"]
         if len(data) < count * size:
             raise FormatError(
-                f"{path}: {count_of(len(data), 'byte')} cannot hold {count_of(count, 'sample')} of {size}"
+                f"{path}: {count_of(len(data), 'byte')} cannot contain {count_of(count, 'sample')} of {size}"
             )
         # the last bytes of the file, whatever its head is
         samples = np.frombuffer(data, _IDS, offset=len(data) - count * size)
@@ -199,7 +202,7 @@ def _shards(index: bytes, where: str) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"{where}: not an MDS index: {error}") from error
     if version != _VERSION:
-        raise FormatError(f"{where}: version {version!r} of the format; streaming reads {_VERSION} alone")
+        raise FormatError(f"{where}: format version {version!r} is not supported: streaming reads only {_VERSION}")
     for number, shard in enumerate(shards):
         if not _is_entry(shard):
             raise FormatError(f"{where}: not an MDS index of samples of int32: entry {number} is malformed")
@@ -227,7 +230,7 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     path = directory / shard["raw_data"]["basename"]
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != shard["raw_data"]["hashes"][HASH]:
-        raise FormatError(f"{path}: its {HASH} is not that of the index")
+        raise FormatError(f"{path}: its {HASH} does not match the index")
     count: int = shard["samples"]
     # a file too short for its offsets has none, and is refused with its counts below
     counted = len(data) >= 8 + 4 * count and struct.unpack_from("<I", data)[0] == count
@@ -236,8 +239,7 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     config = {key: value for key, value in shard.items() if key not in ("raw_data", "samples", "zip_data")}
     if not counted or offsets[-1] != len(data):
         raise FormatError(
-            f"{path}: its counts and offsets are not those of {count_of(count, 'sample')} in "
-            f"{count_of(len(data), 'byte')}"
+            f"{path}: its counts and offsets do not match {count_of(count, 'sample')} in {count_of(len(data), 'byte')}"
         )
     if not (np.diff(offsets.astype(np.int64)) == size).all():
         raise FormatError(f"{path}: its samples are not {count_of(size, 'byte')} each")
@@ -246,10 +248,12 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     except ValueError:
         written = None
     if written != config:
-        raise FormatError(f"{path}: its configuration is not that of the index")
+        raise FormatError(f"{path}: its configuration does not match the index")
     # the entry as a whole, so that nothing stands in it beside what was compared
     raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}
     wanted = {**_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
     if shard != {**wanted, "zip_data": None}:
-        raise FormatError(f"{path}: the index says of it what it is not, or more than {sorted(wanted)}")
+        raise FormatError(
+            f"{path}: its entry in the index is wrong, or has keys other than {', '.join(sorted(wanted))}"
+        )
     return count

@@ -86,15 +86,14 @@ def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
         if lengths.max() > _LONGEST:
             at = int(lengths.argmax())
             raise FormatError(
-                f"document {sequences + at} has {count_of(lengths[at], 'token')}; Megatron's lengths are int32, so "
-                "split "
-                "documents"
-                f" longer than {_LONGEST} tokens"
+                f"document {sequences + at} has {count_of(lengths[at], 'token')}, but Megatron's lengths are int32. "
+                f"Split documents longer than {_LONGEST} tokens"
             )
         # in Python's integers: a product of uint64 would wrap to a small offset
         if int(block[-1]) * itemsize >= 1 << 63:
             raise FormatError(
-                f"a stream of {count_of(block[-1], 'token')} of {count_of(itemsize, 'byte')} has offsets beyond int64"
+                f"a stream of {count_of(block[-1], 'token')} of {count_of(itemsize, 'byte')} has offsets that do not "
+                "fit int64"
             )
         handle.write(lengths.astype(_LENGTH).tobytes())
         sequences += block.size
@@ -124,11 +123,13 @@ def read_idx(path: Path) -> MegatronIndex:
     """
     size = path.stat().st_size
     if size < _HEADER.size:
-        raise FormatError(f"{path}: {count_of(size, 'byte')}, the header alone has {_HEADER.size}; the file was cut")
+        raise FormatError(
+            f"{path}: {count_of(size, 'byte')}, but the header needs {_HEADER.size}: the file is truncated"
+        )
     with open(path, "rb") as handle:
         magic, version, code, sequences, indices = _HEADER.unpack(handle.read(_HEADER.size))
     if magic != _MAGIC:
-        raise FormatError(f"{path}: starts with {magic!r}, expected {_MAGIC!r}; not a Megatron index")
+        raise FormatError(f"{path}: not a Megatron index: it starts with {magic!r}, expected {_MAGIC!r}")
     if version != _VERSION:
         raise FormatError(f"{path}: version {version} at byte 9, expected {_VERSION}")
     dtype = next((name for name, known in DTYPE_CODES.items() if known == code), None)
@@ -138,9 +139,8 @@ def read_idx(path: Path) -> MegatronIndex:
     if size != expected:
         raise FormatError(
             f"{path}: {count_of(size, 'byte')}, but {count_of(sequences, 'sequence')} and "
-            f"{count_of(indices, 'document index takes', 'document indices take')} {expected}; "
-            "the file"
-            " was cut, extended, or has a multimodal section"
+            f"{count_of(indices, 'document index needs', 'document indices need')} {expected}. The file is "
+            "truncated, too long, or has a multimodal section"
         )
     whole: npt.NDArray[Any] = np.memmap(path, dtype=np.uint8, mode="r")
     pointers_at = _HEADER.size + _LENGTH.itemsize * sequences
@@ -166,7 +166,7 @@ def validate(bin_path: Path, idx_path: Path) -> None:
     size = bin_path.stat().st_size
     if size != described:
         raise FormatError(
-            f"{bin_path}: {count_of(size, 'byte')}, {idx_path} describes {described} of {index.dtype} tokens"
+            f"{bin_path}: {count_of(size, 'byte')}, but {idx_path} describes {described} of {index.dtype} tokens"
         )
 
 
@@ -174,8 +174,8 @@ def _check_document_indices(path: Path, index: MegatronIndex) -> None:
     if index.document_indices.size != index.lengths.size + 1:
         raise FormatError(
             f"{path}: {count_of(index.document_indices.size, 'document index', 'document indices')} for "
-            f"{count_of(index.lengths.size, 'sequence')}; one sequence a"
-            " document takes one more than sequences, a leading 0 included"
+            f"{count_of(index.lengths.size, 'sequence')}. With one sequence per document it must have one more than "
+            "sequences, including the leading 0"
         )
     for start, found in _blocks(index.document_indices):
         wrong = np.flatnonzero(found != np.arange(start, start + found.size))
@@ -200,9 +200,8 @@ def _check_pointers(path: Path, index: MegatronIndex) -> int:
         if wrong.size:
             at = int(wrong[0])
             raise FormatError(
-                f"{path}: sequence {start + at} points to byte {pointers[at]}, the {index.dtype} lengths "
-                "before it end"
-                f" at {expected[at]}; a wrong dtype code or a damaged index"
+                f"{path}: sequence {start + at} points to byte {pointers[at]}, but the {index.dtype} lengths before "
+                f"it end at {expected[at]}. The dtype code is wrong, or the index is damaged"
             )
         end = int(after[-1])
     return end

@@ -52,7 +52,7 @@ class ShardKey:
 
 def _check_index(index: int) -> int:
     if not 0 <= index < 1_000_000:
-        raise FormatError(f"shard index {index} does not have six digits; a release has at most 1,000,000 shards")
+        raise FormatError(f"shard index {index} does not fit six digits: a release has at most 1,000,000 shards")
     return index
 
 
@@ -108,29 +108,29 @@ def parse_header(data: bytes, where: str) -> NpyHeader:
     """
     if data[:6] != MAGIC:
         raise FormatError(
-            f"{where}: it begins with {data[:6]!r}, not {MAGIC!r}: these are headerless ids or another format, and a "
-            "reader of .npy would take them for something else. Build the shard again"
+            f"{where}: begins with {data[:6]!r}, not {MAGIC!r}, so it contains headerless ids or has a different "
+            "format. Build the shard again"
         )
     length = int.from_bytes(data[8:10], "little")
     if data[6:8] != b"\x01\x00" or length != HEADER_BYTES - 10 or len(data) < HEADER_BYTES:
         raise FormatError(
             f"{where}: .npy version {data[6:7].hex()}.{data[7:8].hex()} with a header of "
-            f"{count_of(10 + length, 'byte')} "
-            f"({len(data)} are there); shards have version 1.0 and {HEADER_BYTES}. Build the shard again"
+            f"{count_of(10 + length, 'byte')} ({len(data)} found). Shards have version 1.0 and {HEADER_BYTES}. Build "
+            "the shard again"
         )
     try:
         said = ast.literal_eval(data[10:HEADER_BYTES].decode("latin1"))
         descr, fortran, shape = said["descr"], said["fortran_order"], said["shape"]
     except (ValueError, SyntaxError, KeyError, TypeError) as error:
-        raise FormatError(f"{where}: its .npy header cannot be read ({error}). Build the shard again") from error
+        raise FormatError(f"{where}: invalid .npy header ({error}). Build the shard again") from error
     # a structured dtype is a list, which has no hash
     if descr not in tuple(_NAMES) or fortran is not False or not (isinstance(shape, tuple) and len(shape) == 1):
         raise FormatError(
-            f"{where}: an array of {descr!r}, shape {shape}, fortran_order {fortran}; a shard has one dimension of "
-            f"{' or '.join(map(repr, _NAMES))} in C order. Build the shard again"
+            f"{where}: an array of {descr!r}, shape {shape}, fortran_order {fortran}. A shard must have one "
+            f"dimension of {' or '.join(map(repr, _NAMES))} in C order. Build the shard again"
         )
     if not isinstance(shape[0], int) or shape[0] < 0:
-        raise FormatError(f"{where}: its header says {shape[0]!r} tokens. Build the shard again")
+        raise FormatError(f"{where}: its header gives {shape[0]!r} tokens. Build the shard again")
     return NpyHeader(dtype=_NAMES[descr], tokens=shape[0])
 
 
@@ -141,8 +141,8 @@ def read_header(path: Path) -> NpyHeader:
     size, expected = path.stat().st_size, token_bytes(found.tokens, found.dtype)
     if size != expected:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte')}, but its header says {found.tokens} {found.dtype} tokens, which are "
-            f"{expected}. It is {'cut' if size < expected else 'longer'}: fetch or build it again"
+            f"{path}: {count_of(size, 'byte')}, but its header gives {found.tokens} {found.dtype} tokens ({expected} "
+            f"bytes). It is {'truncated' if size < expected else 'too long'}. Download or build it again"
         )
     return found
 
@@ -155,9 +155,9 @@ def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> No
     """
     found = read_header(path)
     if found.dtype != dtype:
-        raise FormatError(f"{path}: {found.dtype} ids in a release of {dtype}. Fetch or build it again")
+        raise FormatError(f"{path}: {found.dtype} ids in a release of {dtype}. Download or build it again")
     if found.tokens != tokens:
-        raise FormatError(f"{path}: {count_of(found.tokens, 'token')}, expected {tokens}. Fetch or build it again")
+        raise FormatError(f"{path}: {count_of(found.tokens, 'token')}, expected {tokens}. Download or build it again")
     _check_sequences(path, tokens, sequence_length)
 
 
@@ -178,9 +178,8 @@ def open_shard(path: Path, *, sequence_length: int) -> npt.NDArray[Any]:
 def _check_sequences(path: Path, tokens: int, sequence_length: int) -> None:
     if sequence_length < 1 or tokens % sequence_length:
         raise FormatError(
-            f"{path}: {count_of(tokens, 'token is', 'tokens are')} not whole sequences of {sequence_length}; the "
-            f"last {tokens % sequence_length}"
-            " would belong to no sample. Use the sequence length that the release was made with"
+            f"{path}: {count_of(tokens, 'token is', 'tokens are')} not whole sequences of {sequence_length}: the "
+            f"last {tokens % sequence_length} would not belong to any sample. Use the sequence length of the release"
             if sequence_length >= 1
-            else f"{path}: a sequence length of {sequence_length} cuts nothing; it must be at least 1"
+            else f"{path}: the sequence length must be at least 1, not {sequence_length}"
         )

@@ -48,9 +48,9 @@ def build_index(
     """
     flat_bins.token_dtype(dtype)
     if sequence_length < 1:
-        raise FormatError(f"sequence length {sequence_length} is below 1; pass the trainer's max_target_length")
+        raise FormatError(f"sequence length {sequence_length} must be at least 1. Pass the trainer's max_target_length")
     if not files:
-        raise FormatError("an OLMo index needs at least one file; an empty stream counts, with 0 tokens")
+        raise FormatError("an OLMo index needs at least one file (an empty one is allowed)")
     entries: list[dict[str, Any]] = []
     offset = 0
     for path, label, tokens in files:
@@ -94,12 +94,14 @@ def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> N
     """
     index = _load(path)
     if sequence_length is not None and index["sequence_length"] != sequence_length:
-        raise FormatError(f"{path}: sequence_length {index['sequence_length']}, the trainer takes {sequence_length}")
+        raise FormatError(
+            f"{path}: sequence_length is {index['sequence_length']}, but the trainer uses {sequence_length}"
+        )
     for entry in index["files"]:
         try:
             flat_bins.validate(root / entry["path"], index["dtype"], entry["n_tokens"])
         except FileNotFoundError as error:
-            raise FormatError(f"{path}: names {entry['path']!r}, which is not under {root}") from error
+            raise FormatError(f"{path}: lists {entry['path']!r}, which is not in {root}") from error
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         index = json_of(path.read_bytes())
     except ValueError as error:
-        raise FormatError(f"{path}: not JSON ({error})") from error
+        raise FormatError(f"{path}: invalid JSON ({error})") from error
     try:
         files = [TokenFile(entry["path"], entry["label"], entry["n_tokens"]) for entry in index["files"]]
         rebuilt = build_index(files, index["sequence_length"], index["dtype"], index["tokenizer"])
@@ -117,5 +119,5 @@ def _load(path: Path) -> dict[str, Any]:
         raise FormatError(f"{path}: {error}") from error
     if index != rebuilt:
         wrong = sorted(key for key in index.keys() | rebuilt.keys() if index.get(key) != rebuilt.get(key))
-        raise FormatError(f"{path}: {', '.join(wrong)} do not follow from the files listed (format version 1)")
+        raise FormatError(f"{path}: {', '.join(wrong)} do not match the listed files (format version 1)")
     return rebuilt

@@ -50,8 +50,8 @@ def token_ids(tokens: NDArray[np.uint32], where: str) -> NDArray[np.int32]:
     if tokens.size and int(tokens.max()) > LARGEST_ID:
         at = int(np.argmax(tokens > LARGEST_ID))
         raise FormatError(
-            f"{where}: token id {tokens[at]} at position {at} does not fit int32, the type of `input_ids`: it "
-            "would come out negative. The tokenizer and its engine disagree: materialize the engine certificate again"
+            f"{where}: token id {tokens[at]} at position {at} does not fit int32, the type of `input_ids`. The "
+            "tokenizer and its engine disagree. Materialize the engine certificate again"
         )
     return tokens.view(np.int32)
 
@@ -135,7 +135,8 @@ def _table(block: PackedRowBlock) -> "pa.Table":
 
     if len(block.tokens) > LARGEST_ID:
         raise FormatError(
-            f"a row group of {count_of(len(block.tokens), 'token')}: lists hold 2^31 at most. Lower `row_group_size`"
+            f"a row group of {count_of(len(block.tokens), 'token')}: lists can have at most 2^31. Lower "
+            "`row_group_size`"
         )
     columns = {IDS: (block.rows, block.tokens), MASK: (block.rows, block.mask), STARTS: (block.heads, block.starts)}
     kinds = schema(masked=block.mask is not None)
@@ -214,7 +215,7 @@ def open_packed(path: Path, *, masked: bool = True) -> PackedFile:
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path}: not a Parquet file: {error}. Rebuild it") from error
     if not held.equals(wanted := schema(masked=masked)):
-        raise FormatError(f"{path}: columns are {_spelled(held)}, the trainer needs {_spelled(wanted)}. Rebuild it")
+        raise FormatError(f"{path}: columns are {_spelled(held)}, but the trainer needs {_spelled(wanted)}. Rebuild it")
     require_no_gaps(path, metadata)
     sizes = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
     return PackedFile(path, metadata.num_rows, sizes)
@@ -229,7 +230,7 @@ def _rows(table: "pa.Table", first: int) -> PackedRowBlock:
     for name in table.column_names:
         column = table.column(name).combine_chunks()
         if column.null_count or column.flatten().null_count:
-            raise FormatError(f"column {name} holds nulls in the row group of row {first}. Rebuild the file")
+            raise FormatError(f"column {name} has nulls in the row group of row {first}. Rebuild the file")
         lengths = column.value_lengths().to_numpy()
         offsets = np.zeros(len(column) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
@@ -255,39 +256,42 @@ def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool
     def report(wrong: NDArray[np.bool_], what: str) -> None:
         if wrong.any():
             found.append(
-                f"row {rows.first + int(np.argmax(wrong))}: {what} ({count_of(int(wrong.sum()), 'row')} of this group)"
+                f"row {rows.first + int(np.argmax(wrong))}: {what} ({count_of(int(wrong.sum()), 'row')} in this group)"
             )
 
     report(lengths > pack_size, f"longer than the pack size of {count_of(pack_size, 'token')}")
     report(lengths == 0, "empty")
-    report(counts == 0, "no sequence starts in it")
+    report(counts == 0, "no sequence starts in the row")
     # A row without a start has no entry in `starts`: what follows would look at that of the next row.
     if found and (counts == 0).any():
         return found
     row_of_start = np.repeat(np.arange(len(rows)), counts)
-    report(rows.starts[rows.heads[:-1]] != 0, "its first sequence does not start at 0")
+    report(rows.starts[rows.heads[:-1]] != 0, "the first sequence does not start at 0")
     falling = np.zeros(len(rows), np.bool_)
     # the first start of a row comes after the last one of the row before, and may be smaller
     not_first = np.ones(len(rows.starts), np.bool_)
     not_first[rows.heads[:-1]] = False
     steps = np.diff(rows.starts, prepend=0)
     falling[row_of_start[not_first & (steps <= 0)]] = True
-    report(falling, "starts of sequences do not increase strictly")
+    report(falling, "the starts of sequences are not strictly increasing")
     beyond = np.zeros(len(rows), np.bool_)
     beyond[row_of_start[rows.starts >= lengths[row_of_start]]] = True
-    report(beyond, "a sequence starts behind the row's end")
+    report(beyond, "a sequence starts after the end of the row")
     if rows.mask is None:
         return found
     odd = np.zeros(len(rows), np.bool_)
     # the row of a position is the last one that begins at or before it
     odd[np.searchsorted(rows.rows, np.flatnonzero(rows.mask > 1), side="right") - 1] = True
-    report(odd, "loss_mask holds a value that is not 0 or 1")
+    report(odd, "loss_mask has a value other than 0 and 1")
     if found:
         return found
     begins, ends = rows.bounds()
     at_end, untrained = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
     at_end[row_of_start[rows.mask[ends - 1] != 0]] = True
-    report(at_end, "the last position of a sequence is trained: its label would be the next sequence's first token")
+    report(
+        at_end,
+        "the last position of a sequence is in the loss: its label would be the first token of the next sequence",
+    )
     # The largest mask of each sequence. For an empty one `reduceat` has no answer, but the starts were checked above.
     untrained[row_of_start[np.maximum.reduceat(rows.mask, begins) == 0]] = True
     report(untrained & (not untrained_allowed), "a sequence has no trained token")

@@ -31,9 +31,9 @@ def require_no_gaps(path: Path, footer: "pq.FileMetaData") -> None:
             # a chunk's dictionary lies before its data
             begins = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
             if begins != at:
-                raise FormatError(f"{path}: its chunks do not follow one another at byte {at}. Rebuild it")
+                raise FormatError(f"{path}: its chunks are not contiguous at byte {at}. Rebuild it")
             at += chunk.total_compressed_size
     # behind the footer: its length, and the magic once more
     end = path.stat().st_size - footer.serialized_size - _LENGTH - len(_MAGIC)
     if at != end:
-        raise FormatError(f"{path}: its rows end at byte {at}, and its footer begins at byte {end}. Rebuild it")
+        raise FormatError(f"{path}: its rows end at byte {at}, but its footer begins at byte {end}. Rebuild it")

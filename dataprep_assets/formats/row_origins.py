@@ -39,8 +39,10 @@ def parse_origins(content: bytes, columns: int, where: str) -> Origins:
     except (ValueError, EOFError) as error:
         raise FormatError(f"{where}: cannot be read: {error}. Rebuild it") from error
     if found.ndim != 2 or found.shape[1] != columns or found.dtype != np.int64:
-        raise FormatError(f"{where}: {found.dtype} of shape {found.shape}, not {columns} int64 a line. Rebuild it")
+        raise FormatError(
+            f"{where}: {found.dtype} of shape {found.shape}, expected int64 of shape (n, {columns}). Rebuild it"
+        )
     # NumPy reads as much as the header says, and ignores what follows
     if behind := len(content) - file.tell():
-        raise FormatError(f"{where}: {count_of(behind, 'byte')} behind the array. Rebuild it")
+        raise FormatError(f"{where}: {count_of(behind, 'extra byte')} after the array. Rebuild it")
     return found

@@ -93,15 +93,12 @@ def open_sample_ids(path: Path, samples: int) -> npt.NDArray[np.uint64]:
     size = path.stat().st_size
     with open(path, "rb") as file:
         if file.read(6) == b"\x93NUMPY":
-            raise FormatError(
-                f"{path}: it has a .npy header, so every id would be read 16 places too late; a file of sample ids is "
-                "headerless. Build it again"
-            )
+            raise FormatError(f"{path}: has a .npy header, but a file of sample ids must be headerless. Build it again")
     if size != samples * ID_BYTES:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte is', 'bytes are')} {size / ID_BYTES:g} ids, the shard has "
-            f"{count_of(samples, 'sample')}. The file was "
-            "cut, or belongs to another shard or sequence length: fetch or build it again"
+            f"{path}: {count_of(size, 'byte is', 'bytes are')} {size / ID_BYTES:g} ids, but the shard has "
+            f"{count_of(samples, 'sample')}. The file is truncated, or belongs to a different shard or sequence "
+            "length. Download or build it again"
         )
     return mapped(path, _DTYPE, samples)
 

@@ -49,7 +49,7 @@ class Artifact:
     def __post_init__(self) -> None:
         for part in (self.dataset, self.name, self.partition):
             if part is not None and not _NAME.fullmatch(part):
-                raise ConfigError(f"{part!r} cannot name an artifact: use letters, digits, '_', '-' and '.'")
+                raise ConfigError(f"artifact name {part!r}: only letters, digits, '_', '-' and '.' are allowed")
 
     def directory(self, root: Path) -> Path:
         """The artifact's directory below the storage root."""
@@ -218,7 +218,8 @@ class ArtifactStore(ABC):
         receipt = self.receipt(artifact)
         if receipt is None:
             raise MissingArtifactError(
-                f"{self.location(artifact)}: no {NAME}: the artifact is missing or incomplete. Materialize it first"
+                f"{self.location(artifact)}: no {NAME} found: the artifact is missing or incomplete. Materialize it "
+                "first"
             )
         return receipt
 
@@ -323,7 +324,9 @@ class LocalArtifacts(ArtifactStore):
             found = None
         if found is None or not S_ISREG(found.st_mode) or found.st_size != size:
             self.require(artifact)
-            raise IntegrityError(f"{path}: not the {count_of(size, 'byte')} of its receipt. Materialize it again")
+            raise IntegrityError(
+                f"{path}: its size differs from the {count_of(size, 'byte')} in its receipt. Materialize it again"
+            )
         return path
 
     def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> None:
@@ -381,12 +384,12 @@ def of_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Receipt:
     if (receipt.artifact, receipt.partition) == (artifact.name, artifact.partition):
         return receipt
     whose = "/".join(filter(None, (receipt.artifact, receipt.partition)))
-    raise IntegrityError(f"{location}/{NAME}: is the receipt of {whose}. Materialize {artifact} again: it is rebuilt")
+    raise IntegrityError(f"{location}/{NAME}: belongs to {whose}. Materialize {artifact} again to rebuild it")
 
 
 def holds_others(location: str) -> IntegrityError:
     """The error for an artifact that cannot be removed because others are below it."""
-    return IntegrityError(f"{location}: other artifacts lie below it. Remove these one by one")
+    return IntegrityError(f"{location}: contains other artifacts. Remove these one by one")
 
 
 def digest_of_parts(
@@ -407,7 +410,7 @@ def digest_of_parts(
             if not rest:
                 block = next(source, None)
                 if block is None:
-                    raise IntegrityError(f"{where}: shorter than its parts together, it ends in {part.artifact}")
+                    raise IntegrityError(f"{where}: shorter than the sum of its parts: it ends in {part.artifact}")
                 rest = memoryview(block)
             piece, rest = rest[:left], rest[left:]
             digest.update(piece)
@@ -417,11 +420,11 @@ def digest_of_parts(
                 counted(len(piece))
         if digest.hexdigest() != part.record.sha256:
             raise IntegrityError(
-                f"{part.artifact}/{part.record.path}: its bytes are not those of its receipt (sha256 "
-                f"{digest.hexdigest()}, receipt {part.record.sha256}). Materialize {part.artifact} again: it is rebuilt"
+                f"{part.artifact}/{part.record.path}: does not match its receipt (sha256 {digest.hexdigest()}, "
+                f"receipt {part.record.sha256}). Materialize {part.artifact} again to rebuild it"
             )
     if len(rest) or next(source, None) is not None:
-        raise IntegrityError(f"{where}: longer than its parts together")
+        raise IntegrityError(f"{where}: longer than the sum of its parts")
     return whole.hexdigest()
 
 
@@ -500,7 +503,9 @@ class ArtifactHandle:
         record = self.receipt.file(name)
         stop = record.bytes if stop is None else stop
         if not 0 <= start <= stop <= record.bytes:
-            raise IntegrityError(f"{self.location}/{name}: bytes [{start}, {stop}) of {record.bytes}")
+            raise IntegrityError(
+                f"{self.location}/{name}: range [{start}, {stop}) is outside its {count_of(record.bytes, 'byte')}"
+            )
         remote = self._remote(name)
         if remote is not None:
             return remote.read(start, stop)
@@ -515,9 +520,9 @@ class ArtifactHandle:
         """
         dtype = self.receipt.facts.get("dtype")
         if dtype not in _DTYPES:
-            raise ConfigError(f"{self.location}: its receipt names no token dtype; open {name} as a file")
+            raise ConfigError(f"{self.location}: its receipt has no token dtype. Open {name} as a file")
         if name.endswith(".npy") and self.read(name, 0, min(len(_NPY), self.receipt.file(name).bytes)) == _NPY:
-            raise ConfigError(f"{self.location}/{name}: has NumPy's header; open it with `np.load`, by its `path`")
+            raise ConfigError(f"{self.location}/{name}: has a NumPy header. Open its `path` with `np.load`")
         return self.numbers(name, dtype)
 
     def numbers(self, name: str, dtype: str) -> "npt.NDArray[Any] | RemoteTokens":
@@ -530,8 +535,8 @@ class ArtifactHandle:
         record, element = self.receipt.file(name), np.dtype(dtype).newbyteorder("<")
         if record.bytes % element.itemsize:
             raise ConfigError(
-                f"{self.location}/{name}: {count_of(record.bytes, 'byte is', 'bytes are')} not {dtype} ids; open it "
-                "as a file"
+                f"{self.location}/{name}: {count_of(record.bytes, 'byte is', 'bytes are')} not a whole number of "
+                f"{dtype} ids. Open it as a file"
             )
         remote = self._remote(name)
         if remote is not None:
@@ -563,7 +568,7 @@ class _RemoteFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._ranges.size}[whence]
         if base + offset < 0:
-            raise ValueError(f"seek to {base + offset}, before the beginning")
+            raise ValueError(f"cannot seek to {base + offset}, before the beginning")
         self._position = base + offset
         return self._position
 

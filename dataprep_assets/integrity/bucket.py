@@ -327,8 +327,7 @@ class BucketArtifacts(ArtifactStore):
                 self.store.download(found.key, target, sha256=record.sha256)
             except CorruptSourceError as error:
                 raise IntegrityError(
-                    f"{self.location(artifact)}/{record.path}: its bytes are not those of its receipt. Materialize "
-                    f"{artifact} again"
+                    f"{self.location(artifact)}/{record.path}: does not match its receipt. Materialize {artifact} again"
                 ) from error
 
         return self.copies.ensure(artifact, receipt, records, fetch)
@@ -426,7 +425,7 @@ class BucketArtifacts(ArtifactStore):
         else:
             raise IntegrityError(f"{path}: removed before it was published. Materialize it again")
         if defect := differs(record, info):
-            raise IntegrityError(f"{self.url}/{key}: {defect}, right after it was written. Run again")
+            raise IntegrityError(f"{self.url}/{key}: {defect}, immediately after it was written. Run again")
         return replace(info, sha256=record.sha256)
 
     def _compose(self, joined: JoinedFile, key: str) -> ObjectInfo:
@@ -449,7 +448,10 @@ class BucketArtifacts(ArtifactStore):
         for before, after in zip(sources, map_all(self.store.head, keys, AT_ONCE), strict=True):
             if after is None or after.version != before.version:
                 self.store.delete(key)
-                raise IntegrityError(f"{self.url}/{before.key}: it was replaced while it was joined. Run again")
+                raise IntegrityError(
+                    f"{self.url}/{before.key}: the object was replaced by another process while it was being "
+                    "joined. Run again"
+                )
         return made
 
     def _check_sent(self, publication: Publication, record: FileRecord, sent: ObjectInfo) -> None:
@@ -457,19 +459,21 @@ class BucketArtifacts(ArtifactStore):
         final = publication.final(record)
         if defect := differs(record, final):
             raise IntegrityError(
-                f"{publication.location}: {defect}: another run wrote it at the same time. Let it finish, then "
-                "materialize this artifact again"
+                f"{publication.location}: {defect}, because another run wrote it at the same time. Wait for that "
+                "run, then materialize this artifact again"
             )
         assert final is not None
         for name in ("md5", "crc32c"):
             known, wanted = getattr(final, name), getattr(sent, name)
             if final.sha256 is None and None not in (known, wanted) and known != wanted:
-                raise IntegrityError(f"{publication.location}/{record.path}: {name} changed right after it was written")
+                raise IntegrityError(
+                    f"{publication.location}/{record.path}: {name} changed immediately after it was written"
+                )
         self._digests.remember(final, record.sha256)
 
     def _replaced(self, artifact: Artifact) -> MissingArtifactError:
         return MissingArtifactError(
-            f"{self.location(artifact)}: it was replaced, or removed, while it was read. Load it again"
+            f"{self.location(artifact)}: replaced or removed while it was being read. Load it again"
         )
 
 

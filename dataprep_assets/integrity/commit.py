@@ -68,12 +68,11 @@ def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> Da
     there = folder.absolute()
     while not there.exists():
         there = there.parent
-    wanted = "" if needed is None else f"{count_of(needed, 'byte is', 'bytes are')} to be written, "
-    full = "the disk is full" if error.errno == errno.ENOSPC else "the quota is used up"
+    wanted = "" if needed is None else f"{count_of(needed, 'byte is', 'bytes are')} needed, "
+    full = "the disk is full" if error.errno == errno.ENOSPC else "the quota is exhausted"
     return DiskFullError(
-        f"{path}: {full}: {wanted}{count_of(shutil.disk_usage(there).free, 'byte is', 'bytes are')} free. What is "
-        "finished "
-        "is kept: free space there, or choose another disk (DATAPREP_ROOT), then run again"
+        f"{path}: {full}: {wanted}{count_of(shutil.disk_usage(there).free, 'byte is', 'bytes are')} free. Finished "
+        "artifacts are kept. Free space there or choose a different disk (DATAPREP_ROOT), then run again"
     )
 
 

@@ -55,10 +55,10 @@ def differs(record: FileRecord, info: ObjectInfo | None, *, certain: bool = Fals
     if info is None:
         return f"{record.path}: missing"
     if info.bytes != record.bytes:
-        return f"{record.path}: {count_of(info.bytes, 'byte')}, the receipt says {record.bytes}"
+        return f"{record.path}: has {count_of(info.bytes, 'byte')}, but the receipt lists {record.bytes}"
     if info.sha256 is not None and info.sha256 != record.sha256:
-        return f"{record.path}: sha256 {info.sha256}, the receipt says {record.sha256}"
-    return f"{record.path}: its digest is not known" if certain and info.sha256 is None else ""
+        return f"{record.path}: has sha256 {info.sha256}, but the receipt lists {record.sha256}"
+    return f"{record.path}: its digest is unknown" if certain and info.sha256 is None else ""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Publication:
         wrong = next(filter(None, defects), "")
         # If there is a receipt, another process has done it, and the artifact may already be the next one.
         if wrong and self.store.head(f"{self.artifact}/{NAME}") is None:
-            raise IntegrityError(f"{self.location}: {wrong}, right after it was written. Run again")
+            raise IntegrityError(f"{self.location}: {wrong}, immediately after it was written. Run again")
         # another process has completed the same claim first
         with suppress(ConflictError):
             self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)
@@ -296,6 +296,6 @@ class Publication:
     def lost_race_error(self) -> IntegrityError:
         """The error of a run that was not the first to publish."""
         return IntegrityError(
-            f"{self.location}: another run published other data at the same time. Let one of the two finish, then "
-            "materialize this artifact again"
+            f"{self.location}: another run published different data at the same time. Wait until one of them has "
+            "finished, then materialize this artifact again"
         )

@@ -92,8 +92,8 @@ class Ledger:
         if self.rows_in != accounted:
             raise IntegrityError(
                 f"{where}: the ledger does not balance: {count_of(self.rows_in, 'row')} in, but "
-                f"{count_of(self.documents, 'document')} "
-                f"+ {sum(self.dropped.values())} dropped = {accounted}. This is a bug or damage: rebuild the artifact"
+                f"{count_of(self.documents, 'document')} + {sum(self.dropped.values())} dropped = {accounted}. This "
+                "is a bug or damage. Rebuild the artifact"
             )
 
     def __add__(self, other: "Ledger") -> "Ledger":
@@ -193,7 +193,7 @@ class Receipt:
         for record in self.files:
             if record.path == path:
                 return record
-        raise MissingArtifactError(f"{self.artifact} {self.partition or ''}: its receipt lists no file {path!r}")
+        raise MissingArtifactError(f"{self.artifact} {self.partition or ''}: its receipt has no file {path!r}")
 
     def write(self, directory: Path) -> None:
         """Write `receipt.json` into the staged directory. The commit makes it durable."""
@@ -236,7 +236,7 @@ def read_receipt(directory: Path) -> Receipt | None:
         # `while_unchanged` follows a link when it asks for the file's status, so one that leads nowhere is not found
         if not os.path.islink(path):
             return None
-        raise IntegrityError(f"{path}: a link that leads nowhere. Rebuild the artifact") from None
+        raise IntegrityError(f"{path}: a broken link. Rebuild the artifact") from None
     except OSError as error:
         # a bad sector is damage of this artifact, which is rebuilt, and no failure of the run
         if error.errno == errno.EIO:
@@ -269,22 +269,21 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
         receipt = Receipt(**value)
         _require_types(receipt)
     except (IntegrityError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise IntegrityError(
-            f"{where}: not a receipt: {error}. Delete the artifact's directory and rebuild it"
-        ) from error
+        raise IntegrityError(f"{where}: not a receipt: {error}. Delete the artifact's folder and rebuild it") from error
     if receipt.schema_version != SCHEMA_VERSION:
         raise IntegrityError(
-            f"{where}: receipt schema {receipt.schema_version}, this code reads {SCHEMA_VERSION}. Use the version of "
-            "dataprep-assets that wrote it, or rebuild the artifact"
+            f"{where}: receipt schema {receipt.schema_version} is not supported (only {SCHEMA_VERSION}). Use the "
+            "version of dataprep-assets that wrote it, or rebuild the artifact"
         )
     # before the digest, which a changed list of files breaks as well: this says more
     if receipt.content != content:
         raise IntegrityError(
-            f"{where}: the receipt's file list was altered (content {receipt.content} != {content}). Rebuild it"
+            f"{where}: the receipt's file list was changed (content {receipt.content} != {content}). Rebuild the "
+            "artifact"
         )
     if actual != digest:
         raise IntegrityError(
-            f"{where}: the receipt was altered or is damaged (digest {actual} != {digest}). Rebuild it"
+            f"{where}: the receipt was changed or is damaged (digest {actual} != {digest}). Rebuild the artifact"
         )
     return receipt
 
@@ -326,7 +325,7 @@ def _file_record(value: Mapping[str, Any]) -> FileRecord:
     record = FileRecord(**value)
     # Every reader joins this path to the artifact's directory, and trusts what it finds there.
     if why := why_not_a_name(record.path):
-        raise ValueError(f"{record.path!r} names no file of an artifact: {why}")
+        raise ValueError(f"{record.path!r} cannot be a file of an artifact: {why}")
     return record
 
 
@@ -347,9 +346,9 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
         elif why := _strange(status, owners):
             found.append(f"{record.path}: {why}")
         elif status.st_size != record.bytes:
-            found.append(f"{record.path}: {count_of(status.st_size, 'byte')}, the receipt says {record.bytes}")
+            found.append(f"{record.path}: has {count_of(status.st_size, 'byte')}, but the receipt lists {record.bytes}")
         elif verification == "full" and (actual := _sha256(directory / record.path)) != f"sha256 {record.sha256}":
-            found.append(f"{record.path}: {actual}, the receipt says {record.sha256}")
+            found.append(f"{record.path}: has sha256 {actual}, but the receipt lists {record.sha256}")
     # What is left is in no list. Only the receipt itself may be, and folders above listed files.
     for name, status in sorted(there.items()):
         is_folder = stat.S_ISDIR(status.st_mode)
@@ -376,9 +375,11 @@ def _strange(status: os.stat_result, owners: Set[int], *, is_folder: bool = Fals
     """What makes an entry of a directory no file (or folder) of an artifact's own; empty if nothing does."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != (stat.S_IFDIR if is_folder else stat.S_IFREG):
-        return f"{_KINDS.get(kind, 'a device')}, not a file: nothing is read of it. Rebuild the artifact"
+        return f"is {_KINDS.get(kind, 'a device')}, not a regular file, and was not read. Rebuild the artifact"
     if status.st_uid not in owners:
-        return f"of another owner (user {status.st_uid}) than the artifact, who can change it. Rebuild the artifact"
+        return (
+            f"has a different owner (user {status.st_uid}) than the artifact, who can change it. Rebuild the artifact"
+        )
     return ""
 
 

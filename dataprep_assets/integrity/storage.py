@@ -81,13 +81,13 @@ def local_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
     """
     kind = environment.get("DATAPREP_STORAGE") or "local"
     if kind not in KINDS:
-        raise ConfigError(f"DATAPREP_STORAGE: {kind!r} is not allowed; one of {', '.join(KINDS)}")
+        raise ConfigError(f"DATAPREP_STORAGE: unknown kind {kind!r}. Available: {', '.join(KINDS)}")
     root = environment.get("DATAPREP_ROOT") or ""
     cache, cache_bytes = cache_of(project_root, environment)
     if "://" in root:
         raise ConfigError(
-            f"DATAPREP_ROOT: {root!r}: a folder or, in a bucket, a prefix; name the bucket with DATAPREP_STORAGE and "
-            "DATAPREP_BUCKET, or by `storage:` of a dataset"
+            f"DATAPREP_ROOT: {root!r} must be a folder or, in object storage, a prefix. Set the bucket with "
+            "DATAPREP_STORAGE and DATAPREP_BUCKET, or with `storage:` of a dataset"
         )
     if kind != "local":
         return None
@@ -111,5 +111,5 @@ def _bytes(environment: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ConfigError(f"{name}: {text!r} is not a number of bytes: give digits only, for example 200000000000")
+        raise ConfigError(f"{name}: {text!r} is not a number of bytes. Use digits only, e.g., 200000000000")
     return int(text)

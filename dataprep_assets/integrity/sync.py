@@ -139,8 +139,8 @@ class Sync:
             info = self.destination.head(item.key)
             if info is None or info.bytes != item.bytes or (digest and info.sha256 not in (None, digest)):
                 raise IntegrityError(
-                    f"{self.destination.url}/{item.key}: not what was copied there. Something else writes to it; run "
-                    "again when it is done"
+                    f"{self.destination.url}/{item.key}: differs from the copied object, so another process writes "
+                    "to it. Run again when it has finished"
                 )
             done[item.key] = {
                 "bytes": item.bytes,
@@ -205,7 +205,11 @@ class Sync:
                     return ("skip" if same else "replace"), sha256 or other if same else sha256, f"{name} compared"
         sha256 = sha256 or _digest(self.source, source)
         other = other or _digest(self.destination, there)
-        return ("skip", sha256, "sha256 compared") if sha256 == other else ("replace", sha256, "another sha256 there")
+        return (
+            ("skip", sha256, "sha256 compared")
+            if sha256 == other
+            else ("replace", sha256, "different sha256 at the destination")
+        )
 
     def _copy(self, item: SyncItem, moved: Progress | None) -> str | None:
         """Copy one object; returns its SHA-256 if it passed through this machine."""
@@ -236,7 +240,7 @@ class Sync:
             mine, theirs = getattr(before, name), getattr(made, name)
             if None not in (mine, theirs) and mine != theirs:
                 raise TransferError(
-                    f"{self.destination.url}/{item.key}: the server's copy has another {name}. Run again"
+                    f"{self.destination.url}/{item.key}: the server's copy has a different {name}. Run again"
                 )
         if item.sha256 is not None and made.sha256 is None and before.sha256 is None:
             # Only reading can show that the bytes are those of the receipt.
@@ -248,7 +252,7 @@ class Sync:
     def _require_planned(self, item: SyncItem, found: ObjectInfo | None) -> ObjectInfo:
         """What was found at the source; raises ConflictError if it is not the version that was planned."""
         if found is None or found.version != item.version:
-            raise ConflictError(f"{self.source.url}/{item.key}: it was replaced meanwhile. Run again")
+            raise ConflictError(f"{self.source.url}/{item.key}: replaced while it was being copied. Run again")
         return found
 
     def _copy_in_pieces(self, item: SyncItem, moved: Progress | None) -> str:
@@ -280,7 +284,7 @@ class Sync:
         return whole.hexdigest()
 
     def _not_its_receipt(self, item: SyncItem) -> IntegrityError:
-        return IntegrityError(f"{self.source.url}/{item.key}: its bytes are not those of its receipt. Rebuild it")
+        return IntegrityError(f"{self.source.url}/{item.key}: does not match its receipt. Rebuild the artifact")
 
     def _kept_manifest(self) -> dict[str, dict[str, Any]]:
         """What an earlier sync noted of each object; of what is damaged nothing is known."""
@@ -342,14 +346,14 @@ def inventory(found: Sequence[ObjectInfo]) -> Iterator[str]:
     for (folder, split), sizes in sorted(shards.items()):
         where = f"{folder}{split}"
         if missing := sorted(set(range(max(sizes) + 1)) - set(sizes)):
-            yield f"{where}: gaps in its shards: {', '.join(f'{i:06d}' for i in missing)}"
+            yield f"{where}: missing shards: {', '.join(f'{i:06d}' for i in missing)}"
         usual = max(set(sizes.values()), key=list(sizes.values()).count)
         for index, size in sorted(sizes.items()):
             name = f"{where}_{index:06d}.npy"
             if size < _NPY_HEADER or (size - _NPY_HEADER) % 4:
-                yield f"{name}: {count_of(size, 'byte is', 'bytes are')} not 128 + 4 bytes a token"
+                yield f"{name}: {count_of(size, 'byte is', 'bytes are')} not 128 + 4 bytes per token"
             elif size != usual:
-                yield f"{name}: {count_of(size, 'byte')}, the others have {usual}"
+                yield f"{name}: has {count_of(size, 'byte')}, but the others have {usual}"
         if split == "train":
             yield from _odd_ids(folder, sizes, ids.get(folder, {}))
 
@@ -359,20 +363,20 @@ def _odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]) -> 
     for index, size in sorted(shards.items()):
         name = f"{folder}sample_ids_{index:06d}.bin"
         if index not in ids:
-            yield f"{name}: missing, though {folder}train_{index:06d}.npy is there"
+            yield f"{name}: missing, although {folder}train_{index:06d}.npy exists"
             continue
         tokens, samples = (size - _NPY_HEADER) // 4, ids[index] // 8
         if ids[index] % 8 or not samples or tokens % samples:
             yield (
-                f"{name}: {count_of(ids[index], 'byte is', 'bytes are')} not 8 bytes for each sample of "
+                f"{name}: {count_of(ids[index], 'byte is', 'bytes are')} not 8 bytes per sample of "
                 f"{count_of(tokens, 'token')}"
             )
         else:
             lengths.add(tokens // samples)
     if len(lengths) > 1:
-        yield f"{folder}sample_ids: samples of different lengths: {sorted(lengths)} tokens"
+        yield f"{folder}sample_ids: samples of different lengths: {', '.join(map(str, sorted(lengths)))} tokens"
     for index in sorted(set(ids) - set(shards)):
-        yield f"{folder}sample_ids_{index:06d}.bin: no train_{index:06d}.npy beside it"
+        yield f"{folder}sample_ids_{index:06d}.bin: train_{index:06d}.npy is missing"
 
 
 def _is_receipt(key: str) -> bool:

@@ -134,9 +134,9 @@ class Copies:
             # with nothing to be fetched it is no error that copies in use exceed the budget
             if needed and total + needed > self.budget_bytes:
                 raise ConfigError(
-                    f"{self.root}: the cache may hold {count_of(self.budget_bytes, 'byte')}; {total:,} of them are in "
-                    f"use by running readers, and {needed:,} more are needed. Raise DATAPREP_CACHE_BYTES, or let them "
-                    "finish"
+                    f"{self.root}: the cache limit is {count_of(self.budget_bytes, 'byte')}: {total:,} are in use by "
+                    f"readers, and {needed:,} more are needed. Raise DATAPREP_CACHE_BYTES, or wait until the readers "
+                    "have finished"
                 )
             yield
 
@@ -157,8 +157,8 @@ class Copies:
         needed = sum(record.bytes for record in wanted)
         if self.budget_bytes is not None and needed > self.budget_bytes:
             raise ConfigError(
-                f"{self.root}: the cache may hold {count_of(self.budget_bytes, 'byte')}; {artifact} alone needs "
-                f"{needed:,}. Raise DATAPREP_CACHE_BYTES, or read it by ranges (`ArtifactHandle.open`, `.tokens`)"
+                f"{self.root}: the cache limit is {count_of(self.budget_bytes, 'byte')}, but {artifact} needs "
+                f"{needed:,}. Raise DATAPREP_CACHE_BYTES, or read ranges (`ArtifactHandle.open`, `.tokens`)"
             )
 
     def _evict(self, directory: Path, *, own: bool) -> bool:

@@ -73,7 +73,7 @@ def verify_place(
     if not isinstance(found, LocalPlace):
         return verify_store(found(), verification, strays=strays)
     if not found.root.exists():
-        raise ConfigError(f"{found.root}: nothing there to verify; `dataprep run NAME` builds a dataset")
+        raise ConfigError(f"{found.root}: no artifacts found to verify. Run `dataprep run NAME` to build a dataset")
     return verify(found.root, verification, strays=strays)
 
 
@@ -158,7 +158,7 @@ def _verified(tree: _Tree, path: PurePosixPath, receipt: Receipt, verification: 
     missing, changed = _inputs_beside(tree, path, receipt)
     if receipt.ledger is not None:
         receipt.ledger.balance(tree.location(path))
-    lost = [f"its input {name} is missing: materialize it again" for name in missing]
+    lost = [f"its input {name} is missing. Materialize it again" for name in missing]
     return Verified(
         location=tree.location(path),
         name="/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition))),
@@ -204,7 +204,7 @@ def _contradictions(receipt: Receipt) -> Iterator[str]:
         asked.setdefault(name.partition("/")[2], set()).add(content)
     for name, digest in receipt.inputs.items():
         if name in asked and digest not in asked[name]:
-            yield f"the receipt contradicts itself: its recipe has another {name} than {digest}. Rebuild the artifact"
+            yield f"the receipt contradicts itself: its recipe has a {name} other than {digest}. Rebuild the artifact"
 
 
 def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[list[str], list[str]]:
@@ -278,7 +278,8 @@ class _Folder(_Tree):
         # the root may be a link: somebody has named it
         if path != PurePosixPath(self.root) and Path(path).is_symlink():
             raise IntegrityError(
-                f"{path}: a link to a folder, whose files are not an artifact's own. Verify that by its own path"
+                f"{path}: a link to a folder, whose files do not belong to the artifact. Verify that folder by its "
+                "own path"
             )
         return read_receipt(Path(path))
 
@@ -355,13 +356,13 @@ class _Bucket(_Tree):
         if info is None:
             return f"{record.path}: missing"
         if info.bytes != record.bytes:
-            return f"{record.path}: {count_of(info.bytes, 'byte')}, the receipt says {record.bytes}"
+            return f"{record.path}: has {count_of(info.bytes, 'byte')}, but the receipt lists {record.bytes}"
         if verification == "full":
             digest = hashlib.sha256()
             for block in self._store.read(info.key, version=info.version):
                 digest.update(block)
             if digest.hexdigest() != record.sha256:
-                return f"{record.path}: sha256 {digest.hexdigest()}, the receipt says {record.sha256}"
+                return f"{record.path}: has sha256 {digest.hexdigest()}, but the receipt lists {record.sha256}"
         return ""
 
     def dataset(self, path: PurePosixPath, receipt: Receipt) -> PurePosixPath | None:

@@ -159,8 +159,8 @@ def size_of(path: Path | str) -> int:
     """Bytes of a source file; raises SourceError for what is no file, such as a FIFO, which would be waited for."""
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
-        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a FIFO, a socket or a device"
-        raise SourceError(f"{path}: is {what}, and no file. Take it out of the source")
+        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a FIFO, socket or device"
+        raise SourceError(f"{path}: is {what}, not a regular file. Remove it from the source")
     return found.st_size
 
 
@@ -171,14 +171,14 @@ def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> 
             size = size_of(access.path(entry))
         except OSError as error:
             wrong.append(
-                f"{entry.relpath}: {error.strerror or error}: the manifest lists it. "
-                "Restore it, or materialize `manifest` again"
+                f"{entry.relpath}: {error.strerror or error}, but the manifest lists it. Restore the file, or "
+                "materialize `manifest` again"
             )
             continue
         if size != entry.size_bytes:
             wrong.append(
-                f"{entry.relpath}: {count_of(size, 'byte')}, the manifest says {entry.size_bytes}. Materialize "
-                "`manifest` again if the source was meant to change"
+                f"{entry.relpath}: has {count_of(size, 'byte')}, but the manifest lists {entry.size_bytes}. If the "
+                "source was meant to change, materialize `manifest` again"
             )
     if wrong:
         raise together([SourceError(one) for one in wrong])
@@ -197,7 +197,7 @@ class LocalTree:
         if self.only is not None:
             return Listing(files=(SourceFile(self.only, size_of(self.root / self.only)),))
         if not self.root.is_dir():
-            raise SourceError(f"{self.root} is not a folder. Give the folder that holds the data files")
+            raise SourceError(f"{self.root}: not a folder. Set the folder that contains the data files")
         files: list[SourceFile] = []
         unusable: list[str] = []
         root = self.root.resolve()
@@ -242,7 +242,7 @@ class LocalTree:
             return size_of(path)
         except OSError as error:
             raise SourceError(
-                f"{path}: {error.strerror}: a dangling link or an unreadable file. Restore or remove it",
+                f"{path}: {error.strerror}: broken link or unreadable file. Restore or remove it",
                 relpath=Path(path).relative_to(self.root).as_posix(),
             ) from error
 
@@ -251,7 +251,9 @@ class LocalTree:
         if not self.follow_links and not target.is_relative_to(root):
             raise link_out(link, f"the source's folder {self.root}", link.relative_to(self.root).as_posix())
         if target.is_dir() and Path(os.path.realpath(link.parent)).is_relative_to(target):
-            raise SourceError(f"{link}: a link to a folder that holds it: the files would have no end. Remove the link")
+            raise SourceError(
+                f"{link}: a link to one of its parent folders, which would make an endless tree. Remove the link"
+            )
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
         return 0
@@ -349,7 +351,7 @@ def _url_prefix(repo: str, commit: str) -> str:
 
 def _commit(entry: ManifestEntry) -> str:
     if entry.commit is None:
-        raise SourceError(f"{entry.relpath}: the manifest names no commit; materialize `manifest` again")
+        raise SourceError(f"{entry.relpath}: the manifest has no commit. Materialize `manifest` again")
     return entry.commit
 
 

@@ -51,12 +51,12 @@ def expected_months(first: str, last: str, absent: Collection[str] = ()) -> list
     """
     for month in (first, last, *absent):
         if not _MONTH.fullmatch(month):
-            raise ConfigError(f"months: {month!r} is not a year and a month, YYYY-MM")
+            raise ConfigError(f"months: {month!r} is not a year and a month (YYYY-MM)")
     if first > last:
         raise ConfigError(f"months: first {first} is after last {last}")
     months = [_name(number) for number in range(_number(first), _number(last) + 1)]
     if outside := sorted(set(absent) - set(months)):
-        raise ConfigError(f"months: {outside} are not from {first} to {last}")
+        raise ConfigError(f"months: {outside} are not between {first} and {last}")
     return [month for month in months if month not in absent]
 
 
@@ -87,10 +87,13 @@ def find_cohorts(
                 twice.add(month)
             found[month] = file
     if wrong := sorted(twice & {*expected, *absent}):
-        raise SourceError(f"months {_list_months(wrong)} have several files each; leave one of each in the source")
+        raise SourceError(
+            f"months: {_list_months(wrong)} have several files each. Leave only one file per month in the source"
+        )
     if wrong := sorted(found.keys() & set(absent)):
         raise SourceError(
-            f"months {_list_months(wrong)} have a file, but months.allow_missing says that they have none; correct it"
+            f"months: {_list_months(wrong)} have a file, but months.allow_missing lists them as missing. Correct "
+            "allow_missing"
         )
     return {month: found[month] for month in expected if month in found}
 
@@ -198,7 +201,7 @@ class CohortReader:
             return BadRecord(row, byte, "invalid_utf8")
         if self._format == "jsonl":
             return BadRecord(row, byte, "bad_json")
-        broken = f"{self._label}: record {row} at byte {byte} is not JSON; correct the file or fetch it again"
+        broken = f"{self._label}: record {row} at byte {byte} is not JSON. Correct the file or download it again"
         raise CorruptSourceError(broken, file=self._label, row=row, byte=byte) from None
 
 

@@ -94,12 +94,14 @@ class RemoteFile:
                 self._url(), token=self.token, timeout=self.timeout_seconds, endpoint=self.endpoint
             )
         if found.commit_hash is not None and found.commit_hash != self.commit:
-            raise SourceError(f"{self.label}: the hub answers for commit {found.commit_hash}")
+            raise SourceError(f"{self.label}: the hub answered for a different commit, {found.commit_hash}")
         if found.etag is not None and found.etag != self.file.etag:
-            raise SourceError(f"{self.label}: the hub serves object {found.etag}, the file list says {self.file.etag}")
+            raise SourceError(
+                f"{self.label}: the hub serves object {found.etag}, but the file list has {self.file.etag}"
+            )
         if found.size is not None and found.size != self.file.size:
             raise SourceError(
-                f"{self.label}: the hub serves {count_of(found.size, 'byte')}, the file list says {self.file.size}"
+                f"{self.label}: the hub serves {count_of(found.size, 'byte')}, but the file list has {self.file.size}"
             )
         self.location = found.location
 
@@ -125,7 +127,7 @@ class RemoteFile:
             # Only of a storage URL: the same status of the hub itself is a refusal.
             if location != url and response.status_code in _EXPIRED_STATUS:
                 self.locate()
-                raise RetryableError(f"the storage URL was refused (HTTP {response.status_code}); asked for a new one")
+                raise RetryableError(f"the storage URL was refused (HTTP {response.status_code}); requested a new one")
             hf_raise_for_status(response)
             self._check_answer(response.status_code, response.headers, start, end)
             yield from response.iter_raw(1024 * 1024)
@@ -133,17 +135,17 @@ class RemoteFile:
     def _check_answer(self, status: int, headers: Mapping[str, str], start: int, end: int) -> None:
         encoding = headers.get("Content-Encoding", "identity")
         if encoding != "identity":
-            raise RetryableError(f"the body came {encoding}-encoded although identity was asked for")
+            raise RetryableError(f"the body is {encoding}-encoded, although identity was requested")
         if status == 206:
             expected = f"bytes {start}-{end - 1}/{self.file.size}"
             actual = headers.get("Content-Range", "")
             if actual != expected:
-                raise RetryableError(f"asked for {expected!r}, the answer holds {actual!r}")
+                raise RetryableError(f"requested {expected!r}, but the answer contains {actual!r}")
         # The whole file in answer to a range is right if the range is the whole file.
         elif start > 0 or end < self.file.size:
             raise SourceError(
-                f"{self.label}: the server ignored the range {start}-{end - 1} (HTTP {status}); "
-                "a mirror in between may not support ranges"
+                f"{self.label}: the server ignored the range {start}-{end - 1} (HTTP {status}). A proxy in between "
+                "may not support ranges"
             )
 
     def _url(self) -> str:
@@ -172,7 +174,7 @@ def translated(label: str) -> Iterator[None]:
         yield
     except OfflineModeIsEnabled as error:
         raise SourceError(
-            f"{label}: HF_HUB_OFFLINE is set, so nothing can be fetched; unset it, or mirror first"
+            f"{label}: HF_HUB_OFFLINE is set, so nothing can be downloaded. Unset it, or mirror the repository first"
         ) from error
     except HfHubHTTPError as error:
         # Not chained: the original messages and their requests contain the signed URL.
@@ -189,8 +191,8 @@ def _from_status(error: "HfHubHTTPError", label: str) -> Exception:
         return SourceError(f"{label}: not found on the hub (HTTP 404)")
     if status in (401, 403):
         return SourceError(
-            f"{label}: the hub refuses access (HTTP {status}); check the token, the repository's name, and whether its "
-            "terms were accepted"
+            f"{label}: the hub refused access (HTTP {status}). Check the token and the repository's name, and "
+            "whether you accepted its terms"
         )
     return SourceError(f"{label}: the hub answered HTTP {status}")
 
@@ -237,7 +239,7 @@ class HubRepo:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.repo_id) or not is_inside(self.repo_id):
-            raise ConfigError(f"hub repository {self.repo_id!r}: expected 'name' or 'organisation/name'")
+            raise ConfigError(f"hub repository {self.repo_id!r}: must be 'name' or 'organization/name'")
         if not self.revision or not is_inside(self.revision):
             raise ConfigError(
                 f"hub repository {self.repo_id}: revision {self.revision!r} is not a branch, tag or commit"
@@ -287,8 +289,8 @@ class HubRepo:
             return soon.run(ask, label=label)
         except TransferError as error:
             raise TransferError(
-                f"{error}. Is {self.hub_url} reachable from here? HF_ENDPOINT names another hub; `source: "
-                f"{{kind: hf_cache}}` reads what this machine has"
+                f"{error}. Check that {self.hub_url} can be reached. HF_ENDPOINT sets a different hub; `source: "
+                "{kind: hf_cache}` reads the files on this machine"
             ) from error
 
     def list_files(self, commit: str) -> list[HubFile]:
@@ -312,11 +314,11 @@ class HubRepo:
         pages = 0
         while url is not None:
             if (pages := pages + 1) > _MOST_PAGES:
-                raise SourceError(f"{label}: it goes on after {_MOST_PAGES:,} pages, which no repository has")
+                raise SourceError(f"{label}: more than {_MOST_PAGES:,} pages, which no repository has")
             entries, url = self.retry.run(partial(self._tree_page, url, headers, label), label=label)
             # The token goes along with each page, so a page elsewhere is refused.
             if url is not None and origin_of(url) != origin_of(first):
-                raise SourceError(f"{label}: the hub continues it on another host, {urlsplit(url).netloc}")
+                raise SourceError(f"{label}: the hub continues the list on a different host, {urlsplit(url).netloc}")
             for entry in entries:
                 if entry["type"] != "file":
                     continue
@@ -362,7 +364,7 @@ class HubRepo:
         file. Finished files stay, and the next call fetches the others. Raises ConfigError for less than one worker.
         """
         if workers < 1:
-            raise ConfigError(f"mirror of {self.repo_id}: workers={workers}, at least 1 is needed")
+            raise ConfigError(f"mirror of {self.repo_id}: workers must be at least 1, not {workers}")
         for file in files:
             checked(file, f"{self.repo_id}@{commit}")
         snapshot = self.snapshot_dir(commit)
@@ -494,10 +496,10 @@ class _BlobFetcher:
             actual = ranged.digest_file(blob, git=file.sha256 is None, stopped=self.stop.is_set)
             if actual == file.etag:
                 return True
-            logger.warning("%s: the cached blob %s has digest %s; fetching it again", label, blob, actual)
+            logger.warning("%s: the cached blob %s has digest %s; downloading it again", label, blob, actual)
         elif size is not None:
             logger.warning(
-                "%s: the cached blob %s has %d bytes, not %d; fetching it again", label, blob, size, file.size
+                "%s: the cached blob %s has %d bytes, not %d; downloading it again", label, blob, size, file.size
             )
         if size is not None or blob.is_symlink():
             # Wrong bytes must not be readable meanwhile, and a dangling link into a shared store is of no use. An

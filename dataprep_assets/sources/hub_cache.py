@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.errors import SourceError
+from dataprep_assets.errors import SourceError, count_of
 from dataprep_assets.stores.store import why_not_a_name
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -46,11 +46,11 @@ class HubFile:
 def checked(file: HubFile, label: str) -> HubFile:
     """The file, if its path stays inside the snapshot and its blob's name is a digest; else SourceError."""
     if not is_inside(file.relpath):
-        raise SourceError(f"{label}: the path {file.relpath!r} is not the name of a file in the repository")
+        raise SourceError(f"{label}: the path {file.relpath!r} is not a valid file name in a repository")
     if not _BLOB.fullmatch(file.etag) or file.sha256 not in (None, file.etag):
         raise SourceError(f"{label}: {file.relpath} has no usable digest (etag {file.etag!r}, sha256 {file.sha256!r})")
     if file.sha256 is None and _SHA256.fullmatch(file.etag):
-        raise SourceError(f"{label}: {file.relpath} has the etag of an LFS file, {file.etag}, and no sha256")
+        raise SourceError(f"{label}: {file.relpath} has the etag of an LFS file, {file.etag}, but no sha256")
     return file
 
 
@@ -95,14 +95,16 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
             commit = ref.read_text(encoding="utf-8").strip()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise SourceError(
-                f"{repo_dir} has no ref {revision!r} ({ref}); refs there: {_names(repo_dir / 'refs')}; snapshots "
-                f"there: {_names(snapshots)}. Mirror the repository, or name one of these commits as the revision"
+                f"{repo_dir} has no ref {revision!r} ({ref}). Available refs: {_names(repo_dir / 'refs')}; "
+                f"snapshots: {_names(snapshots)}. Mirror the repository, or set one of these commits as the revision"
             ) from error
         if not COMMIT.fullmatch(commit):
-            raise SourceError(f"{ref} should hold a commit of 40 hex digits, it holds {commit[:80]!r}; mirror again")
+            raise SourceError(
+                f"{ref} must contain a commit of 40 hex digits, not {commit[:80]!r}. Mirror the repository again"
+            )
     if not (snapshots / commit).is_dir():
         raise SourceError(
-            f"{repo_dir} has no snapshot of commit {commit} (revision {revision!r}); snapshots there: "
+            f"{repo_dir} has no snapshot of commit {commit} (revision {revision!r}). Available snapshots: "
             f"{_names(snapshots)}. Mirror that revision first"
         )
     return commit, snapshots / commit
@@ -111,8 +113,8 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
 def link_out(link: Path, source: str, relpath: str | None = None) -> SourceError:
     """The error for a link that leads out of a source, or out of its cache."""
     return SourceError(
-        f"{link}: a link that leads out of {source}. Put the file itself there, or declare `follow_links: true` (in "
-        "`source`, of a blend in `sources`) where you know who makes links there",
+        f"{link}: a link to a file outside {source}. Put the file itself there. If you trust the links, declare "
+        "`follow_links: true` (in `source`, of a blend in `sources`)",
         relpath=relpath,
     )
 
@@ -154,7 +156,7 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
     if dangling:
         shown = ", ".join(sorted(dangling)[:5]) + (", ..." if len(dangling) > 5 else "")
         raise SourceError(
-            f"{len(dangling)} file(s) of {snapshot} have lost their blob: {shown}. Mirror the revision again"
+            f"{count_of(len(dangling), 'file')} in {snapshot} have lost their blob: {shown}. Mirror the revision again"
         )
     return sorted(files, key=lambda file: file.relpath)
 

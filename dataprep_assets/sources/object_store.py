@@ -84,13 +84,13 @@ class ObjectStorePrefix:
     def __post_init__(self) -> None:
         found = re.fullmatch(BUCKET_URL, self.url)
         if "@" in self.url:  # not repeated: what stands before it may be a secret
-            raise ConfigError("source.url: it holds credentials; leave them out and set them in the environment")
+            raise ConfigError("source.url: contains credentials. Remove them, and set them in the environment")
         key = (found[2] or "")[1:] if found else ""
         if found is None or not _is_key(key.removesuffix("/") if key else "x"):
-            raise ConfigError(f"source.url: {self.url!r} names no prefix of a bucket. Use one of {bucket_urls()}")
+            raise ConfigError(f"source.url: {self.url!r} has no bucket and prefix. Use one of {bucket_urls()}")
         for name, default in _OPTIONS.items():
             if getattr(self, name) != default and not hasattr(BUCKETS[found[1]], name):
-                raise ConfigError(f"source.{name}: {found[1]}:// takes no such option. Remove it")
+                raise ConfigError(f"source.{name}: not supported by {found[1]}://. Remove it")
         if self.endpoint_url is not None:
             check_endpoint(self.endpoint_url, "source.endpoint_url", allow_http=self.allow_http)
 
@@ -155,8 +155,8 @@ class ObjectStorePrefix:
         """The path of the mirrored file; raises SourceError if the key is not a path below the mirror."""
         if not _is_key(entry.relpath):
             raise SourceError(
-                f"{self.object_url(entry)!r}: this key cannot be a file's path (an empty part, '.' or '..', a control "
-                "character, or '.uploads/' before it). Rename the object, or leave it out with `include`"
+                f"{self.object_url(entry)!r}: this key cannot be a file's path (an empty part, '.' or '..', a "
+                "control character, or the prefix '.uploads/'). Rename the object, or exclude it with `include`"
             )
         return self.storage / entry.relpath
 
@@ -190,19 +190,19 @@ class _Fetcher:
         except OSError as error:
             if error.errno in _IN_THE_WAY:
                 raise SourceError(
-                    f"{label}: {error.filename} is in the way of its mirror. One key is a folder of another's path; "
-                    "rename one of the objects, or remove what is there"
+                    f"{label}: {error.filename} blocks its mirror: one key is a folder in another key's path. Rename "
+                    "one of the objects, or remove that file"
                 ) from error
             if error.errno == errno.ENAMETOOLONG:
                 raise SourceError(
-                    f"{label}: a part of this key is too long for a file's name. Rename the object, or leave it out "
-                    "with `include`"
+                    f"{label}: a part of this key is too long for a file name. Rename the object, or exclude it with "
+                    "`include`"
                 ) from error
             raise
 
     def _ensure(self, entry: ManifestEntry, path: Path, record: int, label: str) -> None:
         if entry.etag is None:
-            raise SourceError(f"{label}: the manifest has no version of it; materialize `manifest` again")
+            raise SourceError(f"{label}: the manifest has no version of it. Materialize `manifest` again")
         if self._usable(entry, path, label):
             self.report(entry.size_bytes)
             return
@@ -237,7 +237,7 @@ class _Fetcher:
         if (info.version, info.bytes) != (entry.etag, entry.size_bytes):
             raise _changed_error(
                 label,
-                f"the store has {count_of(info.bytes, 'byte')} of version {info.version}, the manifest says "
+                f"the store has {count_of(info.bytes, 'byte')} of version {info.version}, but the manifest lists "
                 f"{entry.size_bytes} of {entry.etag}",
             )
         return info
@@ -246,7 +246,7 @@ class _Fetcher:
         try:
             yield from self.store.read(entry.relpath, start, stop, version=entry.etag)
         except ConflictError:
-            raise _changed_error(label, f"version {entry.etag} was replaced while it was read") from None
+            raise _changed_error(label, f"version {entry.etag} was replaced during the download") from None
         except MissingArtifactError:
             raise _gone(label) from None
 
@@ -268,7 +268,7 @@ class _Fetcher:
                 if self.stop.is_set():
                     raise StoppedError(f"{path}: stopped while its digest was computed")
         actual = digest.digest().hex()
-        return "" if actual == expected else f"{name} {actual}, the store says {expected}"
+        return "" if actual == expected else f"{name} is {actual}, but the store's is {expected}"
 
     def _usable(self, entry: ManifestEntry, path: Path, label: str) -> bool:
         known = _read_record(_record_of(path))
@@ -278,7 +278,7 @@ class _Fetcher:
         if actual == known.get("sha256"):
             return True
         logger.warning(
-            "%s: the mirrored file %s has sha256 %s, %s was verified; fetching it again",
+            "%s: the mirrored file %s has sha256 %s, but %s was verified; downloading it again",
             label,
             path,
             actual,
@@ -289,13 +289,16 @@ class _Fetcher:
 
 def _changed_error(label: str, difference: str) -> SourceError:
     return SourceError(
-        f"{label}: the object changed since the manifest was made ({difference}). Materialize `manifest` again "
-        "if that was meant; otherwise restore the object"
+        f"{label}: the object changed since the manifest was built ({difference}). If this was intended, materialize "
+        "`manifest` again; otherwise restore the object"
     )
 
 
 def _gone(label: str) -> SourceError:
-    return SourceError(f"{label}: the object is gone. Restore it, or materialize `manifest` again if that was meant")
+    return SourceError(
+        f"{label}: the object no longer exists. Restore it, or materialize `manifest` again if it was removed on "
+        "purpose"
+    )
 
 
 @contextmanager
@@ -306,7 +309,7 @@ def _locked(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[i
         # without locks, two processes at worst fetch the file twice
         while not try_lock(descriptor, required=False):
             if stopped():
-                raise StoppedError(f"{label}: stopped while another process fetches it")
+                raise StoppedError(f"{label}: stopped while another process downloads it")
             time.sleep(_POLL_SECONDS)
         yield descriptor
     finally:
@@ -334,14 +337,14 @@ def _check_names(entries: Sequence[ManifestEntry]) -> None:
     for name in sorted(names):
         if name in folders:
             raise SourceError(
-                f"{name} and {folders[name]}: one key is a folder of the other's path, which no file system can hold. "
-                "Rename one of the objects, or leave it out with `include`"
+                f"{name} and {folders[name]}: one key is a folder in the other's path, which no file system can "
+                "store. Rename one of the objects, or exclude it with `include`"
             )
         for suffix in _COMPANIONS:
             if name + suffix in taken:
                 raise SourceError(
-                    f"{name} and {name + suffix}: a mirror keeps its own files under the second name. Rename that "
-                    "object, or leave it out with `include`"
+                    f"{name} and {name + suffix}: the second name is reserved for files of the mirror. Rename that "
+                    "object, or exclude it with `include`"
                 )
 
 

@@ -55,7 +55,7 @@ def answered_by(lookup: Lookup, home: Home, *, by_default: bool = False) -> None
 @lru_cache(maxsize=64)
 def _materializations(key: tuple[str, ...], _: int) -> tuple[Materialization, ...]:
     if not _answering:
-        raise SourceError(f"{'/'.join(key)}: a process without Dagster cannot know where this asset's files are")
+        raise SourceError(f"{'/'.join(key)}: the location of this asset's files is not known outside Dagster")
     return tuple(_answering[0][0](key))
 
 
@@ -79,16 +79,16 @@ def open_asset(
     known = _materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
     if not known:
         raise SourceError(
-            f"{name} was never materialized, or there is no such asset (`dg list defs` lists those that there are). "
-            f"Materialize it first: `{launch(key)}`, or in the UI"
+            f"{name} was never materialized, or does not exist (`dg list defs` lists all assets). Materialize it "
+            f"first: `{launch(key)}`, or in the UI"
         )
     places = {one.partition: _place(name, one, place) for one in known}
     if None in places:
         return _open_place(name, places[None], cache_dir, follow_links)
     if len(set(places.values())) < len(places):
         raise SourceError(
-            f"{name}: several partitions name the same place in their metadata; give each its own, or declare "
-            "`source.path` for all of them"
+            f"{name}: several partitions have the same path in their metadata. Log a different path for each, or "
+            "declare `source.path` for all"
         )
     return UpstreamPartitions(
         {str(p): _open_place(f"{name} [{p}]", at, cache_dir, follow_links) for p, at in places.items()}
@@ -110,8 +110,8 @@ def _place(name: str, made: Materialization, declared: str | None) -> str:
     found = next((made.metadata[key] for key in PLACES if made.metadata.get(key)), None)
     if found is None:
         raise SourceError(
-            f"{name}: its latest materialization does not say where its files are: no `path` or `uri` in its metadata. "
-            'Add one in the asset (`metadata={"path": dg.MetadataValue.path(folder)}`), or declare `source.path`'
+            f"{name}: its latest materialization has no `path` or `uri` in its metadata. Add one in the asset "
+            '(`metadata={"path": dg.MetadataValue.path(folder)}`), or declare `source.path`'
         )
     return found
 
@@ -119,17 +119,19 @@ def _place(name: str, made: Materialization, declared: str | None) -> str:
 def _open_place(name: str, place: str, cache_dir: Path | None, follow_links: bool) -> SourceAccess:
     if is_bucket(place):
         if cache_dir is None:
-            raise ConfigError(f"source.cache_dir: {name} is in {place}; name the folder to fetch it to")
+            raise ConfigError(
+                f"source.cache_dir: {name} is in {place}. Set the folder to which its files are downloaded"
+            )
         return ObjectStorePrefix(url=place.rstrip("/"), cache_dir=cache_dir)
     path = Path(unquote(urlsplit(place).path) if place.startswith("file://") else place)
     if "://" in str(place) and not place.startswith("file://"):
-        raise SourceError(f"{name}: {place}: files are read of folders, {bucket_urls('')}")
+        raise SourceError(f"{name}: {place}: unsupported location. Use a folder, {bucket_urls('')}")
     if not path.is_absolute():
-        raise SourceError(f"{name}: {place}: not an absolute path: nobody knows where it begins. Log an absolute one")
+        raise SourceError(f"{name}: {place}: not an absolute path. Log an absolute one")
     if path.is_file():
         return LocalTree(path.parent, follow_links, only=path.name)
     if not path.is_dir():
-        raise SourceError(f"{name}: {path}: its latest materialization names this place, and nothing is there")
+        raise SourceError(f"{name}: {path}: logged by its latest materialization, but does not exist")
     return LocalTree(path, follow_links)
 
 
@@ -141,13 +143,15 @@ class UpstreamPartitions:
         self._parts = parts
         kinds = {part.mirrored for part in parts.values()}
         if len(kinds) > 1:
-            raise SourceError("source: some partitions are on this machine and others in a bucket")
+            raise SourceError(
+                "source: some partitions are on this machine and others in object storage. Store all in one of them"
+            )
         self.mirrored = kinds.pop()
         for key in parts:
             if (above := self._part(key)[0]) != key:
                 raise SourceError(
-                    f"source: the partition {key} would be in the folder of the partition {above}. Give them keys of "
-                    "which none begins with another and `/`"
+                    f"source: the partition {key} would be in the folder of the partition {above}. Use keys that do "
+                    "not begin with another key and `/`"
                 )
 
     def list(self) -> Listing:
@@ -192,7 +196,7 @@ class UpstreamPartitions:
         for name in accumulate(relpath.split("/"), "{}/{}".format):
             if name in self._parts:
                 return name, relpath[len(name) + 1 :]
-        raise SourceError(f"{relpath}: the asset has no such partition any more. Materialize `manifest` again")
+        raise SourceError(f"{relpath}: the asset no longer has this partition. Materialize `manifest` again")
 
     def _grouped(self, entries: Sequence[ManifestEntry]) -> Iterator[tuple[SourceAccess, Sequence[ManifestEntry]]]:
         found: dict[str, list[ManifestEntry]] = {}

@@ -172,8 +172,8 @@ class GcsPlace(BucketPlace):
             # Only the type: the message could quote the key file.
             raise ConfigError(
                 f"{self.url}: no usable Google credentials ({type(error).__name__}). Set "
-                "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`; and set "
-                "GOOGLE_CLOUD_PROJECT where the credentials name no project. For a source in a public bucket set "
+                "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`. Also "
+                "set GOOGLE_CLOUD_PROJECT if the credentials have no project. For a source in a public bucket, set "
                 "`access: anonymous`"
             ) from None
         # The client took the variable from the environment by itself, so it is asked where it would send to.
@@ -212,7 +212,7 @@ def s3_credentials(environment: Mapping[str, str]) -> tuple[str, str, str] | Non
         there = [name for name in (key_id, secret) if environment.get(name)]
         if len(there) == 1:
             missing = secret if there == [key_id] else key_id
-            raise ConfigError(f"{missing}: not set, but {there[0]} is. Set both, or neither")
+            raise ConfigError(f"{missing} is not set, but {there[0]} is. Set both, or neither")
         if there:
             return key_id, secret, secret.replace("SECRET_ACCESS_KEY", "SESSION_TOKEN")
     return None
@@ -225,12 +225,12 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
     """
     if endpoint := environment.get("DATAPREP_ENDPOINT_URL"):
         if not _ENDPOINT.fullmatch(endpoint):  # not repeated: the part before an @ is a secret
-            raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port], without credentials in it")
+            raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port] without credentials")
         return endpoint
     # It becomes part of a host's name: a dot or a slash in it could lead to somebody else's host.
     account = environment.get("R2_DATASET_ACCOUNT_ID")
     if account and not account.isalnum():
-        raise ConfigError("R2_DATASET_ACCOUNT_ID: an account id has letters and digits only; set no URL here")
+        raise ConfigError("R2_DATASET_ACCOUNT_ID: must contain only letters and digits, not a URL")
     return f"https://{account}.r2.cloudflarestorage.com" if account else None
 
 
@@ -256,19 +256,19 @@ def place_of(
     """
     if "://" not in url:
         return LocalPlace(root=expanded(url))
-    allowed = f"give {bucket_urls()}, file:///folder or a path"
+    allowed = f"use {bucket_urls()}, file:///folder or a path"
     try:
         parts = urlsplit(url)
         _ = parts.port  # parsed only when it is asked for; raises ValueError
     except ValueError:  # not repeated: it may hold a secret
-        raise ConfigError(f"the storage URL cannot be read; {allowed}") from None
+        raise ConfigError(f"the storage URL is invalid; {allowed}") from None
     if "@" in parts.netloc:
         # Not repeated: what stands before the @ is a secret.
-        raise ConfigError("a storage URL holds credentials; leave them out and set them in the environment")
+        raise ConfigError("a storage URL contains credentials. Remove them, and set them in the environment")
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return LocalPlace(root=Path(unquote(parts.path)))
     if parts.scheme not in BUCKETS or not parts.netloc or parts.query or parts.fragment:
-        raise ConfigError(f"{url!r} is not a storage address: {allowed}")
+        raise ConfigError(f"{url!r} is not a storage URL; {allowed}")
     prefix, allow_http = parts.path.strip("/"), allows_http(environment)
     place = BUCKETS[parts.scheme](bucket=parts.netloc, prefix=prefix, allow_http=allow_http)
     return place.with_environment(environment, profile=profile, reads=reads)

@@ -19,7 +19,7 @@ def allows_http(environment: Mapping[str, str]) -> bool:
     """Whether the environment allows servers without TLS; raises ConfigError for an invalid value."""
     value = environment.get(ALLOW_HTTP, "").lower()
     if value not in ("", "0", "1", "false", "true"):
-        raise ConfigError(f"{ALLOW_HTTP}: {value!r} is neither `true` nor `false`")
+        raise ConfigError(f"{ALLOW_HTTP}: must be `true` or `false`, not {value!r}")
     return value in ("1", "true")
 
 
@@ -36,17 +36,17 @@ def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
         _ = parts.port  # parsed only when it is asked for; raises ValueError
     except ValueError:  # not repeated: it may hold credentials
         raise ConfigError(
-            f"{setting}: not http(s)://host[:port]: a bracket is not closed, or the port is none"
+            f"{setting}: must be http(s)://host[:port], but a bracket is not closed, or the port is invalid"
         ) from None
     if "@" in parts.netloc:
         # Not repeated: the part before the @ is a secret.
-        raise ConfigError(f"{setting}: it holds credentials; leave only https://host and set them in the environment")
+        raise ConfigError(f"{setting}: contains credentials. Leave only https://host, and set them in the environment")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{setting}: {url!r} is not http(s)://host[:port]")
+        raise ConfigError(f"{setting}: must be http(s)://host[:port], not {url!r}")
     if parts.scheme == "http" and not allow_http and not _is_loopback(parts.hostname):
         raise ConfigError(
-            f"{setting}: {parts.scheme}://{parts.netloc} sends keys and data in the clear. Give its https:// address, "
-            f"or set `allow_http: true` beside it (for the storage: {ALLOW_HTTP}=true) if the network between is yours"
+            f"{setting}: {parts.scheme}://{parts.netloc} would send credentials and data unencrypted. Use https://, "
+            f"or set `allow_http: true` (for the storage: {ALLOW_HTTP}=true) if you trust the network"
         )
     return url
 

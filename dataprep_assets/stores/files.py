@@ -40,10 +40,10 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
     free = shutil.disk_usage(folder).free
     if free < wanted:
         raise SourceError(
-            f"not enough room in {path}: {count_of(needed_bytes, 'byte is', 'bytes are')} to be fetched, {wanted} "
-            "are wanted free "
-            f"({headroom:.0%} headroom), {free} are. Free {count_of(wanted - free, 'byte')}, choose a larger disk "
-            "(cache_dir or HF_HUB_CACHE), or fetch fewer files. Nothing was fetched"
+            f"{path}: not enough free space: {count_of(needed_bytes, 'byte is', 'bytes are')} to be downloaded, "
+            f"which needs {wanted} with {headroom:.0%} headroom, but {free} are free. Free "
+            f"{count_of(wanted - free, 'byte')}, choose a larger disk (cache_dir or HF_HUB_CACHE), or download fewer "
+            "files. Nothing was downloaded"
         )
 
 
@@ -83,8 +83,8 @@ def require_digest(label: str, actual: str, expected: str, listing: str) -> None
     """
     if actual != expected:
         raise CorruptSourceError(
-            f"{label}: sha256 of the bytes read is {actual}, its snapshot says {expected}. "
-            f"The file changed or is damaged: materialize {listing} again"
+            f"{label}: the bytes read have sha256 {actual}, but its snapshot has {expected}. The file changed or is "
+            f"damaged. Materialize {listing} again"
         )
 
 
@@ -168,8 +168,8 @@ def closed_folder(folder: Path) -> None:
     # root could close it all the same, but its owner can open it again.
     if found.st_uid != os.geteuid():
         raise ConfigError(
-            f"{folder}: it is another user's, or the file system gives what is written another owner (as NFS with "
-            "root_squash does), and the data are sensitive. Use another folder"
+            f"{folder}: belongs to another user, or the file system changes the owner of new files (as NFS with "
+            "root_squash does). Sensitive data needs a folder of its own user. Use a different folder"
         )
     if found.st_mode & OTHERS:
         folder.chmod(stat.S_IMODE(found.st_mode) & ~OTHERS)
@@ -427,9 +427,8 @@ def _append(part: Path, size: int, target: int) -> None:
         # A longer file means that another process is writing, and the copy may end within a token.
         if position != size or os.fstat(source).st_size != size:
             raise FormatError(
-                f"{part}: was {count_of(size, 'byte')} when the copy began, {os.fstat(source).st_size} now "
-                f"({position} copied);"
-                " something still writes to it"
+                f"{part}: had {count_of(size, 'byte')} when the copy began, but has {os.fstat(source).st_size} now "
+                f"({position} copied), so another process writes to it"
             )
 
 
@@ -452,7 +451,7 @@ def _move_all(move: _Mover, source: int, target: int, start: int, size: int) -> 
 
 def _by_copy_file_range(source: int, target: int, position: int, count: int) -> int:
     if not hasattr(os, "copy_file_range"):
-        raise OSError(errno.ENOSYS, "no copy_file_range on this platform")
+        raise OSError(errno.ENOSYS, "copy_file_range is not available on this platform")
     return os.copy_file_range(source, target, count, offset_src=position)
 
 
@@ -469,15 +468,15 @@ def expanded(path: str | Path, name: str = "") -> Path:
     """The path with a home folder for `~`; ConfigError, beginning with `name`, for one that no file can have."""
     where = f"{name}: " if name else ""
     if "\0" in str(path):
-        raise ConfigError(f"{where}{str(path)!r}: no path has a NUL")
+        raise ConfigError(f"{where}{str(path)!r}: a path cannot contain NUL")
     try:
         expanded_path = Path(path).expanduser()
         # only tried: the system would be asked for it in these bytes
         os.fsencode(expanded_path)
     except RuntimeError:
         raise ConfigError(
-            f"{where}{str(path)!r}: no home folder is known of `{Path(path).parts[0]}`: write the path out, or "
-            f"`./{path}` for a folder that is called so"
+            f"{where}{str(path)!r}: the home folder of `{Path(path).parts[0]}` is unknown. Write the full path, or "
+            f"`./{path}` for a folder of that name"
         ) from None
     except UnicodeEncodeError as error:  # half a surrogate pair
         raise ConfigError(f"{where}{str(path)!r}: {error}") from None

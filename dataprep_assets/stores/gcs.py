@@ -99,7 +99,7 @@ GET, CREATE, LIST, DELETE = (f"storage.objects.{what}" for what in ("get", "crea
 DIGEST, KEY, WRITE = "sha256", "dataprep-key", "dataprep-write"
 
 _REMEDY = (
-    "Set GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account that has roles/storage.objectUser on the "
+    "Set GOOGLE_APPLICATION_CREDENTIALS to the key file of a service account with roles/storage.objectUser on the "
     "bucket, or run `gcloud auth application-default login`"
 )
 
@@ -204,7 +204,7 @@ class GcsBucket:
             if following is None:
                 return
             if following == token:
-                raise SourceError(f"{label}: the server repeats the token of the same page")
+                raise SourceError(f"{label}: the server returned the same page token twice")
             token = following
 
     def insert(
@@ -243,7 +243,9 @@ class GcsBucket:
             made = self.tried(send, label, CREATE, stopped)
         except ConflictError:
             if if_generation is None:
-                raise SourceError(f"{label}: HTTP 412 to a write without conditions: find what refuses it") from None
+                raise SourceError(
+                    f"{label}: HTTP 412 for a write without conditions. Find out what refuses it"
+                ) from None
             found = self.find_blob(key)
             if found is None or (found.metadata or {}).get(WRITE) != mark[WRITE]:
                 raise
@@ -260,14 +262,13 @@ class GcsBucket:
         # Only the answer may have been damaged on its way, not the object.
         again = self.head(made.key)
         if again is None or again.version != made.version:
-            raise TransferError(f"{label}: it was replaced or removed right after it was written. Run again")
+            raise TransferError(f"{label}: replaced or removed immediately after it was written. Run again")
         if (again.bytes, again.crc32c) == (size, crc):
             return again
         self.remove(again.key, int(again.version))
         raise TransferError(
-            f"{label}: the server made an object of {count_of(again.bytes, 'byte')} with CRC32C {again.crc32c:08x}; "
-            f"{count_of(size, 'byte')} "
-            f"with {crc:08x} were sent. It was removed. Run again"
+            f"{label}: the server stored {count_of(again.bytes, 'byte')} with CRC32C {again.crc32c:08x}, but "
+            f"{count_of(size, 'byte')} with {crc:08x} were sent. The object was removed. Run again"
         )
 
     def join(self, sources: Sequence[ObjectInfo], key: str, metadata: Mapping[str, str]) -> ObjectInfo:
@@ -320,7 +321,7 @@ class GcsBucket:
             made = self.head(key)
             if made is not None and (made.bytes, made.crc32c, made.sha256) == (size, crc, metadata.get(DIGEST)):
                 return made
-            raise ConflictError(f"{label}: one of its sources was replaced or removed meanwhile") from None
+            raise ConflictError(f"{label}: one of its sources was replaced or removed during the operation") from None
 
     def remove(self, key: str, generation: int | None = None) -> None:
         """Remove an object, or only this generation of it; no error when it is gone."""
@@ -335,7 +336,7 @@ class GcsBucket:
         try:
             map_all(self.remove, names, self.workers)
         except DataprepError as error:
-            logger.warning("%s: temporaries below %s remain until they are swept: %s", self.url, UPLOADS, error)
+            logger.warning("%s: temporary objects under %s remain until the next sweep: %s", self.url, UPLOADS, error)
 
     def range(self, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
         """The bytes [start, stop) of the version that `info` names, in one request; see `ranged.download`.
@@ -357,7 +358,7 @@ class GcsBucket:
         except RetryableError as error:
             failure = error
         except (NoObjectError, ConflictError):
-            raise ConflictError(f"{label}: version {info.version} does not exist any more") from None
+            raise ConflictError(f"{label}: version {info.version} no longer exists") from None
         yield arrived.getvalue()
         if failure is not None:
             raise failure
@@ -370,7 +371,7 @@ class GcsBucket:
             for block in self.range(info, start + len(data), stop):
                 data.extend(block)
             if len(data) < stop - start:
-                raise RetryableError(f"short body, ended at byte {start + len(data)}")
+                raise RetryableError(f"short body: it ended at byte {start + len(data)}")
             if len(data) > stop - start:
                 data.clear()
                 raise RetryableError("the body is longer than the range")
@@ -405,7 +406,7 @@ def _translated(label: str, permission: str) -> Iterator[None]:
     except GoogleAPICallError as error:
         raise_alone(_from_answer(error, label, permission))
     except DataCorruption:
-        raise_alone(RetryableError("the bytes that arrived are not the ones that were sent"))
+        raise_alone(RetryableError("the received bytes differ from the sent ones"))
     except (RequestException, HTTPError, ConnectionError, TimeoutError, AuthTransportError) as error:
         raise_alone(RetryableError(_cause(error)))
     except GoogleAuthError as error:
@@ -434,17 +435,17 @@ def _from_answer(error: GoogleAPICallError, label: str, permission: str) -> Exce
     if status in RETRY_STATUS:
         return RetryableError(code, parse_retry_after(response.headers.get("Retry-After")))
     if status == 400 and ("crc32c" in message or "md5" in message):
-        return RetryableError(f"{code}: the bytes that arrived are not the ones that were sent")
+        return RetryableError(f"{code}: the received bytes differ from the sent ones")
     if status in (401, 403):
-        return SourceError(f"{label}: access refused ({code}); {permission} is needed. {_REMEDY}")
+        return SourceError(f"{label}: access denied ({code}). The permission {permission} is needed. {_REMEDY}")
     if status == 404 and ("bucket does not exist" in message or permission == LIST):
         bucket = label.partition("gs://")[2].partition("/")[0]
-        return SourceError(f"{label}: there is no bucket {bucket} ({code}). Create it, or correct its name")
+        return SourceError(f"{label}: bucket {bucket} does not exist ({code}). Create it, or correct its name")
     if status == 404:
         return NoObjectError(label)
     # a policy of the organization refuses with 412, too
     if status in (412, 416) and "orgpolicyconstraintfailed" not in message:
-        return ConflictError(f"{label}: the object is another version than the request demands ({code})")
+        return ConflictError(f"{label}: the object has a different version than requested ({code})")
     return SourceError(f"{label}: the server refused a request of {permission} ({code})")
 
 
@@ -469,7 +470,7 @@ class GcsStore(Store):
         user_project: str | None = None,
     ) -> None:
         if not bucket or "/" in bucket:
-            raise ConfigError(f"invalid bucket name {bucket!r}: give it without gs:// and without a path")
+            raise ConfigError(f"invalid bucket name {bucket!r}: must be a name without gs:// and without a path")
         if part_bytes < 1 or workers < 1 or timeout_seconds <= 0:
             raise ConfigError(
                 f"gs://{bucket}: part_bytes={part_bytes}, workers={workers}, timeout_seconds={timeout_seconds} must be"
@@ -513,8 +514,7 @@ class GcsStore(Store):
                 raise ConflictError(f"{label}: expected version {version}, found {info.version}")
             if max(start, stop or 0) > info.bytes:
                 raise IntegrityError(
-                    f"{label}: the object has {count_of(info.bytes, 'byte')}, bytes up to {stop or start} were "
-                    "requested"
+                    f"{label}: has {count_of(info.bytes, 'byte')}, but bytes up to {stop or start} were requested"
                 )
         else:
             info = ObjectInfo(key=key, bytes=stop, version=str(_generation_of(version)))
@@ -527,7 +527,7 @@ class GcsStore(Store):
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
         label = self._bucket.label(self._bucket.checked(key))
         if if_absent and if_version is not None:
-            raise ConfigError(f"{label}: if_absent and if_version exclude each other")
+            raise ConfigError(f"{label}: if_absent and if_version cannot be combined")
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
         expected = 0 if if_absent else None if if_version is None else _generation_of(if_version)
         try:
@@ -543,7 +543,7 @@ class GcsStore(Store):
             data = path.read_bytes()
             if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
                 raise IntegrityError(
-                    f"{path}: its bytes do not have sha256 {sha256}; it changed since it was recorded. Rebuild it"
+                    f"{path}: does not have sha256 {sha256}, so it changed since it was recorded. Rebuild it"
                 )
             info = self._bucket.insert(key, data, metadata, label=label)
             given(size)
@@ -577,8 +577,8 @@ class GcsStore(Store):
             raise
         except ConflictError:
             raise TransferError(
-                f"{label}: the uploaded parts were removed before they could be joined. Something removes {UPLOADS} "
-                "while uploads run (a sweep, a lifecycle rule): stop it, then run again"
+                f"{label}: the uploaded parts were removed before they could be joined. Another process removes "
+                f"{UPLOADS} during uploads (a sweep or a lifecycle rule). Stop it, then run again"
             ) from None
         self._bucket.remove_quietly(names)
         return info
@@ -634,7 +634,7 @@ class GcsStore(Store):
                 pinned, token=token, if_source_generation_match=pinned.generation, **self._bucket.once
             )
             if following is not None and copied <= done:
-                raise RetryableError(f"the copy stays at byte {copied}")
+                raise RetryableError(f"the copy does not progress beyond byte {copied}")
             if following is None:
                 self._bucket.info(target)
             return following, copied
@@ -644,7 +644,7 @@ class GcsStore(Store):
             while done < 0 or token is not None:
                 token, done = self._bucket.tried(step, label, CREATE)
         except (NoObjectError, ConflictError):
-            raise ConflictError(f"{label}: the source was replaced or removed meanwhile") from None
+            raise ConflictError(f"{label}: the source was replaced or removed during the copy") from None
         return self._bucket.settled(self._bucket.info(target), found.bytes, found.crc32c, label)
 
     def delete(self, key: str) -> None:
@@ -668,5 +668,5 @@ class GcsStore(Store):
 def _generation_of(version: str) -> int:
     """The generation that an `ObjectInfo.version` of GCS stands for; raises ConfigError for anything else."""
     if not (version.isascii() and version.isdigit()):
-        raise ConfigError(f"{version!r} is not a version of a GCS object; use the `version` of an ObjectInfo")
+        raise ConfigError(f"{version!r} is not a version of a GCS object. Use the `version` of an ObjectInfo")
     return int(version)

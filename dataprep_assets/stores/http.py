@@ -47,7 +47,7 @@ def hub_url(address: str, environment: Mapping[str, str]) -> str:
     names = [name for name in f"{parts.netloc}{parts.path}".split("/") if name]
     kind = f"{names.pop(0)}/" if names[:1] == ["datasets"] else ""
     if len(names) < 2:
-        raise ConfigError(f"{address!r} is not a repository; give hf://datasets/organization/name@revision/folder")
+        raise ConfigError(f"{address!r} is not a repository. Use hf://datasets/organization/name@revision/folder")
     name, _, revision = names[1].partition("@")
     endpoint = environment.get("HF_ENDPOINT") or "https://huggingface.co"
     folder = "".join(f"/{quote(part)}" for part in names[2:])
@@ -83,7 +83,9 @@ class HttpStore(ReadOnlyStore):
         parts = urlsplit(base)
         if parts.query or parts.fragment:
             # The rest is not repeated: a query may be a signature.
-            raise ConfigError(f"{parts.scheme}://{parts.hostname}: a URL of a folder has no query; give it without one")
+            raise ConfigError(
+                f"{parts.scheme}://{parts.hostname}: the URL of a folder cannot have a query. Remove the query"
+            )
         self._base = check_endpoint(base.rstrip("/"), "the URL of the release", allow_http=allow_http)
         self._token_name = token_name
         self._retry, self._workers, self._range_bytes = retry, workers, range_bytes
@@ -110,10 +112,10 @@ class HttpStore(ReadOnlyStore):
         if info is None:
             raise no_object(label)
         if version is not None and info.version != version:
-            raise ConflictError(f"{label}: it is version {info.version}, not {version}")
+            raise ConflictError(f"{label}: has version {info.version}, not {version}")
         if max(start, stop or 0) > info.bytes:
             raise IntegrityError(
-                f"{label}: it has {count_of(info.bytes, 'byte')}, bytes up to {stop or start} were asked for"
+                f"{label}: has {count_of(info.bytes, 'byte')}, but bytes up to {stop or start} were requested"
             )
         end = info.bytes if stop is None else stop
         for at in range(start, end, _BLOCK):
@@ -141,10 +143,10 @@ class HttpStore(ReadOnlyStore):
         return ranged.download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        raise ConfigError(f"{self._base}: a web server does not list its files; only what a manifest names can be read")
+        raise ConfigError(f"{self._base}: a web server cannot list its files, so only files in a manifest can be read")
 
     def _refuse(self) -> Never:
-        raise ConfigError(f"{self._base}: it can be read, not written; publish to {bucket_urls('')}, or a folder")
+        raise ConfigError(f"{self._base} is read-only. Publish to {bucket_urls('')}, or a folder")
 
     def _label(self, key: str) -> str:
         return f"{self._base}/{check_key(key)}"
@@ -155,7 +157,7 @@ class HttpStore(ReadOnlyStore):
             with self._answer("HEAD", key, {}) as answer:
                 size = answer.headers.get("Content-Length", "")
                 if not size.isdigit():
-                    raise SourceError(f"{label}: the server does not say how long it is; it needs Content-Length")
+                    raise SourceError(f"{label}: the server did not send a Content-Length")
                 return ObjectInfo(key=key, bytes=int(size), version=_version(answer.headers, int(size)))
         except FileNotFoundError:
             return None
@@ -171,24 +173,25 @@ class HttpStore(ReadOnlyStore):
                     expected = f"bytes {start}-{stop - 1}/{info.bytes}"
                     if answer.headers.get("Content-Range") != expected:
                         raise ConflictError(
-                            f"{label}: asked for bytes {start}-{stop - 1} of {info.bytes}, the server sent another "
-                            "range"
+                            f"{label}: requested bytes {start}-{stop - 1} of {info.bytes}, but the server sent a "
+                            "different range"
                         )
                 # A server without ranges is good enough for a file that is read in one piece.
                 elif (start, stop) != (0, info.bytes):
                     raise SourceError(
-                        f"{label}: the server ignores ranges (HTTP {answer.status_code}); use one that supports them"
+                        f"{label}: the server ignores ranges (HTTP {answer.status_code}). Use a server that supports "
+                        "them"
                     )
                 # Compared in each answer: a file may be replaced between two ranges, and their bytes must not mix.
                 if _version(answer.headers, info.bytes) != info.version:
-                    raise ConflictError(f"{label}: it was replaced")
+                    raise ConflictError(f"{label}: replaced during the download")
                 for block in answer.iter_raw(_BLOCK):
                     start += len(block)
                     yield block
                 if start < stop:
-                    raise RetryableError(f"short body, ended at byte {start}")
+                    raise RetryableError(f"short body: it ended at byte {start}")
         except FileNotFoundError:
-            raise ConflictError(f"{label}: it is not there any more") from None
+            raise ConflictError(f"{label}: no longer exists") from None
 
     @contextmanager
     def _answer(self, method: str, key: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
@@ -214,10 +217,10 @@ class HttpStore(ReadOnlyStore):
         if status in RETRY_STATUS:
             return RetryableError(f"HTTP {status}", parse_retry_after(answer.headers.get("Retry-After")))
         if status == 416:
-            return ConflictError(f"{label}: it is shorter than it was")
+            return ConflictError(f"{label}: the object became shorter")
         if status in (401, 403):
-            todo = f"set {self._token_name} to a token that may read it" if self._token_name else "check the URL"
-            return SourceError(f"{label}: the server refuses access (HTTP {status}); {todo}")
+            todo = f"set {self._token_name} to a token with read access" if self._token_name else "check the URL"
+            return SourceError(f"{label}: the server refused access (HTTP {status}): {todo}")
         return SourceError(f"{label}: the server answered HTTP {status}")
 
 

@@ -75,7 +75,7 @@ class LocalStore(Store):
         """Where the object lies; raises ConfigError when a symbolic link leads out of the folder."""
         path = self._root / check_key(key)
         if not path.resolve().is_relative_to(self._root):
-            raise ConfigError(f"{path}: a symbolic link leads out of {self._root}. Remove the link")
+            raise ConfigError(f"{path}: a symbolic link to a place outside {self._root}. Remove the link")
         return path
 
     def head(self, key: str) -> ObjectInfo | None:
@@ -98,7 +98,7 @@ class LocalStore(Store):
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
         if if_absent and if_version is not None:
-            raise ConfigError(f"{key}: if_absent and if_version exclude each other")
+            raise ConfigError(f"{key}: if_absent and if_version cannot be combined")
 
         def write(file: BinaryIO) -> None:
             file.write(data)
@@ -116,7 +116,7 @@ class LocalStore(Store):
                         progress(len(block))
             if digest.hexdigest() != sha256.lower():
                 raise IntegrityError(
-                    f"{path}: its bytes do not have sha256 {sha256}; it changed since it was recorded. Rebuild it"
+                    f"{path}: does not have sha256 {sha256}, so it changed since it was recorded. Rebuild it"
                 )
 
         return self._write(key, write)
@@ -150,7 +150,8 @@ class LocalStore(Store):
             after = [_info(source, path) for source, path in sources]
             if after != before or size != sum(info.bytes for info in before):
                 raise ConflictError(
-                    f"{self.path(key)}: one of its {count_of(len(keys), 'source')} was replaced or removed meanwhile"
+                    f"{self.path(key)}: one of its {count_of(len(keys), 'source')} was replaced or removed during "
+                    "the operation"
                 )
             with temporary.open("rb") as file:
                 _finish(file)
@@ -216,17 +217,17 @@ class LocalStore(Store):
                 status = os.fstat(file.fileno())
                 opened, size = _version(status), status.st_size
                 if version is not None and opened != version:
-                    raise ConflictError(f"{path}: it is version {opened} by now, not {version}")
+                    raise ConflictError(f"{path}: now has version {opened}, not {version}")
                 stop = size if stop is None else stop
                 if max(start, stop) > size:
                     raise IntegrityError(
-                        f"{path}: it has {count_of(size, 'byte')}, bytes up to {max(start, stop)} were asked for"
+                        f"{path}: has {count_of(size, 'byte')}, but bytes up to {max(start, stop)} were requested"
                     )
                 while start < stop:
                     block = os.pread(file.fileno(), min(_BLOCK, stop - start), start)
                     # A replaced file stays readable as opened; only a file written in place changes.
                     if not block or _version(os.fstat(file.fileno())) != opened:
-                        raise ConflictError(f"{path}: something writes to this file in place while it is read")
+                        raise ConflictError(f"{path}: another process writes to this file while it is being read")
                     start += len(block)
                     yield block
 
@@ -263,7 +264,7 @@ class LocalStore(Store):
             made = self._make_folders(path.parent)
             found = _info(key, path)
             if if_absent and (found is not None or not _link(temporary, path)):
-                raise ConflictError(f"{path}: expected no object, found one")
+                raise ConflictError(f"{path}: expected no object, but found one")
             if if_version is not None and (found is None or found.version != if_version):
                 raise conflict(str(path), if_version, found and found.version)
             # After a link both names are one file, and this does nothing: the temporary goes with its folder.
@@ -385,15 +386,15 @@ def _translated(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOENT:
             raise MissingArtifactError(
-                f"{path}: {error.filename} is not there. Something removed it meanwhile"
+                f"{path}: {error.filename} does not exist. Another process may have removed it"
             ) from error
         if error.errno in _FULL:
             raise TransferError(f"{path}: the disk is full. Free space there, then run again") from error
         if error.errno in _REFUSED:
-            raise SourceError(f"{path}: access refused ({error.strerror}). Correct its owner or permissions") from error
+            raise SourceError(f"{path}: access denied ({error.strerror}). Correct its owner or permissions") from error
         if error.errno in _IN_THE_WAY:
             raise SourceError(
-                f"{path}: one key is a folder of another's path ({error.strerror}); rename one of the objects"
+                f"{path}: one key is a folder in another key's path ({error.strerror}). Rename one of the objects"
             ) from error
         if error.errno == errno.ENAMETOOLONG:
             raise ConfigError(f"{path}: a part of this key is too long for the file system. Shorten it") from error

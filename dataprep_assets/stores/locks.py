@@ -102,6 +102,6 @@ def refuse_link(folder: Path) -> None:
 
 def _planted(path: str | os.PathLike[str]) -> IntegrityError:
     return IntegrityError(
-        f"{os.fspath(path)}: a link, or not a regular file, where only this project writes. It was not followed. Find "
-        "out who put it there, remove it and run again"
+        f"{os.fspath(path)}: a link, or not a regular file, in a place reserved for this project. It was not "
+        "followed. Find out where it comes from, remove it and run again"
     )

@@ -65,17 +65,17 @@ def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[Prefl
         there = next((info for key in known if (info := store.head(key)) is not None), None)
         there = there or next((info for info in store.list() if info.bytes), None)
         found.extend([there] if there is not None else [])
-        return None if there is not None else "nothing is there to be read; check bucket and prefix"
+        return None if there is not None else "no objects found to read. Check the bucket and prefix"
 
     def read() -> str | None:
         stop = min(found[0].bytes, _READ_BYTES)
         got = sum(len(block) for block in store.read(found[0].key, 0, stop))
-        return None if got == stop else f"{count_of(got, 'byte')} came, {stop} were asked for"
+        return None if got == stop else f"received {count_of(got, 'byte')}, but {stop} were requested"
 
     def last() -> str | None:
         size = found[0].bytes
         got = b"".join(store.read(found[0].key, max(0, size - 1), size))
-        return None if len(got) == min(1, size) else "the range of the last byte came back with another length"
+        return None if len(got) == min(1, size) else "the range of the last byte has a different length"
 
     yield (step := _tried("credentials and an object", find))
     for name, do in (("read", read), ("range read", last)):
@@ -115,7 +115,7 @@ class _Trial:
             self._store.delete(info.key)
         self._store.sweep(self._scratch)
         left = [info.key for info in self._store.list(self._scratch)]
-        return f"still there after their removal: {', '.join(left)}. Remove them by hand" if left else None
+        return f"could not be removed: {', '.join(left)}. Remove them by hand" if left else None
 
     def _key(self, name: str) -> str:
         return f"{self._scratch}{name}"
@@ -127,12 +127,18 @@ class _Trial:
         self._store.put(self._key("small"), self._small)
         found = self._store.head(self._key("small"))
         return (
-            None if found is not None and found.bytes == len(self._small) else "it does not exist after it was written"
+            None
+            if found is not None and found.bytes == len(self._small)
+            else "the object does not exist after it was written"
         )
 
     def _check_read(self) -> str | None:
         got = b"".join(self._store.read(self._key("small"), 100, 900))
-        return None if got == self._small[100:900] else "other bytes came back than were written. Do not use this store"
+        return (
+            None
+            if got == self._small[100:900]
+            else "the bytes read differ from the written ones. Do not use this store"
+        )
 
     def _if_absent(self) -> str | None:
         try:
@@ -140,8 +146,8 @@ class _Trial:
         except ConflictError:
             return None
         return (
-            "a write that demanded an absent object replaced one: two runs could publish over each other. Use a store "
-            "that knows If-None-Match (AWS S3, R2, MinIO, GCS)"
+            "a conditional write (if absent) replaced an object, so two runs could overwrite each other's results. "
+            "Use a store that supports If-None-Match (AWS S3, R2, MinIO, GCS)"
         )
 
     def _if_version(self) -> str | None:
@@ -152,8 +158,8 @@ class _Trial:
         except ConflictError:
             return None
         return (
-            f"a write that demanded version {first.version} replaced {second.version}: two runs could publish over "
-            "each other. Use a store that knows If-Match (AWS S3, R2, MinIO, GCS)"
+            f"a conditional write (if version {first.version}) replaced {second.version}, so two runs could "
+            "overwrite each other's results. Use a store that supports If-Match (AWS S3, R2, MinIO, GCS)"
         )
 
     def _upload(self) -> str | None:
@@ -161,16 +167,16 @@ class _Trial:
         path.write_bytes(self._big)
         self._store.upload(path, self._key("big"), sha256=hashlib.sha256(self._big).hexdigest())
         found = self._store.head(self._key("big"))
-        return None if found is not None and found.bytes == len(self._big) else "the object has another size"
+        return None if found is not None and found.bytes == len(self._big) else "the object has a different size"
 
     def _download(self) -> str | None:
         target = self._folder / "back"
         self._store.download(self._key("big"), target, sha256=hashlib.sha256(self._big).hexdigest())
-        return None if target.stat().st_size == len(self._big) else "the file has another size"
+        return None if target.stat().st_size == len(self._big) else "the file has a different size"
 
     def _copy(self) -> str | None:
         made = self._store.copy(self._key("big"), self._key("copy"))
-        return None if made.bytes == len(self._big) else "the copy has another size"
+        return None if made.bytes == len(self._big) else "the copy has a different size"
 
     def _compose(self) -> str | None:
         # 17 MiB are no multiple of a part of 5: on S3 the server copies some parts, and the client puts one together.
@@ -178,4 +184,4 @@ class _Trial:
         start = len(self._big) - 10
         got = b"".join(self._store.read(self._key("joined"), start, start + 20))
         right = made.bytes == 2 * len(self._big) + len(self._small) and got == self._big[-10:] + self._small[:10]
-        return None if right else "the joined object has other bytes than its parts"
+        return None if right else "the joined object differs from its parts"

@@ -104,9 +104,7 @@ def download_pinned(
             return replace(info, sha256=fetch(info, given))
         except ConflictError:
             given.take_back()
-    raise TransferError(
-        f"{label}: it was replaced during each of {_TRIES} downloads. Run again when its writer is done"
-    )
+    raise TransferError(f"{label}: replaced during each of {_TRIES} downloads. Run again when its writer has finished")
 
 
 def download(
@@ -210,8 +208,8 @@ class _Transfer:
             # Which range is wrong cannot be known from one digest of the whole, so no range is kept.
             self._report(-self.size)
         raise CorruptSourceError(
-            f"{self.label}: {complaint}, twice in a row. The source (or a proxy on the way) serves wrong bytes of the "
-            "right length; nothing was kept"
+            f"{self.label}: {complaint}, twice in a row. The source (or a proxy) serves wrong bytes of the right "
+            "length. The download was discarded"
         )
 
     def _fetch(self) -> str:
@@ -237,7 +235,7 @@ class _Transfer:
             try:
                 for chunk in body:
                     if self._stopped():
-                        raise StoppedError(f"{label}: stopped before it was complete")
+                        raise StoppedError(f"{label}: stopped before completion")
                     if reached + len(chunk) > end:
                         # Which of the bytes are the right ones is not known: the range begins anew.
                         self._report(start - reached)
@@ -252,7 +250,7 @@ class _Transfer:
                 if close is not None:
                     close()
             if reached < end:
-                raise RetryableError(f"short body, ended at byte {reached}")
+                raise RetryableError(f"short body: it ended at byte {reached}")
 
         self.retry.run(attempt, label=label, stopped=self._stopped)
         self.written.add(index)
@@ -343,6 +341,5 @@ def _no_space(part: Path, size: int, label: str) -> TransferError:
     free = shutil.disk_usage(part.parent).free
     return TransferError(
         f"{label}: the disk of {part.parent} is full: {count_of(size, 'byte is', 'bytes are')} needed, {free} are "
-        "free. "
-        "Free space there or choose another directory, then run again"
+        "free. Free space there or choose a different folder, then run again"
     )

@@ -85,11 +85,10 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
-            raise ConfigError(f"RetryPolicy attempts={self.attempts}: at least 1 is needed")
+            raise ConfigError(f"RetryPolicy: attempts must be at least 1, not {self.attempts}")
         if self.base_seconds < 0 or self.max_seconds < self.base_seconds:
             raise ConfigError(
-                f"RetryPolicy base_seconds={self.base_seconds}, max_seconds={self.max_seconds}: "
-                "0 <= base_seconds <= max_seconds is needed"
+                f"RetryPolicy: must satisfy 0 <= base_seconds ({self.base_seconds}) <= max_seconds ({self.max_seconds})"
             )
 
     def delay(self, failures: int, retry_after: float | None) -> float:
@@ -116,12 +115,13 @@ class RetryPolicy:
                 break
             if last.retry_after is not None and last.retry_after > self.max_retry_after:
                 raise TransferError(
-                    f"{label}: {last.cause}; the server asks to wait {last.retry_after:.0f} s, more than the "
-                    f"{self.max_retry_after:.0f} s allowed (attempt {failures} of {self.attempts}). Run again later"
+                    f"{label}: {last.cause}. The server asks to wait {last.retry_after:.0f} s, but at most "
+                    f"{self.max_retry_after:.0f} s are allowed (attempt {failures} of {self.attempts}). Run again "
+                    "later"
                 ) from last
             self._wait(self.delay(failures, last.retry_after), stopped)
             if stopped():
-                raise StoppedError(f"{label}: stopped after {last.cause}; run again to resume") from last
+                raise StoppedError(f"{label}: stopped after {last.cause}. Run again to resume") from last
         raise TransferError(f"{label}: {last.cause} (gave up after {count_of(self.attempts, 'attempt')})") from last
 
     def _wait(self, seconds: float, stopped: Callable[[], bool]) -> None:

@@ -47,7 +47,7 @@ def why_not_a_name(name: object) -> str:
     if (found := _DECEIVING.search(name)) is not None:
         if "\ud800" <= found[0] <= "\udfff":
             return "it is not UTF-8"
-        return "it has a control character or a mark of direction"
+        return "it has a control character or a bidirectional mark"
     return ""
 
 
@@ -57,9 +57,9 @@ def check_key(key: str) -> str:
     if not why and len(key.encode()) > _LONGEST:
         why = f"it has {count_of(len(key.encode()), 'byte')} in UTF-8, more than {_LONGEST}"
     if not why and key.startswith(UPLOADS):
-        why = f"what begins with {UPLOADS!r} is kept for unfinished uploads"
+        why = f"the prefix {UPLOADS!r} is reserved for unfinished uploads"
     if why:
-        raise ConfigError(f"{key!r} cannot be the key of an object: {why}. Rename it")
+        raise ConfigError(f"{key!r} cannot be an object's key: {why}. Rename the object")
     return key
 
 
@@ -111,14 +111,14 @@ class ObjectInfo:
 
 def no_object(label: str) -> MissingArtifactError:
     """The error for an object that does not exist."""
-    return MissingArtifactError(f"{label}: there is no such object. Build or upload it, or correct the key")
+    return MissingArtifactError(f"{label}: the object does not exist. Build or upload it, or correct the key")
 
 
 def conflict(label: str, wanted: str | None, found: object) -> ConflictError:
     """The error of a conditional write of the object `label`: `found` is not the version `wanted` (None: no object)."""
     expected = "no object" if wanted is None else f"version {wanted}"
     there = "none" if found is None else f"version {found}"
-    return ConflictError(f"{label}: expected {expected}, found {there}")
+    return ConflictError(f"{label}: expected {expected}, but found {there}")
 
 
 def check_range(start: int, stop: int | None, label: str) -> None:
@@ -129,7 +129,7 @@ def check_range(start: int, stop: int | None, label: str) -> None:
     if start < 0:
         raise ConfigError(f"{label}: invalid range [{start}, {stop}): start is negative")
     if stop is not None and stop < start:
-        raise ConfigError(f"{label}: invalid range [{start}, {stop}): stop precedes start")
+        raise ConfigError(f"{label}: invalid range [{start}, {stop}): stop is less than start")
 
 
 class Store(ABC):

@@ -66,10 +66,12 @@ def plan_parts(size: int, *, part_bytes: int) -> list[UploadPart]:
     and for a size beyond 5 TiB.
     """
     if part_bytes < MIN_PART_BYTES:
-        raise ConfigError(f"part_bytes={part_bytes}: object stores refuse parts under {MIN_PART_BYTES} bytes (5 MiB)")
+        raise ConfigError(
+            f"part_bytes={part_bytes}: must be at least {MIN_PART_BYTES} (5 MiB), the minimum of object stores"
+        )
     if size > MAX_OBJECT_BYTES:
         raise ConfigError(
-            f"{count_of(size, 'byte')}: an object holds at most {MAX_OBJECT_BYTES} (5 TiB). Split the file"
+            f"{count_of(size, 'byte')}: an object can have at most {MAX_OBJECT_BYTES} (5 TiB). Split the file"
         )
     return cut_parts(size, max(part_bytes, _whole_mib(-(-size // MAX_PARTS))))
 
@@ -90,7 +92,7 @@ def plan_concatenation(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
     """
     total = sum(sizes)
     if total > MAX_OBJECT_BYTES:
-        raise ConfigError(f"{count_of(total, 'byte')} in all: an object holds at most {MAX_OBJECT_BYTES} (5 TiB)")
+        raise ConfigError(f"{count_of(total, 'byte')} in total: an object can have at most {MAX_OBJECT_BYTES} (5 TiB)")
     step = max(MIN_PART_BYTES, _whole_mib(-(-total // MAX_PARTS)))
     parts: list[list[Piece]] = [[] for _ in range(-(-total // step))]
     offset = 0
@@ -140,8 +142,8 @@ def send_parts(
         actual = reader.digest.hexdigest()
         if actual != sha256.lower() or os.fstat(stream.fileno()).st_size != parts[-1].stop:
             raise IntegrityError(
-                f"{label}: {path}: expected sha256 {sha256.lower()}, found {actual}. The file changed, or its record "
-                "is of other bytes; build it again. Nothing was published"
+                f"{label}: {path}: expected sha256 {sha256.lower()}, but found {actual}. The file changed, or its "
+                "record belongs to other bytes. Build it again. Nothing was published"
             )
     return [answers[part.number] for part in parts]
 
@@ -168,9 +170,8 @@ class _OrderedReader:
                 count = self._stream.readinto(view[filled:])
                 if not count:
                     raise IntegrityError(
-                        f"{self.path}: expected {count_of(part.stop, 'byte')}, found {part.start + filled}. The file "
-                        "changed while "
-                        "it was sent; nothing was published"
+                        f"{self.path}: expected {count_of(part.stop, 'byte')}, but found {part.start + filled}. The "
+                        "file changed during the upload. Nothing was published"
                     )
                 filled += count
             self.digest.update(view)

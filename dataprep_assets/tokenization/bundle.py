@@ -63,7 +63,11 @@ def encoding_errors(library: str) -> Iterator[None]:
         raise
     except Exception as error:
         without = "unk" in str(error).casefold()
-        why = "a part of it is not in the vocabulary, which has no unknown token" if without else f"{library} raises"
+        why = (
+            "a part of the text is not in the vocabulary, which has no unknown token"
+            if without
+            else f"{library} raises"
+        )
         raise EncodingError(why) from None
 
 
@@ -209,7 +213,7 @@ class _Model:
         parts = {part for pair in self.pairs for part in pair}
         needed = {content for content in contents if content in parts or len(content) == 1}
         if needed:
-            raise TokenizerError(f"the special token {min(needed)!r} is a character, or a part of other tokens")
+            raise TokenizerError(f"the special token {min(needed)!r} is a character, or part of other tokens")
         skipped = len(self.value.get("continuing_subword_prefix") or "")
         kept = [[first, second] for first, second in self.pairs if first + second[skipped:] not in contents]
         self.value["merges"] = _short_merges(kept) or kept
@@ -273,7 +277,7 @@ def _completed(added: list[dict[str, Any]], model: _Model, decoder: Any, path: P
     ):
         raise TokenizerError(
             f"{path.with_name('tokenizer_config.json')}: `added_tokens_decoder` is not an object of ids and tokens. "
-            "Save it again: save_pretrained(folder) of transformers"
+            "Save it again with `save_pretrained(folder)` of transformers"
         )
     found = {token["content"]: token for token in added}
     following = max([len(model.ids), *(token["id"] + 1 for token in added)])
@@ -283,9 +287,9 @@ def _completed(added: list[dict[str, Any]], model: _Model, decoder: Any, path: P
         held: int = found[content]["id"] if content in found else model.ids.get(content, following)
         if content not in found and content not in model.ids and held != int(number):
             raise TokenizerError(
-                f"{path.with_name('tokenizer_config.json')}: `added_tokens_decoder` gives {content!r} the id {number}; "
-                f"{path.name} does not have it, and the next free id is {held}. Save both again: "
-                "save_pretrained(folder) of transformers"
+                f"{path.with_name('tokenizer_config.json')}: `added_tokens_decoder` gives {content!r} the id "
+                f"{number}, but {path.name} does not contain it, and the next free id is {held}. Save both again "
+                "with `save_pretrained(folder)` of transformers"
             )
         following = max(following, held + 1)
         flags = {name: bool(token.get(name)) for name in _FLAGS}
@@ -297,18 +301,21 @@ def _completed(added: list[dict[str, Any]], model: _Model, decoder: Any, path: P
 def _read_file(path: Path) -> dict[str, Any]:
     """The parsed file, of which every part that is used later has the right type."""
     if (size := path.stat().st_size) > MAX_FILE_BYTES:
-        raise TokenizerError(f"{path}: {count_of(size, 'byte')}; a tokenizer.json may have at most {MAX_FILE_BYTES:,}")
+        raise TokenizerError(
+            f"{path}: {count_of(size, 'byte')}, but a tokenizer.json can have at most {MAX_FILE_BYTES:,}"
+        )
     try:
         value = orjson.loads(path.read_bytes())
     except ValueError as error:
-        raise TokenizerError(f"{path}: not JSON: {error}") from error
+        raise TokenizerError(f"{path}: invalid JSON: {error}") from error
     if not isinstance(value, dict) or "model" not in value:
-        raise TokenizerError(f"{path}: no `model`: not a tokenizer.json")
+        raise TokenizerError(f"{path}: not a tokenizer.json: `model` is missing")
     if (wrong := _wrong(value)) is not None:
-        raise TokenizerError(f"{path}: {wrong}. Save it again: Tokenizer.save('tokenizer.json') of tokenizers")
+        raise TokenizerError(f"{path}: {wrong}. Save it again with `Tokenizer.save('tokenizer.json')` of tokenizers")
     if dropout := value["model"].get("dropout"):
         raise TokenizerError(
-            f"{path}: model.dropout is {dropout}: the same text gets other ids each time. Set it to null in the file"
+            f"{path}: model.dropout is {dropout}, so the same text gets different ids each time. Set it to null in "
+            "the file"
         )
     return value
 
@@ -319,24 +326,24 @@ def _wrong(value: Mapping[str, Any]) -> str | None:
     if not isinstance(model, dict):
         return "`model` is not an object"
     if added is not None and not (isinstance(added, list) and all(map(_is_token, added))):
-        return "`added_tokens` is not a list of objects with a text `content` and a whole `id`"
+        return "`added_tokens` is not a list of objects with a string `content` and an integer `id`"
     vocab, merges = model.get("vocab"), model.get("merges")
     if model.get("type") == "Unigram" or isinstance(vocab, list):
         if not isinstance(vocab, list) or not all(isinstance(one, list) and len(one) == 2 for one in vocab):
-            return "`model.vocab` is not a list of pairs of a text and a number"
+            return "`model.vocab` is not a list of pairs of a string and a number"
         if set(map(type, (one[0] for one in vocab))) - {str}:
-            return "`model.vocab` has a name that is not a text"
+            return "`model.vocab` has a name that is not a string"
         numbers = [len(vocab) - 1]
     else:
         if not isinstance(vocab, dict) or set(map(type, vocab.values())) - {int}:
-            return "`model.vocab` is not an object of texts and whole numbers"
+            return "`model.vocab` is not an object of strings and integers"
         numbers = list(vocab.values())
     if merges is not None and not isinstance(merges, list):
         return "`model.merges` is not a list"
     numbers += [token["id"] for token in added or []]
     if numbers and not 0 <= min(numbers) <= max(numbers) <= MAX_ID:
         outside = min(numbers) if min(numbers) < 0 else max(numbers)
-        return f"a token has the id {outside}; ids are 0 to {MAX_ID:,}"
+        return f"a token has the id {outside}, outside 0 to {MAX_ID:,}"
     return None
 
 
@@ -474,17 +481,17 @@ class TokenizerBundle:
         directory = path.parent if path.name == _FILES[0] else path
         if not (directory / _FILES[0]).is_file():
             raise TokenizerError(
-                f"{directory}: no {_FILES[0]}{'' if directory.is_dir() else ': there is no such folder'}. Save one: "
-                "AutoTokenizer.from_pretrained(...).save_pretrained(folder) of transformers, "
-                f'or Tokenizer.save("{_FILES[0]}") of tokenizers'
+                f"{directory}: {f'no {_FILES[0]} found' if directory.is_dir() else 'the folder does not exist'}. "
+                "Save one with `AutoTokenizer.from_pretrained(...).save_pretrained(folder)` of transformers, or "
+                f'`Tokenizer.save("{_FILES[0]}")` of tokenizers'
             )
         config_path = directory / _FILES[1]
         try:
             config = json_of(config_path.read_bytes()) if config_path.is_file() else {}
         except ValueError as error:
-            raise TokenizerError(f"{config_path}: not JSON: {error}") from error
+            raise TokenizerError(f"{config_path}: invalid JSON: {error}") from error
         if not isinstance(config, dict):
-            raise TokenizerError(f"{config_path}: not a JSON object: not a {_FILES[1]}")
+            raise TokenizerError(f"{config_path}: not a {_FILES[1]}: must be a JSON object")
         return cls(directory=directory, name=name or directory.name, revision=revision, _config=config)
 
     @cached_property
@@ -524,8 +531,8 @@ class TokenizerBundle:
             return self.definition.text
         if (why := self.definition.refusal) is not None:
             raise TokenizerError(
-                f"{self.directory / _FILES[0]}: {why}, so texts get its id. Set `special: false` for it in "
-                "`added_tokens`, or `special_tokens: match` in the declaration"
+                f"{self.directory / _FILES[0]}: {why}, so ordinary text is encoded as it. Set `special: false` for "
+                "it in `added_tokens`, or `special_tokens: match` in the declaration"
             )
         return self.definition.as_text
 
@@ -558,8 +565,8 @@ class TokenizerBundle:
             vocab = self._reference.vocabulary()
         if vocab is None:
             raise TokenizerError(
-                f"{self.directory / _FILES[0]}: neither the file nor the installed tokenizers says the ids of all "
-                "tokens. Save it with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
+                f"{self.directory / _FILES[0]}: neither the file nor the installed tokenizers gives the ids of all "
+                "tokens. Save it with `AutoTokenizer.from_pretrained(...).save_pretrained(folder)` of transformers"
             )
         return vocab
 
@@ -584,8 +591,8 @@ class TokenizerBundle:
         """
         if (found := self._id(content)) is None:
             raise TokenizerError(
-                f"{key}: {content!r} is not in the vocabulary of {self.name}. "
-                f"Its special tokens are {self._some_special}"
+                f"{key}: {content!r} is not in the vocabulary of {self.name}. Available special tokens: "
+                f"{self._some_special}"
             )
         return SpecialToken(content=content, id=found)
 
@@ -614,10 +621,12 @@ class TokenizerBundle:
         because = (
             f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
         )
-        which = f"; in its vocabulary are {ours}" if ours else f"; its special tokens are {self._some_special}"
+        which = (
+            f". Candidates in its vocabulary: {ours}" if ours else f". Available special tokens: {self._some_special}"
+        )
         raise TokenizerError(
-            f"{key}: auto cannot choose for the tokenizer {self.name}: {because}. Set `{key}` to the token that ends a "
-            f"document{which}"
+            f"{key}: auto cannot choose for the tokenizer {self.name}: {because}. Set `{key}` to the token that ends "
+            f"a document{which}"
         )
 
     def ends_chat_turn(self, token: str) -> bool:
@@ -636,7 +645,7 @@ class TokenizerBundle:
             return self._apart(self.token(declared, key=key), special_tokens, key)
         configured = self.configured("bos_token")
         if not configured:
-            raise TokenizerError(f"{key}: auto: {self.name} has no bos_token. Use none, or name the token")
+            raise TokenizerError(f"{key}: auto: {self.name} has no bos_token. Use none, or a token")
         return self._apart(self.token(configured, key=f"{key} (auto: bos_token)"), special_tokens, key)
 
     def _apart(self, token: SpecialToken, special_tokens: str, key: str) -> SpecialToken:
@@ -644,15 +653,13 @@ class TokenizerBundle:
         definition, name = self.definition, f"{key}: {token.content!r}"
         if token.id == definition.unknown_id:
             raise TokenizerError(
-                f"{name} is the unknown token of {self.name}: whatever the tokenizer does not know becomes its id. "
-                "Choose another token"
+                f"{name} is the unknown token of {self.name}, the id of all unknown text. Choose a different token"
             )
         is_special = any(token.content == content for content, _ in definition.special)
         if special_tokens == "text" and not is_special and definition.reaches(token.content):
             raise TokenizerError(
-                f"{name} is an ordinary token of {self.name}: texts that hold it get its id. "
-                f"Choose a special token{self._offered}, flag it `special` in tokenizer.json, or set "
-                "`special_tokens: match`"
+                f"{name} is an ordinary token of {self.name}, so texts that contain it get its id. Choose a special "
+                f"token{self._offered}, mark it `special` in tokenizer.json, or set `special_tokens: match`"
             )
         return token
 

@@ -356,7 +356,7 @@ def certify(
         )
         if "ascii" in refused:
             refused = CLASSES
-            reason += "; it differs on plain ASCII text, so it is refused for this tokenizer"
+            reason += "; it differs on plain ASCII text, so it is rejected for this tokenizer"
     return Certificate(
         tokenizer_digest=bundle.digest,
         special_tokens=special_tokens,
@@ -428,7 +428,7 @@ class CertifiedEncoder:
         if self._fast is not None and (
             why := certificate.void_because(bundle, special_tokens, self._fast, self.reference_identity)
         ):
-            raise CertificateError(f"the engine certificate is void: {why}. Materialize `engine_certificate` again")
+            raise CertificateError(f"the engine certificate is invalid: {why}. Materialize `engine_certificate` again")
         self.reference_documents = 0
         self.sampled_documents = 0
 

@@ -78,4 +78,6 @@ def hash_id(value: str | int, key: bytes | None = None) -> int:
     try:
         return int(hash_texts([str(value)], key)[0])
     except UnicodeEncodeError:
-        raise ConfigError("an id is not Unicode: it holds bytes that are not UTF-8, or half a surrogate pair") from None
+        raise ConfigError(
+            "an id is not Unicode: it contains bytes that are not UTF-8, or half a surrogate pair"
+        ) from None

@@ -212,9 +212,9 @@ def _refusal(directory: Path, _digest: str, engine: str) -> str | None:
     if process.returncode == 0:
         return told or None
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        return f"takes more than {CPU_SECONDS} seconds for a few short texts"
+        return f"needs more than {CPU_SECONDS} CPU seconds for a few short texts"
     if process.returncode == -signal.SIGABRT:
-        return f"ends its process, or takes more than {MEMORY_BYTES >> 30} GiB of memory"
+        return f"ends its process, or needs more than {MEMORY_BYTES >> 30} GiB of memory"
     return f"ends its process ({process.returncode})"
 
 
@@ -243,7 +243,7 @@ def _wrong(bundle: TokenizerBundle, name: str) -> str | None:
     except PanicError:
         return "panics"
     except MemoryError:
-        return f"takes more than {MEMORY_BYTES >> 30} GiB of memory"
+        return f"needs more than {MEMORY_BYTES >> 30} GiB of memory"
     except TokenizerError:  # it does not load it, and will say so to whoever needs it
         return None
 
@@ -262,7 +262,7 @@ def _wrong_ids(engine: Engine) -> str | None:
         except EncodingError:  # the text has a character that it does not know: such a row is named later
             continue
         if not np.array_equal(ids, again):
-            return "gives the same text other ids the second time"
+            return "gives the same text different ids the second time"
         if len(ids) > MAX_IDS_PER_BYTE * len(text.encode()):
-            return f"makes {count_of(len(ids), 'id')} of a text of {count_of(len(text), 'character')}"
+            return f"encodes a text of {count_of(len(text), 'character')} as {count_of(len(ids), 'id')}"
     return None

@@ -67,8 +67,8 @@ def encode_or_name(
             except EncodingError as error:
                 words, position = where(index)
                 raise TokenizerError(
-                    f"{words}: the tokenizer {tokenizer} cannot encode this document: {error}. "
-                    "Correct the document, or use another tokenizer",
+                    f"{words}: the tokenizer {tokenizer} cannot encode this document: {error}. Correct the document, "
+                    "or use a different tokenizer",
                     **position,
                 ) from None
         raise

@@ -292,4 +292,7 @@ def touched(setting: str, before: Any, now: Any) -> str:
     versions = (str(one).removeprefix("Unicode ") for one in (before, now))
     # as numbers: as texts 16.0 would be before 9.0
     older, newer = sorted(versions, key=lambda one: [int(number) for number in re.findall(r"\d+", one)])
-    return f"other ids for texts with {_TEXTS[setting]} that Unicode {newer} has and {older} has not, for no others"
+    return (
+        f"different ids for texts with {_TEXTS[setting]} added between Unicode {older} and {newer}; all others "
+        "are unchanged"
+    )

@@ -183,17 +183,17 @@ class Benchmarks:
         if coverage.looked_for:
             return
         if not coverage.items:
-            raise ConfigError(f"{one.key}: {one.path} has no item with a text. Correct its path or its `fields`")
+            raise ConfigError(f"{one.key}: no item in {one.path} has a text. Correct its path or its `fields`")
         if coverage.short < coverage.items:
             raise ConfigError(
-                f"{one.key}: each phrase of {one.path} is one of {_SHARED} items or more, as those of an instruction "
-                "are, or has only stop words and numbers, so nothing would be found. Declare the `fields` in which "
-                "items differ"
+                f"{one.key}: every phrase in {one.path} occurs in {_SHARED} items or more (as in an instruction), or "
+                "has only stop words and numbers, so nothing would be found. Declare the `fields` in which items "
+                "differ"
             )
         raise ConfigError(
-            f"{one.key}: none of the {count_of(coverage.items, 'item')} of {one.path} has "
-            f"{count_of(self._least, 'word')} in a text, or "
-            f"{self._ngram} in two, so nothing would be found. Lower `min_words`, and `ngram` with it"
+            f"{one.key}: none of the {count_of(coverage.items, 'item')} in {one.path} has "
+            f"{count_of(self._least, 'word')} in a text, or {self._ngram} in two, so nothing would be found. Lower "
+            "`min_words`, and `ngram` with it"
         )
 
     @property

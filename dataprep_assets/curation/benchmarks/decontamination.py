@@ -22,30 +22,30 @@ class DeclaredSet(ReadingDeclaration):
     """A benchmark whose items are not to be in the documents."""
 
     path: str = Field(
-        description="A file of any format that sources may have, an item per row: relative to this YAML, "
+        description="A file in any source format, with one item per row: relative to this YAML, "
         "`hf://datasets/organization/name@revision/file`, `s3://bucket/file` or `gs://bucket/file`."
     )
     cache_dir: Path | None = Field(
         None,
-        description="Folder for what is fetched, relative to this YAML; needed for a bucket, of a hub by default the "
+        description="Download folder, relative to this YAML; required for object storage. Default for the Hub: the "
         "standard cache.",
     )
     fields: tuple[str, ...] = Field(
-        (), description="Fields that are looked for; default: all that hold a text, texts in lists or in objects."
+        (), description="Fields to search for. Default: all that contain text, also in lists or objects."
     )
 
     @model_validator(mode="after")
     def _is_reachable(self) -> Self:
         if not is_elsewhere(self.path):
             if self.cache_dir is not None:
-                raise ValueError("`cache_dir` has no effect on a file that is read in place; leave it out")
+                raise ValueError("`cache_dir` has no effect on a local file. Remove it")
             return self
         try:
             check_address(self.path)
         except ConfigError as error:
             raise ValueError(str(error)) from error
         if is_bucket(self.path) and self.cache_dir is None:
-            raise ValueError(f"{self.path}: name the folder to fetch it to, `cache_dir`")
+            raise ValueError(f"{self.path}: `cache_dir` is required. Set it to a download folder")
         return self
 
     def benchmark(self, name: str, folder: Path) -> BenchmarkSet:
@@ -63,27 +63,30 @@ class DecontaminateDeclaration(Declared):
         min_length=1,
         description="Name of each benchmark → its file of items, also `hf://…`, or `{path: …, fields: […]}`.",
     )
-    ngram: int = Field(8, ge=2, le=64, description="Words of an n-gram.")
+    ngram: int = Field(8, ge=2, le=64, description="Words per n-gram.")
     min_words: int = Field(
         13,
         ge=2,
-        description="Fewest words of a text that is looked for by itself. Shorter texts of an item are looked for "
-        "together: this many words of them, or all if they have fewer, but no fewer than `ngram`.",
+        description="Minimum number of words in a text that is searched for by itself. Shorter texts of an item are "
+        "searched for together: this many words of them, or all if they have fewer, but at least `ngram`.",
     )
     containment: float | None = Field(
-        None, gt=0, le=1, description="Share of an item's n-grams from which on a document contains it; default 0.5."
+        None,
+        gt=0,
+        le=1,
+        description="A document contains an item if it has at least this share of the item's n-grams; default 0.5.",
     )
     coverage: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="Smallest share of the items of each set that has to be looked for; less blocks. Items with too "
-        "few words are not looked for. Default 0.9.",
+        description="Smallest share of each benchmark's items that must be searched for; a smaller share blocks the "
+        "run. Items with too few words are not searched for. Default 0.9.",
     )
     action: Literal["drop", "block", "tag"] = Field(
         "drop",
-        description="What happens to a document that contains an item: `drop`, with the reason `benchmark`; `block` "
-        "the run, with the pairs; `tag` it alone, in the columns `benchmark` and `benchmark_overlap`.",
+        description="Action for a document that contains an item: `drop` it with the reason `benchmark`, `block` the "
+        "run and show the pairs, or only `tag` it in the columns `benchmark` and `benchmark_overlap`.",
     )
 
     @field_validator("sets", mode="after")
@@ -99,13 +102,13 @@ class DecontaminateDeclaration(Declared):
     def _has_effect(self) -> Self:
         if self.min_words < self.ngram:
             raise ValueError(
-                f"`min_words: {self.min_words}` has no effect: a text of fewer than `ngram: {self.ngram}` words is one "
-                "n-gram. Give at least as many"
+                f"`min_words: {self.min_words}` has no effect, because a text with fewer than `ngram: {self.ngram}` "
+                "words is one n-gram. Set at least that"
             )
         if self.action == "tag" and self.containment is not None:
-            raise ValueError("`containment` has no effect with `action: tag`; leave it out, and use it in a rule")
+            raise ValueError("`containment` has no effect with `action: tag`. Remove it, and use it in a rule")
         if self.action == "tag" and self.coverage is not None:
-            raise ValueError("`coverage` has no effect with `action: tag`; leave it out")
+            raise ValueError("`coverage` has no effect with `action: tag`. Remove it")
         return self
 
     @property

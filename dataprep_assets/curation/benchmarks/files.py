@@ -29,7 +29,7 @@ def check_address(path: str) -> None:
     """Raise ConfigError for an address that is none of a file."""
     if not _HUB.fullmatch(path) and not (is_bucket(path) and PurePosixPath(path.partition("://")[2]).suffix):
         raise ConfigError(
-            f"{path!r} is no file's address: give hf://datasets/organization/name@revision/file, "
+            f"{path!r} is not a file's location. Use hf://datasets/organization/name@revision/file, "
             f"{bucket_urls('bucket/file')}, or a path"
         )
 
@@ -48,7 +48,7 @@ def fetched(path: str, cache_dir: Path | None) -> Path:
     listing = access.list()
     files = [file for file in listing.files if file.relpath == name]
     if not files:
-        raise ConfigError(f"{path}: there is no such file. Correct its name or its revision")
+        raise ConfigError(f"{path}: the file does not exist. Correct its name or its revision")
     # as a line of a manifest, which is what an access fetches and verifies
     (entry,) = build_manifest(
         files, include=[escape(name)], splits={"items": ["**"]}, commit=listing.commit, url_prefix=listing.url_prefix

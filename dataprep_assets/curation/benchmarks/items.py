@@ -112,12 +112,12 @@ class BenchmarkSet:
             characters += sum(len(one.text) for one in parts)
             if characters > MOST_CHARACTERS:
                 raise ConfigError(
-                    f"{self.key}: {self.path}: with row {row} its items have more than {MOST_CHARACTERS:,} "
-                    "characters. Leave rows or fields out. `duplicates.against` compares with whole datasets"
+                    f"{self.key}: {self.path}: its items have more than {MOST_CHARACTERS:,} characters at row {row}. "
+                    "Remove rows or fields. `duplicates.against` compares with whole datasets"
                 )
             found.append(BenchmarkItem(row, parts))
         if missing and found:
-            raise ConfigError(f"{self.key}: no item of {self.path} has a field {min(missing)!r}")
+            raise ConfigError(f"{self.key}: no item in {self.path} has a field {min(missing)!r}")
         return _without_identifiers(found)
 
     def _rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -135,7 +135,7 @@ class BenchmarkSet:
                 for bad in block.bad:
                     why = f"more than {MOST_BYTES:,} bytes" if bad.reason == TOO_LARGE else str(bad)
                     raise ConfigError(
-                        f"{self.key}: {self.path}: row {bad.row} is no item: {why}. Correct it or leave it out"
+                        f"{self.key}: {self.path}: row {bad.row} is not an item: {why}. Correct or remove it"
                     )
                 yield from zip(block.numbers, block.rows, strict=True)
         except ConfigError:

@@ -277,7 +277,7 @@ class SignedShard:
             rows: The places of this shard's rows in it, which ascend.
         """
         if len(rows) and rows[-1] >= stored.rows:
-            yield f"has {count_of(stored.rows, 'row')}, not {int(rows[-1]) + 1:,} or more"
+            yield f"has {count_of(stored.rows, 'row')}, expected at least {int(rows[-1]) + 1:,}"
             return
         pairs = ((self.shingles(at), stored.shingles(row)) for at, row in enumerate(rows.tolist()))
         for name, apart in (
@@ -286,22 +286,21 @@ class SignedShard:
             (SHINGLES, np.array([not np.array_equal(one, other) for one, other in pairs], np.bool_)),
         ):
             if apart.any():
-                yield f"{name}: row {int(rows[np.argmax(apart)]) + 1} is different"
+                yield f"{name}: row {int(rows[np.argmax(apart)]) + 1} differs"
         hashes, places = stored.keys
         if (hashes[:, 1:] < hashes[:, :-1]).any():
-            yield f"{KEY_HASHES} is not in order"
+            yield f"{KEY_HASHES} is not sorted"
         for key, (made, at) in enumerate(zip(*self.keys, strict=True)):
             # the tables of all rows, without those of others, are the tables of these rows
             here = np.isin(places[key], rows)
             if not (np.array_equal(hashes[key][here], made) and np.array_equal(places[key][here], rows[at])):
-                yield f"{KEY_HASHES}, {KEY_ROWS}: key {key} of the drawn rows is different"
+                yield f"{KEY_HASHES}, {KEY_ROWS}: key {key} of the sampled rows differs"
 
     def _mapped(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         path = self.directory / name
         if (size := path.stat().st_size) != count * dtype.itemsize:
             raise FormatError(
-                f"{path}: {count_of(size, 'byte')}, not the {count * dtype.itemsize} of "
-                f"{count_of(self.rows, 'row')}. Materialize "
-                "`signatures` again"
+                f"{path}: {count_of(size, 'byte')}, expected {count * dtype.itemsize} for "
+                f"{count_of(self.rows, 'row')}. Materialize `signatures` again"
             )
         return mapped(path, dtype, count)

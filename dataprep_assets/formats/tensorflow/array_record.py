@@ -31,7 +31,7 @@ _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
 _ABSENT = (
-    "ArrayRecord files need the array_record package, which is not installed; install dataprep-assets[array_record]"
+    "ArrayRecord files need the array_record package, which is not installed. Install dataprep-assets[array_record]"
 )
 
 
@@ -65,7 +65,7 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
             with closing(package.ArrayRecordWriter(str(path), OPTIONS)) as writer:
                 for payload in payloads:
                     if written == most:
-                        raise FormatError(f"{path}: more than {count_of(most, 'record')}; begin another shard")
+                        raise FormatError(f"{path}: more than {count_of(most, 'record')}. Begin another shard")
                     writer.write(payload)
                     written += 1
                     payload_bytes += len(payload)
@@ -84,7 +84,7 @@ def records(path: Path) -> Iterator[bytes]:
             try:
                 payload: bytes = reader.read()
             except RuntimeError as error:
-                raise FormatError(f"{path}: record {index} cannot be read; restore the file ({error})") from error
+                raise FormatError(f"{path}: record {index} cannot be read ({error}). Restore the file") from error
             yield payload
 
 

@@ -61,8 +61,8 @@ class FeatureColumn:
     def __post_init__(self) -> None:
         if not self.name or (self.length is not None and self.length < 1) or self.dtype not in DTYPES:
             raise FormatError(
-                f"column {self.name!r} of {self.length} {self.dtype} values a row: a column has a name, at least one"
-                f" value, and a dtype of {', '.join(DTYPES)}"
+                f"column {self.name!r} of {self.length} {self.dtype} values per row: must have a name, at least one "
+                f"value, and a dtype of {', '.join(DTYPES)}"
             )
 
 
@@ -94,7 +94,7 @@ def _row_count(columns: Mapping[str, npt.NDArray[Any]]) -> int:
             )
     counts = {name: len(values) for name, values in columns.items()}
     if len(set(counts.values())) != 1:
-        raise FormatError(f"columns need one number of rows for all, these have {counts}")
+        raise FormatError(f"columns must have the same number of rows, not {counts}")
     return next(iter(counts.values()))
 
 
@@ -263,7 +263,8 @@ def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryv
     if len(found) != len(columns) or any(column.name not in found for column in columns):
         declared = {column.name for column in columns}
         raise FormatError(
-            f"columns missing: {sorted(declared - found.keys())}, not declared: {sorted(found.keys() - declared)}"
+            f"missing columns: {', '.join(sorted(declared - found.keys())) or 'none'}; undeclared columns: "
+            f"{', '.join(sorted(found.keys() - declared)) or 'none'}"
         )
     raw = np.frombuffer(payload, np.uint8)
     follows = raw >= 0x80
@@ -278,7 +279,7 @@ def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryv
         if column.length is not None and count != column.length:
             raise FormatError(f"column {column.name!r} has {count_of(count, 'value')}, expected {column.length}")
         if follows[stop - 1]:
-            raise FormatError(f"column {column.name!r}: its last varint is cut at byte {stop} of the payload")
+            raise FormatError(f"column {column.name!r}: its last varint is truncated at byte {stop} of the payload")
         if long_varints:
             _check_range(raw[start:stop], column)
         packed.append(whole[start:stop])
@@ -298,8 +299,8 @@ def _check_range(packed: npt.NDArray[np.uint8], column: FeatureColumn) -> None:
     outside = np.flatnonzero((values < limits.min) | (values > limits.max))
     if outside.size:
         raise FormatError(
-            f"column {column.name!r}: {count_of(outside.size, 'value is', 'values are')} beyond {column.dtype}, the "
-            f"first is value {outside[0]}"
+            f"column {column.name!r}: {count_of(outside.size, 'value does', 'values do')} not fit {column.dtype}, "
+            f"first value {outside[0]}"
         )
 
 

@@ -66,9 +66,7 @@ class Split:
         if not self.shard_lengths or min(self.shard_lengths) < 0 or self.num_bytes < 0:
             raise FormatError(
                 f"split {self.name!r}: {count_of(len(self.shard_lengths), 'shard')} with "
-                f"{count_of(self.num_bytes, 'byte')}; a "
-                "split has at"
-                " least one shard, and no negative number"
+                f"{count_of(self.num_bytes, 'byte')}. A split must have at least one shard, and no negative numbers"
             )
 
     @property
@@ -95,13 +93,13 @@ class DatasetInfo:
     def __post_init__(self) -> None:
         _check_name("dataset", self.name)
         if not _VERSION.fullmatch(self.version):
-            raise FormatError(f"version {self.version!r}: TFDS needs x.y.z without leading zeros, as 1.0.0")
+            raise FormatError(f"version {self.version!r}: TFDS needs x.y.z without leading zeros, e.g., 1.0.0")
         if self.file_format not in FILE_FORMATS:
-            raise FormatError(f"unknown file format {self.file_format!r}: use {' or '.join(FILE_FORMATS)}")
+            raise FormatError(f"unknown file format {self.file_format!r}. Use {' or '.join(FILE_FORMATS)}")
         for kind, names in (("splits", [s.name for s in self.splits]), ("columns", [c.name for c in self.columns])):
             if not names or len(set(names)) != len(names):
                 raise FormatError(
-                    f"dataset {self.name!r} has {kind} {names}; it needs at least one, and each name once"
+                    f"dataset {self.name!r} has {kind} {names}. It must have at least one, and each name only once"
                 )
         object.__setattr__(self, "columns", tuple(sorted(self.columns, key=lambda c: c.name)))
 
@@ -113,7 +111,9 @@ class DatasetInfo:
 
 def _check_name(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise FormatError(f"{kind} {name!r}: TFDS needs a name of lower-case letters, digits and _, a letter first")
+        raise FormatError(
+            f"{kind} {name!r}: TFDS needs a name of lower-case letters, digits and _, beginning with a letter"
+        )
 
 
 def shard_name(dataset: str, split: str, index: int, total: int, file_format: str = "tfrecord") -> str:
@@ -125,7 +125,7 @@ def shard_name(dataset: str, split: str, index: int, total: int, file_format: st
     """
     if not 0 <= index < total:
         raise FormatError(
-            f"{dataset}-{split}: invalid shard index {index} of {count_of(total, 'shard')}; the first is 0"
+            f"{dataset}-{split}: invalid shard index {index} of {count_of(total, 'shard')} (the first is 0)"
         )
     digits = max(_DIGITS, len(str(total)))
     return f"{dataset}-{split}.{file_format}-{index:0{digits}d}-of-{total:0{digits}d}"
@@ -184,7 +184,7 @@ def read_metadata(where: Path) -> DatasetInfo:
     with _naming(path):
         fields = _load(path)
         if unknown := sorted(fields.keys() - _OUR_FIELDS - _OTHER_FIELDS):
-            raise FormatError(f"fields {unknown} are not of TFDS's DatasetInfo message")
+            raise FormatError(f"unknown fields {unknown}: not part of TFDS's DatasetInfo message")
         return DatasetInfo(
             name=_text(fields, "name"),
             version=_text(fields, "version"),
@@ -200,7 +200,7 @@ def _read_split(value: object) -> Split:
     name = _text(fields, "name")
     with _naming(f"split {name!r}"):
         if unknown := sorted(fields.keys() - _SPLIT_FIELDS):
-            raise FormatError(f"fields {unknown} are not of TFDS's SplitInfo message")
+            raise FormatError(f"unknown fields {unknown}: not part of TFDS's SplitInfo message")
         if _text(fields, "filepathTemplate", _TEMPLATE) != _TEMPLATE:
             raise FormatError(f"filepathTemplate must be {_TEMPLATE}")
         return Split(
@@ -249,16 +249,16 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         return _object(json_of(path.read_bytes(), object_pairs_hook=_unique), "the file")
     except FileNotFoundError:
-        raise FormatError("missing; write_metadata writes it after the last shard") from None
+        raise FormatError("the file is missing; write_metadata writes it after the last shard") from None
     except ValueError as error:
-        raise FormatError(f"not JSON ({error})") from error
+        raise FormatError(f"invalid JSON ({error})") from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # of equal names Python takes the last, where the parser of protobuf, which TFDS uses, refuses the file
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise FormatError(f"a field occurs twice among {sorted(fields)}")
+        raise FormatError(f"a field occurs twice among {', '.join(sorted(fields))}")
     return fields
 
 

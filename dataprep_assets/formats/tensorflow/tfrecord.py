@@ -67,9 +67,11 @@ def shard_name(cohort: str, index: int, total: int) -> str:
     order. Raises FormatError for a cohort that is not a month, and for an index below 0 or not below ``total``.
     """
     if not _COHORT.fullmatch(cohort):
-        raise FormatError(f"cohort {cohort!r} is not a year and a month, YYYY-MM")
+        raise FormatError(f"cohort {cohort!r} is not a year and a month (YYYY-MM)")
     if not 0 <= index < total:
-        raise FormatError(f"cohort {cohort}: invalid shard index {index} of {count_of(total, 'shard')}; the first is 0")
+        raise FormatError(
+            f"cohort {cohort}: invalid shard index {index} of {count_of(total, 'shard')} (the first is 0)"
+        )
     digits = max(_DIGITS, len(str(total)))
     return f"{cohort}_{index + 1:0{digits}d}-of-{total:0{digits}d}.tfrecords"
 
@@ -85,7 +87,7 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
     with flat_bins.create(path) as handle:
         for payload in payloads:
             if written == most:
-                raise FormatError(f"{path}: more than {count_of(most, 'record')}; begin another shard")
+                raise FormatError(f"{path}: more than {count_of(most, 'record')}. Begin another shard")
             length = _LENGTH.pack(len(payload))
             handle.writelines((length, _CRC.pack(_masked(length)), payload, _CRC.pack(_masked(payload))))
             written += 1
@@ -110,9 +112,8 @@ def records(path: Path) -> Iterator[TfRecord]:
             payload = handle.read(length)
             if _CRC.unpack(handle.read(_CRC.size))[0] != _masked(payload):
                 raise FormatError(
-                    f"{path}: record {number} at byte {offset}: the payload does not match its checksum; "
-                    "the file is"
-                    " damaged"
+                    f"{path}: record {number} at byte {offset}: the payload does not match its checksum, so the file "
+                    "is damaged"
                 )
             yield TfRecord(number, offset, payload)
 
@@ -142,19 +143,17 @@ def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
         length_bytes, crc = _HEADER.unpack(header)
         if crc != _masked(length_bytes):
             if offset == 0 and header.startswith(_GZIP):
-                raise FormatError(f"{path}: compressed with gzip, which readers do not detect; decompress it")
+                raise FormatError(f"{path}: compressed with gzip, which readers do not detect. Decompress it")
             raise FormatError(
-                f"{path}: record {number} at byte {offset}: its length does not match its checksum; the "
-                "file is"
-                " damaged, or not a TFRecord file"
+                f"{path}: record {number} at byte {offset}: its length does not match its checksum. The file is "
+                "damaged, or not a TFRecord file"
             )
         (length,) = _LENGTH.unpack(length_bytes)
         # before the payload is read: a made-up length can have its checksum, and would ask for that much memory
         if offset + _FRAMING + length > size:
             raise FormatError(
-                f"{path}: the file ends at byte {size}, within record {number} at byte {offset}, "
-                "which would end at"
-                f" {offset + _FRAMING + length}"
+                f"{path}: the file ends at byte {size}, within record {number} at byte {offset}, which should end at "
+                f"{offset + _FRAMING + length}"
             )
         yield number, offset, length
         number += 1

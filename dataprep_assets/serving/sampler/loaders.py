@@ -58,8 +58,8 @@ def torch_steps(data: TrainingData, *, rank: int = 0, world_size: int = 1) -> An
         if rule.revision.batch % world_size:
             raise ConfigError(
                 f"{data.name}: {count_of(world_size, 'rank does', 'ranks do')} not divide the batch of "
-                f"{rule.revision.batch} from step "
-                f"{rule.first} on: some would wait for others. Use another number of ranks, or make a revision"
+                f"{rule.revision.batch} from step {rule.first} on, so some would wait for others. Use a different "
+                "number of ranks, or make a revision"
             )
     return _steps_class()(data, rank, world_size)
 
@@ -69,7 +69,7 @@ def _steps_class() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise ConfigError("torch_steps needs PyTorch: pip install torch. TrainingData needs NumPy alone") from error
+        raise ConfigError("torch_steps needs PyTorch: pip install torch. TrainingData needs only NumPy") from error
 
     class Steps(torch.utils.data.IterableDataset):  # type: ignore[misc, type-arg, unused-ignore]
         """See `torch_steps`."""

@@ -38,10 +38,10 @@ def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
     that are missing; raises FormatError for columns of different shapes.
     """
     if missing := sorted(set(COLUMNS) - stored.keys()):
-        raise ConfigError(f"columns {', '.join(missing)} are not there: these are not prepacked rows")
+        raise ConfigError(f"not prepacked rows: columns {', '.join(missing)} are missing")
     found = {name: np.asarray(stored[name], np.int32) for name in COLUMNS}
     if len(shapes := {values.shape for values in found.values()}) > 1:
-        raise FormatError(f"the columns of a row have the shapes {sorted(shapes)}; they must be equal")
+        raise FormatError(f"the columns of a row must have equal shapes, not {', '.join(map(str, sorted(shapes)))}")
     if TARGETS in stored:
         return found | {TARGETS: np.asarray(stored[TARGETS], np.int32)}
     following = np.zeros_like(found["inputs"])
@@ -70,7 +70,7 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
         return found | {TARGETS: tf.where(found["targets_segmentation"] != 0, labels, 0)}
 
     if missing := sorted(set(COLUMNS) - rows.element_spec.keys()):
-        raise ConfigError(f"columns {', '.join(missing)} are not there: these are not prepacked rows")
+        raise ConfigError(f"not prepacked rows: columns {', '.join(missing)} are missing")
     if seed is not None:
         rows = rows.shuffle(_SHUFFLE_BUFFER, seed=seed)
     # `deterministic`: rows that are mapped side by side keep their order
@@ -133,7 +133,7 @@ def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, t
     )
     stored = rows.element_spec.get("inputs")
     if stored is not None and stored.shape != (config.max_target_length,):
-        raise ConfigError(f"rows of {count_of(stored.shape[0], 'token')}: set max_target_length={stored.shape[0]}")
+        raise ConfigError(f"rows have {count_of(stored.shape[0], 'token')}. Set max_target_length={stored.shape[0]}")
     loaded = config.global_batch_size_to_load if train else config.global_batch_size_to_load_eval
     batches = tfds_batches(
         rows,
@@ -191,4 +191,7 @@ def _require_plain(config: Any) -> None:
         "expansion_factor_real_data": config.expansion_factor_real_data not in (-1, 1),
     }
     if wrong := [name for name, is_set in refused.items() if is_set]:
-        raise ConfigError(f"prepacked rows: leave {', '.join(wrong)} at MaxText's default: this loader cannot do that")
+        raise ConfigError(
+            f"prepacked rows: {', '.join(wrong)} must have MaxText's default value, because this loader does not "
+            "support others"
+        )

@@ -146,10 +146,10 @@ class SourceSamples:
         whole[np.searchsorted(first, np.flatnonzero(_torn(pieces)), side="right") - 1] = False
         if rule is self.sampler.rules[-1] and not whole.all():
             raise ConfigError(
-                f"{self.sampler.schedule.name}: after the revision from step {rule.first} samples of source "
-                f"{self.source.name} are put together from several places, which Megatron's indices cannot say: they "
-                "follow another `sequence_length` in the middle of an epoch. Keep the length, give the source another "
-                "`name` to begin it again, or leave `megatron` out and use TrainingData"
+                f"{self.sampler.schedule.name}: after the revision from step {rule.first}, samples of source "
+                f"{self.source.name} span several places, because `sequence_length` changed in the middle of an "
+                "epoch. Megatron's index files cannot represent this. Keep the length, rename the source to start "
+                "it over, or remove `megatron` and use TrainingData"
             )
         tokens = self._tokens[shards]
         # Most are windows, whose rows are there already; the others get a pair of rows of their own.

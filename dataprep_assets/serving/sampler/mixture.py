@@ -38,8 +38,8 @@ def shares(weights: Sequence[float | int]) -> list[int]:
     for number, share in enumerate(found):
         if not share:
             raise ConfigError(
-                f"weight {weights[number]} of source {number + 1} is {float(wanted[number]):.2g} of 65,536 samples: it "
-                "would never be read. Raise it, or leave the source out"
+                f"weight {weights[number]} of source {number + 1} is {float(wanted[number]):.2g} of 65,536 samples, "
+                "so it would never be read. Raise it, or remove the source"
             )
     return found
 
@@ -86,7 +86,7 @@ def mixture_of(shares: tuple[int, ...]) -> Mixture:
 def _filled(shares: Sequence[int]) -> NDArray[np.int32]:
     """The table; int32, shape ``(65536,)``, read-only."""
     if sum(shares) != PLACES or min(shares, default=0) < 1:
-        raise ConfigError(f"shares {list(shares)[:8]}: must be positive and sum to {PLACES}")
+        raise ConfigError(f"shares {', '.join(map(str, list(shares)[:8]))}: must be positive and sum to {PLACES}")
     # Tijdeman's bound: of so many sources none is off by more than 1 - 1 / slack samples; a single one is never off.
     slack = max(2 * len(shares) - 2, 1)
     jobs = []

@@ -106,7 +106,7 @@ def revised(
     _require_one_tokenizer(sources)
     if before is None:
         if from_step:
-            raise ConfigError(f"{wanted.name}: there is no schedule yet, so its first revision begins at step 0")
+            raise ConfigError(f"{wanted.name}: the schedule does not exist yet, so its first revision begins at step 0")
     else:
         end = Sampler(before, packs).end
         if not 0 <= from_step <= end:
@@ -115,7 +115,7 @@ def revised(
     # what was trained on beyond the last revision's first step was taken back by it
     known = max(from_step, revisions[-1].first_step, *(one.trained for one in unmade)) if revisions else 0
     if trained is not None and trained < from_step:
-        raise ConfigError(f"{wanted.name}: --trained {trained}: fewer steps than --from-step {from_step} goes on from")
+        raise ConfigError(f"{wanted.name}: --trained ({trained}) must not be less than --from-step ({from_step})")
     parts = shares([source.weight for source in sources]) if sources else []
     made = Revision(
         first_step=from_step,
@@ -136,12 +136,12 @@ def revised(
         # One that begins later is undone by this one, which is a change even where both read the same.
         if last.first_step <= from_step and reads(last) == reads(made):
             raise ConfigError(
-                f"{wanted.name}: nothing has changed: step {from_step} is already decided by the revision from step "
-                f"{last.first_step}, which reads the same. A run that is resumed needs no revision"
+                f"{wanted.name}: nothing has changed: the revision from step {last.first_step} already reads the "
+                f"same at step {from_step}. A resumed run needs no revision"
             )
     schedule = ScheduleHistory(name=wanted.name, revisions=(*revisions, made))
     if (after := Sampler(schedule, packs)).end <= from_step:
-        raise ConfigError(f"{wanted.name}: no step could be made: {after.rules[-1].why}")
+        raise ConfigError(f"{wanted.name}: no step is possible: {after.rules[-1].why}")
     return schedule
 
 
@@ -160,8 +160,9 @@ def _require_one_tokenizer(sources: Sequence[FoundSource]) -> None:
         first = sources[0]
         if (source.tokenizer, source.dtype) != (first.tokenizer, first.dtype):
             raise ConfigError(
-                f"sources {first.name} and {source.name} were made with different tokenizers ({first.tokenizer[:12]}, "
-                f"{first.dtype}; {source.tokenizer[:12]}, {source.dtype}): a model reads one. Make one of them again"
+                f"sources {first.name} and {source.name} have different tokenizers ({first.tokenizer[:12]}, "
+                f"{first.dtype}; {source.tokenizer[:12]}, {source.dtype}), but a model reads only one. Rebuild one "
+                "of them"
             )
 
 
@@ -172,9 +173,9 @@ def _require_same_tokenizer(before: ScheduleHistory, sources: Sequence[FoundSour
     for found in sources:
         if found.tokenizer != then.tokenizer:
             raise ConfigError(
-                f"source {found.name}: was made with the tokenizer {found.tokenizer[:12]}, and the steps before "
-                f"{from_step} read {then.tokenizer[:12]}: a model reads one. Make the source with that tokenizer "
-                "again, or declare a schedule of another name"
+                f"source {found.name} has the tokenizer {found.tokenizer[:12]}, but the steps before {from_step} "
+                f"read {then.tokenizer[:12]}, and a model reads only one. Rebuild the source with that tokenizer, or "
+                "declare a schedule of a different name"
             )
 
 
@@ -183,9 +184,9 @@ def _require_whole_documents(before: ScheduleHistory, made: Revision, from_step:
         old = before.revisions[reign.revision]
         if reign.first < from_step and old.samples == "documents" and made.sequence_length % old.sequence_length:
             raise ConfigError(
-                f"sequence_length {made.sequence_length}: from step {reign.first} on whole documents were packed into "
-                f"samples of {old.sequence_length}, and those that were not read yet would be cut. A multiple of "
-                f"{old.sequence_length} joins them; or give the sources new names, to begin them again"
+                f"sequence_length {made.sequence_length}: from step {reign.first} on, whole documents were packed "
+                f"into samples of {old.sequence_length}, and the unread ones would be cut. Use a multiple of "
+                f"{old.sequence_length}, which joins them, or rename the sources to start them over"
             )
 
 
@@ -227,9 +228,9 @@ def _changed_ranges(source: str, then: SourceShard, content: str, documents: Doc
     changed = changed_between(documents(then.content), documents(content))
     if changed is None:
         raise ConfigError(
-            f"source {source}: shard {then.name} has other documents than before (content {then.content[:12]}, now "
-            f"{content[:12]}), and no ids: which of them were read is not defined. Give the source another `name` to "
-            "begin it again, or make the shard as it was"
+            f"source {source}: shard {then.name} was rebuilt from different documents (content {then.content[:12]}, "
+            f"now {content[:12]}) and has no ids, so its order cannot be continued. Rename the source to start it "
+            "over, or restore the shard"
         )
     return changed
 
@@ -247,8 +248,8 @@ def _require_unmoved(
     for shard in shards if gone else ():
         if gone.intersection(_documents_within(documents(shard.content), _new_ranges(old.get(shard.name), shard))):
             raise ConfigError(
-                f"source {source}: shard {shard.name} has documents that the source had at another place before. They "
-                "would be read again. Give the source another `name` to begin it again, or put them back"
+                f"source {source}: shard {shard.name} has documents that were at a different place before, so they "
+                "would be read again. Rename the source to start it over, or move them back"
             )
 
 

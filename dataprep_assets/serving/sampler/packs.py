@@ -59,8 +59,8 @@ def open_packs(path: Path) -> PackTable:
     pieces, odd = divmod(len(values) - 1 - packs, 2)
     if packs < 0 or odd or pieces < packs or (packs and int(values[packs]) != pieces):
         raise FormatError(
-            f"{path}: {count_of(size, 'byte is', 'bytes are')} no table of packs; the file was cut. Run the schedule "
-            "again"
+            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a table of packs: the file is truncated. Run the "
+            "schedule again"
         )
     rest = values[1 + packs :]
     return PackTable(values[1 : 1 + packs], rest[:pieces], rest[pieces:])

@@ -222,7 +222,7 @@ class RevisionRule:
                 # samples count from 0, so this is the first that the source may not give: its step cannot be made
                 sample = int(self.mixture.place_of(number, np.array([allowed]))[0])
                 often = f"{turn.source.epochs} times" if turn.source.epochs != 1 else "once"
-                why = f"source {turn.source.name} has then been read {often}, as often as its `epochs` allow"
+                why = f"source {turn.source.name} has then been read {often}, the limit set by its `epochs`"
                 found.append((self.first + sample // self.revision.batch, why))
         return min(found)
 
@@ -271,8 +271,9 @@ class Sampler:
         if step >= rule.stop:
             name = self.schedule.name
             raise NotFoundError(
-                f"{name}: step {step} is beyond the end: steps are 0 to {rule.stop - 1}, because {rule.why}. To go on, "
-                f"change the declaration and make a revision: dataprep schedule {name} --from-step {rule.stop}"
+                f"{name}: step {step} is out of range: the schedule has steps 0 to {rule.stop - 1}, because "
+                f"{rule.why}. To continue, change the declaration and make a revision: dataprep schedule {name} "
+                f"--from-step {rule.stop}"
             )
         return rule
 
@@ -295,7 +296,7 @@ class Sampler:
             if 0 <= left < count:
                 return rule.first + left // rule.revision.batch, left % rule.revision.batch
             left -= count
-        raise IndexError(f"{self.schedule.name}: sample {number} of {self.samples}")
+        raise IndexError(f"{self.schedule.name}: sample {number} is out of range: it has {self.samples} samples")
 
     def positions(self, step: int, rank: int = 0, world_size: int = 1) -> Int64:
         """The positions of a step's batch that a rank reads; together the ranks read each once.
@@ -303,7 +304,7 @@ class Sampler:
         Raises ConfigError for a rank that is not below `world_size`.
         """
         if not 0 <= rank < world_size:
-            raise ConfigError(f"rank {rank} of {world_size}: ranks count from 0")
+            raise ConfigError(f"rank {rank} is out of range: {world_size} ranks are counted from 0")
         return np.arange(rank, self.rule(step).revision.batch, world_size, dtype=np.int64)
 
     def spans(self, step: int, positions: Sequence[int] | Int64 | None = None) -> Spans:
@@ -312,7 +313,8 @@ class Sampler:
         wanted = np.arange(rule.revision.batch) if positions is None else np.asarray(positions, np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < rule.revision.batch:
             raise NotFoundError(
-                f"step {step}: positions {wanted.min()} to {wanted.max()} of a batch of {rule.revision.batch}"
+                f"step {step}: positions {wanted.min()} to {wanted.max()} are outside the batch of "
+                f"{rule.revision.batch}"
             )
         return self.spans_of(rule, (step - rule.first) * rule.revision.batch + wanted)
 

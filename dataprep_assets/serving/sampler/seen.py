@@ -96,7 +96,7 @@ class SeenLedger:
         try:
             found: dict[str, Any] = json_of(self.data.handle.read(name))
         except ValueError as error:
-            raise FormatError(f"{self.data.handle.location}/{name}: not JSON: {error}") from error
+            raise FormatError(f"{self.data.handle.location}/{name}: invalid JSON: {error}") from error
         return found
 
     def ids(self, content: str) -> NDArray[np.uint64] | None:

@@ -51,7 +51,7 @@ class Permutation:
 
     def __init__(self, size: int, *key: str | int) -> None:
         if not 0 <= size <= LARGEST:
-            raise ConfigError(f"a permutation of {size} numbers: from 0 to 2**62 are possible")
+            raise ConfigError(f"permutation size must be between 0 and 2**62, not {size}")
         self.size = size
         root = isqrt(size)
         self._a = np.uint64(max(root + (root * root < size), 1))

@@ -109,7 +109,7 @@ class TrainingData:
             place = place_of(str(root), os.environ, reads=True)
             if cache_dir is None and not isinstance(place, LocalPlace):
                 raise ConfigError(
-                    f"{root}: `cache_dir` is needed to read from a bucket: a folder for copies of small files"
+                    f"{root}: `cache_dir` is required to read from object storage (a folder for copies of small files)"
                 )
             store = artifacts_at(place, Path(cache_dir or "."), None, private=False)
         self.name, self.boundaries, self._store = name, boundaries, store
@@ -120,7 +120,7 @@ class TrainingData:
         try:
             value = json_of(self._handle.read(SCHEDULE))
         except ValueError as error:
-            raise IntegrityError(f"{where}: not JSON: {error}. `dataprep verify` says what is damaged") from error
+            raise IntegrityError(f"{where}: invalid JSON: {error}. Run `dataprep verify` to see the damage") from error
         self.schedule = ScheduleHistory.of_json(value, where)
         # What steps have needed so far, by the content of its shard. Never emptied: it is mapped, or read by ranges.
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
@@ -166,20 +166,23 @@ class TrainingData:
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"not the state of a schedule: {str(state)[:100]}") from error
         if not 0 <= step <= self.steps:
-            raise ConfigError(f"{self.name}: the state is of step {step}. Its schedule has steps 0 to {self.steps - 1}")
+            raise ConfigError(
+                f"{self.name}: the state is of step {step}, but its schedule has steps 0 to {self.steps - 1}"
+            )
         # A checkpoint has the digest of the schedule as it was then, which may have had fewer revisions.
         known = {self.schedule.upto(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)}
         if name != self.name or digest not in known:
             raise ConfigError(
-                f"{self.name}: the state is of the schedule {name} ({digest[:12]}), and this one was never that: it is "
-                f"{self.schedule.digest[:12]} now. Use the schedule that the run began with, or begin at step 0"
+                f"{self.name}: the state belongs to the schedule {name} ({digest[:12]}), which is not an earlier "
+                f"version of this one ({self.schedule.digest[:12]}). Use the schedule that the run began with, or "
+                "begin at step 0"
             )
         for revision in self.schedule.revisions[known[digest] :]:
             if revision.first_step < step:
                 raise ConfigError(
-                    f"{self.name}: the state has trained {count_of(step, 'step')}, but a later revision begins at step "
-                    f"{revision.first_step}: go on from a checkpoint of that step, or make a revision with: dataprep "
-                    f"schedule {self.name} --from-step {step}"
+                    f"{self.name}: the state has trained {count_of(step, 'step')}, but a later revision begins at "
+                    f"step {revision.first_step}. Continue from a checkpoint of that step, or make a revision: "
+                    f"dataprep schedule {self.name} --from-step {step}"
                 )
         return step
 
@@ -284,20 +287,18 @@ class TrainingData:
         if shard.content in self._tokens:
             return self._tokens[shard.content]
         artifact = Artifact(dataset=source.dataset, name=source.artifact, partition=shard.name)
-        again = (
-            f"make a revision from the first step that was not trained on: dataprep schedule {self.name} --from-step N"
-        )
+        again = f"make a revision from the first step not trained yet: dataprep schedule {self.name} --from-step N"
         try:
             handle = ArtifactHandle.of(self._store, artifact)
         except MissingArtifactError as error:
             raise ConfigError(
-                f"{self.name}: source {source.name}: {artifact} is not there. Restore it, or {again}"
+                f"{self.name}: source {source.name}: {artifact} is missing. Restore it, or {again}"
             ) from error
         if handle.receipt.content != shard.content:
             raise ConfigError(
-                f"{self.name}: source {source.name}: {artifact} is another than the schedule reads (content "
-                f"{shard.content[:12]}, now {handle.receipt.content[:12]}): documents were retracted, or it was made "
-                f"anew. Restore it, or {again}"
+                f"{self.name}: source {source.name}: {artifact} differs from the one in the schedule (content "
+                f"{shard.content[:12]}, now {handle.receipt.content[:12]}): documents were removed, or it was "
+                f"rebuilt. Restore it, or {again}"
             )
         return self._tokens.setdefault(shard.content, handle.tokens(TOKENS))
 

@@ -117,28 +117,28 @@ class Revision:
         where = f"the revision from step {self.first_step}"
         for name, least in (("first_step", 0), ("batch", 1), ("sequence_length", 1), ("seed", 0), ("trained", 0)):
             if getattr(self, name) < least:
-                raise ConfigError(f"{where}: {name} {getattr(self, name)}: at least {least}")
+                raise ConfigError(f"{where}: {name} must be at least {least}, not {getattr(self, name)}")
         if self.samples not in get_args(Samples):
-            raise ConfigError(f"{where}: samples {self.samples!r}: one of {', '.join(get_args(Samples))}")
+            raise ConfigError(f"{where}: samples must be one of {', '.join(get_args(Samples))}, not {self.samples!r}")
         if not self.sources:
-            raise ConfigError(f"{where} reads no source")
+            raise ConfigError(f"{where} has no source")
         if self.trained < self.first_step:
             raise ConfigError(
-                f"{where}: only {count_of(self.trained, 'step')} had been trained on, so it would leave steps out"
+                f"{where}: only {count_of(self.trained, 'step')} had been trained, so it would skip steps"
             )
         if sum(source.share for source in self.sources) != PLACES:
             raise ConfigError(f"{where}: the shares of its sources do not sum to {PLACES}")
         if self.steps is None and all(source.epochs is None for source in self.sources):
-            raise ConfigError(f"{where} never ends: give it `steps`, or `epochs` to one of its sources")
+            raise ConfigError(f"{where} never ends. Set `steps`, or `epochs` for one of its sources")
         if self.steps is not None and self.steps <= self.first_step:
             raise ConfigError(f"{where}: steps {self.steps}: the run would end before it begins")
         names = [source.name for source in self.sources]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError(f"{where}: two sources are called {twice[0]}: every source has a name of its own")
+            raise ConfigError(f"{where}: two sources have the name {twice[0]}. Give every source a different name")
         read: dict[str, str] = {}
         for source in self.sources:
             if not any(shard.samples for shard in source.shards):
-                raise ConfigError(f"{where}: source {source.name} has no tokens. Leave it out")
+                raise ConfigError(f"{where}: source {source.name} has no tokens. Remove it")
             for shard in source.shards:
                 # shards without tokens may be alike in several sources, and nothing of them can come twice
                 if not shard.tokens:
@@ -146,7 +146,8 @@ class Revision:
                 if (other := read.setdefault(shard.content, source.name)) != source.name:
                     raise ConfigError(
                         f"{where}: sources {other} and {source.name} both have the shard {shard.name} (content "
-                        f"{shard.content[:12]}): its samples would come twice. Name the data once, with both weights"
+                        f"{shard.content[:12]}), so its samples would be read twice. Declare the data once, with the "
+                        "sum of the weights"
                     )
 
     def source(self, name: str) -> Source | None:
@@ -213,7 +214,7 @@ class ScheduleHistory:
     def reign(self, step: int) -> RevisionInterval:
         """The revision that decides a step; raises NotFoundError for a step below 0."""
         if step < 0:
-            raise NotFoundError(f"step {step}: steps count from 0")
+            raise NotFoundError(f"step {step} must be at least 0")
         return next(reign for reign in reversed(self.reigns) if reign.first <= step)
 
     def to_json(self) -> dict[str, Any]:
@@ -238,7 +239,7 @@ class ScheduleHistory:
         """The inverse of `to_json`; raises FormatError, naming `where`, if it is not a schedule."""
         try:
             if value["dataprep_schedule"] != SCHEMA:
-                raise FormatError(f"{where}: schema {value['dataprep_schedule']}, this code reads {SCHEMA}")
+                raise FormatError(f"{where}: schema {value['dataprep_schedule']} is not supported (only {SCHEMA})")
             made = cls(name=value["name"], revisions=tuple(_revision(one) for one in value["revisions"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{where}: not a schedule: {type(error).__name__}: {error}") from error
@@ -254,7 +255,7 @@ class ScheduleHistory:
         try:
             return cls.of_json(json_of(path.read_bytes()), str(path))
         except ValueError as error:
-            raise FormatError(f"{path}: not JSON: {error}") from error
+            raise FormatError(f"{path}: invalid JSON: {error}") from error
 
 
 def _revision(value: Mapping[str, Any]) -> Revision:

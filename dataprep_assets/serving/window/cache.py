@@ -145,7 +145,7 @@ class Cache:
                         self._verify_or_fetch(index, progress, stopped, note)
                     return
             if stopped():
-                raise StoppedError(f"{self._label(index)}: stopped while another process fetches it")
+                raise StoppedError(f"{self._label(index)}: stopped while another process downloads it")
             time.sleep(POLL_SECONDS)
 
     def _verify_or_fetch(self, index: int, progress: Progress, stopped: Callable[[], bool], note: Note) -> None:
@@ -189,9 +189,9 @@ class Cache:
         if not path.exists():
             return None
         if (size := path.stat().st_size) != file.bytes:
-            return f"{path}: {count_of(size, 'byte')}, the release says {file.bytes}; it is fetched again"
+            return f"{path}: has {count_of(size, 'byte')}, but the release lists {file.bytes}; downloading it again"
         if (digest := sha256_file(path)) != file.sha256:
-            return f"{path}: sha256 {digest}, the release says {file.sha256}; it is fetched again"
+            return f"{path}: has sha256 {digest}, but the release lists {file.sha256}; downloading it again"
         return ""
 
     def _check_remote(self, files: Iterable[ReleaseFile]) -> None:
@@ -201,12 +201,12 @@ class Cache:
             info = self._place.store.head(self._place.key(file.key))
             if info is None:
                 raise MissingArtifactError(
-                    f"{where}: the release lists it, the store does not have it. Publish it again"
+                    f"{where}: listed in the release, but missing in the store. Publish it again"
                 )
             if info.bytes != file.bytes or info.sha256 not in (None, file.sha256):
                 raise CorruptSourceError(
-                    f"{where}: {count_of(info.bytes, 'byte')} (sha256 {info.sha256}), the release says {file.bytes} "
-                    f"({file.sha256}). Another shard lies under this name: publish the release again"
+                    f"{where}: has {count_of(info.bytes, 'byte')} (sha256 {info.sha256}), but the release lists "
+                    f"{file.bytes} ({file.sha256}). A different shard has this name. Publish the release again"
                 )
 
     def _check_content(self, shard: ReleaseShard) -> None:
@@ -221,8 +221,9 @@ class Cache:
             raise CorruptSourceError(f"{self._label(shard.index)} was published damaged: {error}") from error
         if wrong:
             raise CorruptSourceError(
-                f"{self._label(shard.index)} was published damaged: the ids of samples {wrong[:4]} are not those of "
-                "their tokens (another sequence length, or ids of another shard). Build and publish it again"
+                f"{self._label(shard.index)} was published damaged: the ids of samples "
+                f"{', '.join(map(str, wrong[:4]))} do not match their tokens (wrong sequence length, or ids of "
+                "another shard). Build and publish it again"
             )
 
     # --- room
@@ -258,7 +259,7 @@ class Cache:
             self._await_room(shard, held, only_copies, deadline, stopped)
             if not waiting:
                 waiting = True
-                note("waiting", shard.index, f"{self._label(shard.index)}: no room yet; {_users(held, only_copies)}")
+                note("waiting", shard.index, f"{self._label(shard.index)}: no space yet; {_users(held, only_copies)}")
             time.sleep(POLL_SECONDS)
 
     def _begin(self, file: ReleaseFile) -> None:
@@ -284,11 +285,11 @@ class Cache:
         stopped: Callable[[], bool],
     ) -> None:
         if stopped():
-            raise StoppedError(f"{self._label(shard.index)}: stopped while it waited for room")
+            raise StoppedError(f"{self._label(shard.index)}: stopped while waiting for space")
         if time.monotonic() > deadline:
             raise ConfigError(
-                f"{self._label(shard.index)}: no room in {self.directory} within {self._room_seconds:g} s, "
-                f"keep={self._keep}: {_users(held, only_copies)}. Raise keep, or give these windows caches of their own"
+                f"{self._label(shard.index)}: no space in {self.directory} within {self._room_seconds:g} s, "
+                f"keep={self._keep}: {_users(held, only_copies)}. Raise keep, or give these windows separate caches"
             )
 
     def _victims(self, shard: ReleaseShard, only_copies: Collection[int]) -> list[int]:
@@ -311,9 +312,9 @@ class Cache:
             try:
                 info = store.head(key)
             except DataprepError as error:
-                return f"the store cannot be asked whether it has {file.key} ({error})"
+                return f"the store cannot be asked for {file.key} ({error})"
             if info is None or info.bytes != file.bytes:
-                return f"the store does not have {file.key} any more, this is the only copy"
+                return f"the store no longer has {file.key}, so this is the only copy"
         return ""
 
     def _throw_away(self, index: int) -> None:
@@ -336,9 +337,8 @@ class Cache:
         free = shutil.disk_usage(self.directory).free
         if needed > free:
             raise TransferError(
-                f"{self._label(index)}: {count_of(needed, 'byte is', 'bytes are')} still to come, the disk of "
-                f"{self.directory} has {free} "
-                "free. Free space there, or keep fewer shards"
+                f"{self._label(index)}: {count_of(needed, 'byte is', 'bytes are')} still to be downloaded, but the "
+                f"disk of {self.directory} has {free} free. Free space there, or keep fewer shards"
             )
 
 
@@ -353,5 +353,5 @@ def _names(folder: Path) -> list[str]:
 def _users(held: dict[str, list[int]], only_copies: Collection[int]) -> str:
     said = [f"process {name} holds {shards}" for name, shards in held.items() if shards]
     if only_copies:
-        said.append(f"{sorted(only_copies)} cannot be fetched again")
+        said.append(f"{', '.join(map(str, sorted(only_copies)))} cannot be downloaded again")
     return "; ".join(said) or "the limit is reached"

@@ -29,17 +29,19 @@ def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
     if isinstance(keep, KeepBytes):
         needed = max(size + (sizes[(i + 1) % len(sizes)] if several else 0) for i, size in enumerate(sizes))
         if keep.bytes < needed:
-            what = "a shard and the one after it, which is fetched while the first is in use," if several else "a shard"
+            what = "a shard and the next one, which is downloaded while the first is in use," if several else "a shard"
             raise ConfigError(
-                f"keep: {count_of(keep.bytes, 'byte is', 'bytes are')} too few: {what} take up to {needed}. Give at "
+                f"keep: {count_of(keep.bytes, 'byte is', 'bytes are')} too few: {what} need up to {needed}. Set at "
                 "least that"
             )
     elif keep != "all":
         least = 2 if several else 1
         # True is an int, too
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < least:
-            why = "the active shard and the one being fetched" if several else "the active shard"
-            raise ConfigError(f"keep={keep!r}: use 'all', KeepBytes(n), or a number of shards from {least} ({why})")
+            why = "the active shard and the one being downloaded" if several else "the active shard"
+            raise ConfigError(
+                f"keep must be 'all', KeepBytes(n), or a number of shards of at least {least} ({why}), not {keep!r}"
+            )
 
 
 def fits(keep: Keep, present: Mapping[int, int], size: int) -> bool:

@@ -28,7 +28,7 @@ def read_or_kept(place: ReleaseLocation, directory: Path) -> Release:
     except SourceError as error:
         if not kept.is_file():
             raise
-        logger.warning("%s/%s cannot be read (%s); the copy kept in the cache is used", place, MANIFEST, error)
+        logger.warning("%s/%s cannot be read (%s); using the copy in the cache", place, MANIFEST, error)
         return Release.from_bytes(kept.read_bytes(), str(kept))
 
 
@@ -40,10 +40,11 @@ def refuse_published(directory: Path, release: Release) -> None:
     try:
         there = Release.from_bytes(path.read_bytes(), str(path))
     except FormatError as error:
-        raise ConfigError(f"{path}: is no manifest of this release. Use another cache folder") from error
+        raise ConfigError(f"{path}: not a manifest of this release. Use a different cache folder") from error
     if there.digest != release.digest:
         raise ConfigError(
-            f"{directory}: another release is published there {_pair_of(there, release)}. Use another cache folder"
+            f"{directory}: a different release is published there {_pair_of(there, release)}. Use a different cache "
+            "folder"
         )
 
 
@@ -63,8 +64,8 @@ def keep_manifest(directory: Path, release: Release) -> None:
             return
     if held.digest != release.digest:
         raise ConfigError(
-            f"{directory}: it holds shards of another release {_pair_of(held, release)}. Use another cache folder, or "
-            "delete it"
+            f"{directory}: contains shards of a different release {_pair_of(held, release)}. Use a different cache "
+            "folder, or delete it"
         )
 
 

@@ -50,10 +50,10 @@ class WindowPlan:
         start = f"starts after {_time(self.first_wait_seconds)}"
         fetch, turn = _time(self.fetch_seconds), _time(self.turn_seconds)
         if not self.stalls:
-            return f"Training {start} and never waits: a shard takes {fetch} of a turn of {turn}."
+            return f"Training {start} and never waits: a shard needs {fetch}, less than its turn of {turn}."
         return (
             f"Training {start} and waits at {self.stalled_swaps} of {count_of(self.swaps, 'swap')}, up to "
-            f"{_time(self.stall_seconds)}: a shard takes {fetch}, its turn only {turn}."
+            f"{_time(self.stall_seconds)}: a shard needs {fetch}, but its turn is only {turn}."
         )
 
 
@@ -138,14 +138,16 @@ def _advice(
     pair = max(size + (sizes[(i + 1) % len(sizes)] if len(sizes) > 1 else 0) for i, size in enumerate(sizes))
     if not plan.fits_disk:
         if pair <= disk:
-            found.append(f"Set keep=KeepBytes({disk}): the active shard and the next take {_size(pair)}.")
+            found.append(f"Set keep=KeepBytes({disk}): the active shard and the next need {_size(pair)}.")
         else:
             found.append(
-                f"Use a disk of at least {_size(pair)}, or a release of smaller shards: two lie on it at a time."
+                f"Use a disk of at least {_size(pair)}, or a release of smaller shards: two are on it at a time."
             )
     if plan.stalls:
         if math.isfinite(plan.needed_bandwidth):
-            found.append(f"Use at least {_size(plan.needed_bandwidth)}/s of bandwidth (more workers, a nearer store).")
+            found.append(
+                f"Use at least {_size(plan.needed_bandwidth)}/s of bandwidth (more workers, or a store that is closer)."
+            )
         if step_seconds > 0:
             steps = math.ceil(max(sizes) * seconds_a_byte / step_seconds)
             found.append(

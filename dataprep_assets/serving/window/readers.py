@@ -61,13 +61,13 @@ class Shard:
         samples = self.tokens.reshape(len(self), self.sequence_length)
         wanted = np.asarray(indices, dtype=np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
-            raise IndexError(f"{self}: samples {wanted.min()} to {wanted.max()} were asked for")
+            raise IndexError(f"{self}: samples {wanted.min()} to {wanted.max()} are out of range")
         return samples[wanted].astype(np.uint32, copy=False)
 
     def _checked(self, k: int) -> int:
         # Negative numbers count from the end elsewhere in Python; the original would give an empty or shifted sample.
         if not 0 <= k < len(self):
-            raise IndexError(f"{self}: there is no sample {k}")
+            raise IndexError(f"{self}: sample {k} does not exist")
         return int(k)
 
 
@@ -102,7 +102,7 @@ def _dataset_class() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise ConfigError("torch_dataset needs PyTorch: pip install torch. A Shard is read with NumPy alone") from error
+        raise ConfigError("torch_dataset needs PyTorch: pip install torch. Reading a Shard needs only NumPy") from error
 
     class ShardDataset(torch.utils.data.Dataset):  # type: ignore[misc, type-arg, unused-ignore]
         """See `torch_dataset`."""

@@ -88,9 +88,9 @@ class Release:
 
     def __post_init__(self) -> None:
         if not isinstance(self.sensitive, bool):
-            raise FormatError(f"release of {self.dataset}: sensitive: {self.sensitive!r}: must be true or false")
+            raise FormatError(f"release of {self.dataset}: sensitive must be true or false, not {self.sensitive!r}")
         if self.location is not None and not isinstance(self.location, str):
-            raise FormatError(f"release of {self.dataset}: location: {self.location!r}: must be a URL or a folder")
+            raise FormatError(f"release of {self.dataset}: location must be a URL or a folder, not {self.location!r}")
         for prefix, shards in self.shards.items():
             # The prefix is a folder of the place and of every cache, and the first part of a shard's name.
             why = why_not_a_name(prefix) or ("it has a '/'" if "/" in prefix else "")
@@ -102,11 +102,13 @@ class Release:
     def _check(self, prefix: str, index: int, shard: ReleaseShard) -> None:
         name = f"release of {self.dataset}: shard {index} of {prefix}"
         if shard.index != index:
-            raise FormatError(f"{name} is missing: number {shard.index} stands in its place. Publish it again")
+            raise FormatError(f"{name} is missing: shard {shard.index} is in its place. Publish it again")
         keys = (shard.token_file.key, shard.ids_file.key)
         # Compared with what they must be: a key of a manifest's own choice could lead out of a trainer's cache.
         if keys != (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)):
-            raise FormatError(f"{name} is listed as {keys}, where no reader looks for it. Publish it again")
+            raise FormatError(
+                f"{name} is listed as {', '.join(keys)}, where readers do not look for it. Publish it again"
+            )
         if self.sequence_length < 1 or shard.tokens % self.sequence_length or shard.tokens == 0:
             raise FormatError(
                 f"{name} has {count_of(shard.tokens, 'token')}, not whole sequences of {self.sequence_length}"
@@ -117,7 +119,10 @@ class Release:
             shard.tokens // self.sequence_length * ID_BYTES,
         )
         if sizes != wanted:
-            raise FormatError(f"{name}: files of {sizes} bytes, but {shard.tokens} {self.dtype} tokens are {wanted}")
+            raise FormatError(
+                f"{name}: files of {', '.join(map(str, sizes))} bytes, but {shard.tokens} {self.dtype} tokens "
+                f"need {', '.join(map(str, wanted))}"
+            )
 
     @property
     def files(self) -> tuple[ReleaseFile, ...]:
@@ -136,7 +141,10 @@ class Release:
         """The shards of a prefix; raises ConfigError naming those there are."""
         found = self.shards.get(prefix)
         if not found:
-            raise ConfigError(f"the release of {self.dataset} has no shards of {prefix!r}, only {sorted(self.shards)}")
+            raise ConfigError(
+                f"the release of {self.dataset} has no shards of {prefix!r}. Available: "
+                f"{', '.join(sorted(self.shards))}"
+            )
         return found
 
     def _plain(self) -> dict[str, Any]:
@@ -163,8 +171,8 @@ class Release:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
         if kind != _KIND or version != SCHEMA_VERSION:
             raise FormatError(
-                f"{where}: {kind!r} of schema {version}; this code reads {_KIND!r} of {SCHEMA_VERSION}. Use the "
-                "version of dataprep-assets that published it, or publish it again"
+                f"{where}: {kind!r} of schema {version} is not supported (only {_KIND!r} of {SCHEMA_VERSION}). Use "
+                "the version of dataprep-assets that published it, or publish it again"
             )
         try:
             value["shards"] = {
@@ -186,7 +194,7 @@ class Release:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
         if found != digest:
             raise FormatError(
-                f"{where}: altered or damaged: its digest is {found}, it says {digest}. Publish the release again"
+                f"{where}: changed or damaged: its digest is {found}, not {digest}. Publish the release again"
             )
         return release
 
@@ -226,10 +234,10 @@ def locate(release: str | Path | Store | ReleaseLocation) -> ReleaseLocation:
         parts = urlsplit(text)
         _ = parts.port  # parsed only when it is asked for
     except ValueError:  # not repeated: it may hold a secret
-        raise ConfigError("the release's address is no URL: a bracket is not closed, or the port is none") from None
+        raise ConfigError("the release's URL is invalid: a bracket is not closed, or the port is invalid") from None
     if parts.username or parts.password:
         raise ConfigError(
-            f"{parts.scheme}://{parts.hostname}: credentials do not belong in a URL; put them in the environment"
+            f"{parts.scheme}://{parts.hostname}: a URL must not contain credentials. Set them in the environment"
         )
     if parts.scheme in ("hf", "http", "https"):
         # httpx takes longer to import than the rest of the window, and other places need none.
@@ -252,8 +260,8 @@ def files_of(place: ReleaseLocation, release: Release) -> ReleaseLocation:
         return place
     if not isinstance(place.store, LocalStore):
         raise ConfigError(
-            f"{place}/{MANIFEST}: it says that its files are at another place, {release.location}; only a manifest "
-            "in a folder of this machine may say so. Copy it into a folder, or use that place"
+            f"{place}/{MANIFEST}: gives a different location for its files, {release.location}, which only a "
+            "manifest in a local folder may do. Copy the manifest into a folder, or use that location"
         )
     return locate(release.location)
 
@@ -269,5 +277,5 @@ def read_release(place: ReleaseLocation) -> Release:
     for block in place.store.read(place.key(MANIFEST)):
         data += block
         if len(data) > _LARGEST:
-            raise FormatError(f"{where}: more than {_LARGEST} bytes is not a release manifest")
+            raise FormatError(f"{where}: not a release manifest: more than {_LARGEST} bytes")
     return Release.from_bytes(bytes(data), where)

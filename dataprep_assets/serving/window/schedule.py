@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.errors import ConfigError, count_of
+from dataprep_assets.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,13 +21,13 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.shards < 1:
-            raise ConfigError(f"a schedule over {count_of(self.shards, 'shard')}: at least 1 is needed")
+            raise ConfigError(f"a schedule needs at least 1 shard, not {self.shards}")
         if self.steps_per_shard < 1:
-            raise ConfigError(f"steps_per_shard={self.steps_per_shard}: at least 1 is needed")
+            raise ConfigError(f"steps_per_shard must be at least 1, not {self.steps_per_shard}")
 
     def _turn(self, step: int) -> int:
         if step < 0:
-            raise ConfigError(f"step {step}: steps count from 0")
+            raise ConfigError(f"step {step} must be at least 0")
         return step // self.steps_per_shard
 
     def shard(self, step: int) -> int:
@@ -65,7 +65,7 @@ class Schedule:
         Raises ConfigError for a rank that is not below `world_size`.
         """
         if not 0 <= rank < world_size:
-            raise ConfigError(f"rank {rank} of {world_size}: ranks count from 0")
+            raise ConfigError(f"rank {rank} is out of range: {world_size} ranks are counted from 0")
         number, steps = self.sample_steps(step)
         # Every so many-th sample: the steps of a turn, and the ranks of a step, differ by one sample at most.
         return np.arange(number, count, steps, dtype=np.int64)[rank::world_size]

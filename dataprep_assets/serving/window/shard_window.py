@@ -136,10 +136,9 @@ class ShardWindow:
         shards = self.release.shards_of(prefix)
         if sequence_length not in (None, self.release.sequence_length):
             raise ConfigError(
-                f"sequence_length={sequence_length}: the release of {self.release.dataset} is cut into samples of "
-                f"{count_of(self.release.sequence_length, 'token')}, and its sample ids name those samples; another "
-                "length would "
-                "train on samples without ids. Use that length, or publish a release of the one you need"
+                f"sequence_length={sequence_length}: the release of {self.release.dataset} has samples of "
+                f"{count_of(self.release.sequence_length, 'token')}, whose ids would not match a different length. "
+                "Use that length, or publish a release of the length that you need"
             )
         self.schedule = Schedule(shards=len(shards), steps_per_shard=steps_per_shard)
         check_keep(keep, [shard.bytes for shard in shards])
@@ -216,16 +215,14 @@ class ShardWindow:
                 lambda: self._closed or self._ended or index in self._ready or index in self._gave_up, timeout
             )
             if self._closed:
-                raise StoppedError(f"shard {index}: the window was closed")
+                raise StoppedError(f"shard {index}: the window is closed")
             if index in self._gave_up:
                 raise self._gave_up[index]
             if self._ended:
-                raise WorkerDiedError(
-                    f"shard {index}: the window's thread ended; its log says why. Make another window"
-                )
+                raise WorkerDiedError(f"shard {index}: the window's thread ended (see its log). Open another window")
             if not done:
                 raise TimeoutError(
-                    f"shard {index} is not ready after {timeout} s: {self._failures.get(index, 'fetching')}"
+                    f"shard {index} is not ready after {timeout} s: {self._failures.get(index, 'downloading')}"
                 )
 
     def swap(self, step: int) -> Shard:
@@ -314,7 +311,7 @@ class ShardWindow:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ConfigError("the window was closed; make another one")
+            raise ConfigError("the window is closed. Open another one")
 
     def _needed_shards(self) -> set[int]:
         named = {self._wanted, self._next, self._active.index if self._active is not None else None}
@@ -406,7 +403,7 @@ class ShardWindow:
         def progress(count: int) -> None:
             # A transfer can only be stopped by raising here.
             if self._is_over(index):
-                raise StoppedError(f"shard {index} is not needed any more")
+                raise StoppedError(f"shard {index} is no longer needed")
             bar.add(count)
 
         def waits_in_vain() -> bool:
@@ -416,7 +413,7 @@ class ShardWindow:
                 return self._is_over(index)
 
         try:
-            self._say("fetching", index, f"fetching shard {index} unless it is in the cache")
+            self._say("fetching", index, f"downloading shard {index} unless it is in the cache")
             self._cache.ensure(index, progress=progress, stopped=waits_in_vain, note=self._say)
         finally:
             bar.close()

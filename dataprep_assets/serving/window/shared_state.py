@@ -171,8 +171,8 @@ def _lease(path: Path, data: bytes) -> list[int]:
         value = None
     if not isinstance(value, list) or not all(type(shard) is int and shard >= 0 for shard in value):
         raise IntegrityError(
-            f"{path}: not the lease of a process, though one has it locked. End that process and remove the file, or "
-            "use another cache folder"
+            f"{path}: not the lease of a process, although a process has locked it. End that process and remove the "
+            "file, or use a different cache folder"
         )
     return value
 

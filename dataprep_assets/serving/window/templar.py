@@ -95,7 +95,7 @@ class Mirrors(ReadOnlyStore):
         return self._first_that_can(lambda store: store.download(key, target, sha256=sha256, progress=progress))
 
     def _refuse(self) -> Never:
-        raise ConfigError(f"{self.url} and its mirrors: they are read together; write to each of them")
+        raise ConfigError(f"{self.url} and its mirrors can only be read. Write to each of them")
 
 
 __all__ = ["ShardedDatasetManager", "SharedShardedDataset"]
@@ -220,7 +220,9 @@ class SharedShardedDataset:
         self.tokens_file, self.ids_file = self.locate_shards(shard_index, file_prefix=file_prefix)
         for path in map(Path, (self.tokens_file, self.ids_file)):
             if not path.is_file():
-                raise FileNotFoundError(f"{path}: no such file; DATASET_BINS_PATH names the folder of the shards")
+                raise FileNotFoundError(
+                    f"{path}: the file does not exist. Set DATASET_BINS_PATH to the folder of the shards"
+                )
         shard = Shard(
             index=shard_index,
             token_path=Path(self.tokens_file),
@@ -230,8 +232,8 @@ class SharedShardedDataset:
         # There is no manifest to compare with here: the ids alone tell whether the two files belong together.
         if wrong := sample_ids.differing(shard.tokens, shard.sample_ids, sequence_length, sample=SAMPLED_IDS):
             raise CorruptSourceError(
-                f"{self.ids_file}: the ids of samples {wrong[:4]} are not those of the tokens in {self.tokens_file} "
-                "(another sequence length, or ids of another shard). Fetch both again"
+                f"{self.ids_file}: ids of samples {', '.join(map(str, wrong[:4]))} do not match the tokens in "
+                f"{self.tokens_file}: wrong sequence length, or ids of another shard. Download both again"
             )
         self.total_samples = len(shard)
         self._samples = torch_dataset(shard)
@@ -259,15 +261,17 @@ class SharedShardedDataset:
 
 def _require_samples(token_dtype: npt.DTypeLike, rank: int, world_size: int) -> None:
     if np.dtype(token_dtype) != np.uint32:
-        raise ConfigError(f"token_dtype {np.dtype(token_dtype)}: samples are uint32, whatever the files hold")
+        raise ConfigError(f"token_dtype must be uint32, the type of samples, not {np.dtype(token_dtype)}")
     if not 0 <= rank < world_size:
-        raise ConfigError(f"rank {rank} of {world_size}: ranks count from 0")
+        raise ConfigError(f"rank {rank} is out of range: {world_size} ranks are counted from 0")
 
 
 def _folder() -> str:
     """DATASET_BINS_PATH: the folder of the shards on disk, and in the bucket."""
     if not (folder := os.environ.get("DATASET_BINS_PATH")):
-        raise ConfigError("DATASET_BINS_PATH: not set; it says where the shards are. Or give release and cache_dir")
+        raise ConfigError(
+            "DATASET_BINS_PATH is not set. Set it to the location of the shards, or pass release and cache_dir"
+        )
     return folder
 
 
@@ -283,7 +287,9 @@ def _from_environment(on_disk: Path) -> Path | ReleaseLocation | str:
     if os.environ.get("R2_DATASET_BUCKET_LIST", "").strip():
         return ReleaseLocation(Mirrors([place() for place in _list_buckets(prefix)]))
     if not (bucket := os.environ.get("R2_DATASET_BUCKET_NAME")):
-        raise ConfigError("R2_DATASET_BUCKET_NAME: not set; it says where the shards are. Or give release, cache_dir")
+        raise ConfigError(
+            "R2_DATASET_BUCKET_NAME is not set. Set it to the bucket of the shards, or pass release and cache_dir"
+        )
     return f"s3://{bucket}/{prefix}"
 
 

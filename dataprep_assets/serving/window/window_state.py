@@ -37,7 +37,10 @@ class WindowState:
         names = {field.name: field.type for field in fields(cls)}
         # `type`, not `isinstance`: a step that is `true` would pass for 1
         if set(value) != set(names) or any(type(value[name]) is not kind for name, kind in names.items()):
-            raise ConfigError(f"not the state of a window: it has {sorted(map(str, value))}, wanted {sorted(names)}")
+            raise ConfigError(
+                f"not the state of a window: it has the keys {', '.join(sorted(map(str, value)))}, expected "
+                f"{', '.join(sorted(names))}"
+            )
         return cls(**value)
 
     def check(self, other: "WindowState") -> None:
@@ -46,6 +49,6 @@ class WindowState:
         if wrong := [name for name, value in kept.items() if found[name] != value]:
             shown = "; ".join(f"{name} {found[name]}, the state has {kept[name]}" for name in wrong)
             raise ConfigError(
-                f"this window cannot go on from that state: {shown}. Give it the release, the prefix and the "
-                "steps_per_shard that the run began with"
+                f"this window cannot resume from that state: {shown}. Use the release, the prefix and the "
+                "steps_per_shard with which the run began"
             )

@@ -22,7 +22,9 @@ from dataprep_assets.sources.readers.rows import check_names, rows_of_batch, sma
 _MAGIC = b"ARROW1"
 # The end of a stream: a continuation marker, then the length 0 where that of a message would be.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-_OF_POLARS = "If polars wrote it, leave out the .zst or .gz around it, or write a stream (`write_ipc_stream`). Else: "
+_OF_POLARS = (
+    "If polars wrote it, remove the .zst or .gz compression, or write a stream (`write_ipc_stream`). Otherwise: "
+)
 _BLOCK_BYTES = 16 << 20
 """About as many bytes of a batch become rows at once."""
 
@@ -114,13 +116,13 @@ class ArrowRows(ReadThrough[BlockReader]):
         whole = stream.last == _END
         last = stream.drain()
         if not by_footer and (not whole or (of_file and not last.endswith(_MAGIC))):
-            raise self._unreadable(row, "it ends before its end mark")
+            raise self._unreadable(row, "the file ends before its end marker")
 
     def _unreadable(self, row: int, why: str, unless: str = "") -> CorruptSourceError:
         if (kind := no_table(self._file.path, ".arrow")) is not None and self._under.compression is None:
             return CorruptSourceError(f"{self._file.label}: {kind}")
         return CorruptSourceError(
-            f"{self._file.label}: Arrow cannot be read near row {row}: {why}. {unless}Fetch the file again",
+            f"{self._file.label}: invalid Arrow data near row {row}: {why}. {unless}Download the file again",
             file=self._file.label,
             row=row,
         )

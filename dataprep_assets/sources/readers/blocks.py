@@ -38,7 +38,7 @@ def window_bytes() -> int:
     """
     text = os.environ.get(WINDOW) or str(WINDOW_BYTES)
     if not text.isascii() or not text.isdigit() or not 1024 <= int(text) <= 1 << 31:
-        raise ConfigError(f"{WINDOW}: {text!r} is not a number of bytes from 1024 to {1 << 31}")
+        raise ConfigError(f"{WINDOW}: must be a number of bytes from 1024 to {1 << 31}, not {text!r}")
     return int(text)
 
 
@@ -108,10 +108,9 @@ class BlockReader:
     def _too_wide(self) -> CorruptSourceError:
         command = "zstd --long=27" if self.compression == "zstd" else "xz -6"
         return CorruptSourceError(
-            f"{self.label}: a {self.compression} frame that ends after byte {self.bytes_read - 1} needs a window "
-            f"of more than {count_of(window_bytes(), 'byte')} of memory. Compress it again with `{command}`; or, if "
-            "you "
-            f"trust it and every worker has the memory, set {WINDOW}={1 << 31}",
+            f"{self.label}: a {self.compression} frame that ends after byte {self.bytes_read - 1} needs a window of "
+            f"more than {count_of(window_bytes(), 'byte')} of memory. Compress the file again with `{command}`. If "
+            f"you trust it and every worker has the memory, set {WINDOW}={1 << 31}",
             file=self.label,
             byte=self.bytes_read,
         )
@@ -126,9 +125,9 @@ class BlockReader:
                 if "too much memory" in str(error) or "usage limit" in str(error):
                     raise self._too_wide() from None
                 raise CorruptSourceError(
-                    f"{self.label}: {self.compression} data is damaged in the {count_of(self._step, 'byte')} from byte "
-                    f"{self.bytes_read - self._step}: {error}. Fetch the file again and compare its sha256 with "
-                    "the source's",
+                    f"{self.label}: {self.compression} data is damaged in the {count_of(self._step, 'byte')} from "
+                    f"byte {self.bytes_read - self._step}: {error}. Download the file again and compare its sha256 "
+                    "with the source's",
                     file=self.label,
                     byte=self.bytes_read,
                 ) from error
@@ -137,7 +136,7 @@ class BlockReader:
         if not whole:
             raise CorruptSourceError(
                 f"{self.label}: truncated: the file ends at byte {self.bytes_read}, inside a {self.compression} "
-                "frame. Fetch it again: what was read so far would pass for a shorter file",
+                "frame. Download it again",
                 file=self.label,
                 byte=self.bytes_read,
             )
@@ -217,8 +216,8 @@ class TextReader(BlockReader):
                 text = decoder.decode(data, final=not data)
             except UnicodeDecodeError as error:
                 raise CorruptSourceError(
-                    f"{self.label}: is not {encoding.upper()} near byte {byte + error.start} of its content, "
-                    "although it begins with its byte order mark. Fetch the file again, or convert it to UTF-8",
+                    f"{self.label}: not {encoding.upper()} near byte {byte + error.start} of its content, despite "
+                    "its byte order mark. Download the file again, or convert it to UTF-8",
                     file=self.label,
                     byte=byte + error.start,
                 ) from None

@@ -28,20 +28,20 @@ class Kind:
     remedy: str
 
     def __str__(self) -> str:
-        return f"it is {self.name}. {self.remedy}"
+        return f"the file is {self.name}. {self.remedy}"
 
 
-_DOWNLOAD = "Download the file again, and look at the address and the login"
-_EXTRACT = "Extract the files in it"
+_DOWNLOAD = "Download the file again, and check the URL and the login"
+_EXTRACT = "Extract the files from it"
 _CONVERT = "Convert it with `iconv -f {} -t UTF-8 FILE > NEW`"
 
-POINTER = Kind("a Git LFS pointer, and not the file that it stands for", "Run `git lfs pull` where it was cloned")
-_ANNEX = Kind("a git-annex pointer, and not the file that it stands for", "Run `git annex get` where it was cloned")
-HTML = Kind("an HTML page", f"{_DOWNLOAD}. Pages that are meant as documents can be written as JSON lines")
+POINTER = Kind("a Git LFS pointer instead of the file itself", "Run `git lfs pull` in its repository")
+_ANNEX = Kind("a git-annex pointer instead of the file itself", "Run `git annex get` in its repository")
+HTML = Kind("an HTML page", f"{_DOWNLOAD}. If the pages are your documents, write them as JSON Lines")
 _STORE_ERROR = Kind("the error message of an object store", _DOWNLOAD)
-EMPTY = Kind("empty, with 0 bytes", "Download it again, or take it out of the source")
-_PARQUET = Kind("a Parquet file", "Rename it to end in `.parquet`")
-_ARROW = Kind("an Arrow file", "Rename it to end in `.arrow`")
+EMPTY = Kind("empty (0 bytes)", "Download it again, or remove it from the source")
+_PARQUET = Kind("a Parquet file", "Rename it to `….parquet`")
+_ARROW = Kind("an Arrow file", "Rename it to `….arrow`")
 
 _COMPRESSED: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("gzip", re.compile(rb"\x1f\x8b\x08")),
@@ -77,13 +77,13 @@ _FOREIGN: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
     (Kind("a RAR archive", _EXTRACT), re.compile(rb"Rar!\x1a\x07")),
     (Kind("a tar archive", _EXTRACT), re.compile(rb"[^\0].{256}ustar[\0 ]", re.DOTALL)),
     (
-        Kind("an ARC archive, as crawls were before WARC", "Convert it with `warcio recompress FILE NEW.warc.gz`"),
+        Kind("an ARC archive, the predecessor of WARC", "Convert it with `warcio recompress FILE NEW.warc.gz`"),
         re.compile(rb"filedesc://\S* \S+ \d{8,14} \S+ \d+\r?\n"),
     ),
-    (Kind("a PDF document", "Take its text out of it first"), re.compile(rb"%PDF-\d")),
-    (Kind("an SQLite database", "Write its rows as JSON lines"), re.compile(rb"SQLite format 3\0")),
-    (Kind("a pickle of Python", "Write its rows as JSON lines"), re.compile(rb"\x80[\x02-\x05](?:\x95|\}|\]|c)")),
-    (Kind("an array of NumPy", "Write its rows as JSON lines"), re.compile(rb"\x93NUMPY")),
+    (Kind("a PDF document", "Extract its text first"), re.compile(rb"%PDF-\d")),
+    (Kind("an SQLite database", "Write its rows as JSON Lines"), re.compile(rb"SQLite format 3\0")),
+    (Kind("a Python pickle", "Write its rows as JSON Lines"), re.compile(rb"\x80[\x02-\x05](?:\x95|\}|\]|c)")),
+    (Kind("a NumPy array", "Write its rows as JSON Lines"), re.compile(rb"\x93NUMPY")),
 )
 _MOST_PARSED = 1 << 20
 _LEAST = 16
@@ -171,7 +171,7 @@ def no_table(path: Path, own: str) -> Kind | None:
         return EMPTY
     if (kind := foreign(head)) is not None:
         return None if own in kind.remedy else kind
-    return Kind("text", "Rename it by its format, as to end in `.jsonl`") if _is_text(head) else None
+    return Kind("text", "Rename it after its format, e.g., to `….jsonl`") if _is_text(head) else None
 
 
 def is_array(data: bytes) -> bool:
@@ -200,10 +200,12 @@ def _under_a_key(body: bytes) -> Kind | None:
         if any(isinstance(rows, list) and rows and isinstance(rows[0], dict) for rows in value.values()):
             return Kind(
                 "one JSON object with the rows in a list under a key",
-                "Write one row per line with `jq -c '.KEY[]' FILE > NEW.jsonl`; KEY is that key, such as data",
+                "Write one row per line with `jq -c '.KEY[]' FILE > NEW.jsonl`, where KEY is that key, e.g., data",
             )
         if value and all(isinstance(column, dict) for column in value.values()):
-            return Kind("one JSON object of columns", 'Write rows: `to_json(orient="records", lines=True)` of pandas')
+            return Kind(
+                "one JSON object of columns", 'Write rows instead: `to_json(orient="records", lines=True)` of pandas'
+            )
     elif value is None and re.match(rb'\{[^{}\[\]\n]{0,1000}"(?:[^"\\\n]|\\.){1,200}"\s*:\s*\[\s*\{', body):
         return Kind(
             "one JSON object with the rows in a list under a key, or objects of several lines",
@@ -253,7 +255,7 @@ def _array(body: bytes) -> Kind | None:
     first = _value(body.partition(b"\n")[0])
     if isinstance(first, str) or (isinstance(first, list) and first and isinstance(first[0], str)):
         one = "." if isinstance(first, str) else ".[]"
-        return Kind("JSON texts without the name of a field", f"Write rows: `jq -c '{one} | {{text: .}}' FILE > NEW`")
+        return Kind("JSON values without a field name", f"Write rows instead: `jq -c '{one} | {{text: .}}' FILE > NEW`")
     if not is_array(body):
         return None
     return Kind("one JSON array", "Write one row per line with `jq -c '.[]' FILE > NEW.jsonl`, or declare its format")

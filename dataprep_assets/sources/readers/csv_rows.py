@@ -54,9 +54,9 @@ class _Lines:
         self.size += len(line or b"") + 1
         if line is None or self.size > self._most:
             raise CorruptSourceError(
-                f"{self._file.label}: row {self.row}, byte {self.byte}: has more than "
-                f"{count_of(self._most, 'byte')}, or a quote in it is not closed: nobody can tell where it ends. "
-                "Correct it, or raise `bad_records: {max_record_bytes: …}`",
+                f"{self._file.label}: row {self.row}, byte {self.byte}: longer than {count_of(self._most, 'byte')}, "
+                "perhaps because a quote is not closed. Correct the row, or raise `bad_records: {max_record_bytes: "
+                "…}`",
                 file=self._file.label,
                 row=self.row,
                 byte=self.byte,
@@ -108,7 +108,7 @@ class CsvRows(RowByRow):
                 # After an error the parser begins anew with the next line, so the neighbours of a bad record are read.
                 fields, why = [], _fault(error) + self._advice
                 if lines.ended:
-                    told = "a quote is not closed before the end of the file. Close it, or fetch the file again"
+                    told = "a quote is not closed before the end of the file. Close it, or download the file again"
                     told += self._advice
                     raise CorruptSourceError(
                         f"{file.label}: row {row}, byte {lines.byte}: {told}",
@@ -138,7 +138,7 @@ class CsvRows(RowByRow):
     @property
     def _advice(self) -> str:
         is_open = self._file.format == "tsv" and self._file.reading.csv_quotes is None
-        return "; if a quote is a character in this file, set `csv_quotes: false`" if is_open else ""
+        return ". If a quote is an ordinary character in this file, set `csv_quotes: false`" if is_open else ""
 
     def _watch(self, lines: _Lines, columns: int) -> None:
         """Note a record of several lines that each look like one; raises CorruptSourceError for one of a TSV."""
@@ -148,9 +148,10 @@ class CsvRows(RowByRow):
             return
         if self._file.format == "tsv":
             raise CorruptSourceError(
-                f"{self._file.label}: row {lines.row}, byte {lines.byte}: a quoted value goes over "
+                f"{self._file.label}: row {lines.row}, byte {lines.byte}: a quoted value spans "
                 f"{count_of(len(lines.delimiters), 'line')} that each look like a row. Set `csv_quotes: false` if a "
-                "quote is a character in this file, `true` if values are quoted. Or write it as JSON lines",
+                "quote is an ordinary character in this file, `true` if values are quoted. Or write the file as "
+                "JSON Lines",
                 file=self._file.label,
                 row=lines.row,
                 byte=lines.byte,
@@ -161,9 +162,9 @@ class CsvRows(RowByRow):
 
     def _header(self, names: list[str], why: str) -> list[str]:
         if why or len(set(names)) < len(names):
-            why = why or "it has a name twice"
+            why = why or "a name occurs twice"
             raise CorruptSourceError(
-                f"{self._file.label}: its first line is no header: {why}. It must have the names of the fields, each "
+                f"{self._file.label}: the first line is not a header: {why}. It must contain each field name exactly "
                 "once",
                 file=self._file.label,
             )
@@ -178,24 +179,24 @@ def merged_rows(reader: RowReader, label: str) -> str:
         return ""
     row, byte = reader.merged
     return (
-        f"csv_quotes: {label}: row {row}, byte {byte}: its lines all look like rows. Set `false` if a "
-        "quote is a character there, `true` if not"
+        f"csv_quotes: {label}: row {row}, byte {byte}: every line of a quoted value looks like a row. Set `false` if "
+        "a quote is an ordinary character there, `true` if not"
     )
 
 
 def _misfit(fields: list[str], header: list[str]) -> str:
     """Why the values of a record are none under this header; empty if they are."""
     if len(fields) != len(header):
-        return f"{count_of(len(fields), 'field')}, the header has {len(header)}{other_delimiter(header)}"
+        return f"{count_of(len(fields), 'field')}, but the header has {len(header)}{other_delimiter(header)}"
     # of one column the name may be a text, unless a file begins there
     if [fields[0].removeprefix("\ufeff"), *fields[1:]] == header and (len(header) > 1 or fields != header):
-        return "the header again, as where files were joined"
+        return "the header is repeated, as in concatenated files"
     return ""
 
 
 def _fault(error: csv.Error) -> str:
     """What is wrong with a record that the parser refused, without any of its text."""
-    return "a carriage return outside of quotes" if "new-line" in str(error) else str(error)
+    return "a carriage return outside quotes" if "new-line" in str(error) else str(error)
 
 
 FORMAT = InputFormat(rows=CsvRows)

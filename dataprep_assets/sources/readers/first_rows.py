@@ -73,7 +73,7 @@ def _rows(paths: Iterable[Path], reading: ReadOptions) -> Iterator[dict[str, Any
 def other_delimiter(names: Iterable[str]) -> str:
     """A question, where the only field of rows has a name with a character that often stands between fields."""
     only = list(names)
-    return "; is `csv_delimiter` right?" if len(only) == 1 and any(one in only[0] for one in ";\t|,") else ""
+    return ". Check `csv_delimiter`" if len(only) == 1 and any(one in only[0] for one in ";\t|,") else ""
 
 
 def absent_field(
@@ -115,7 +115,7 @@ def fields_there(rows: Sequence[dict[str, Any]], field: str, *, hidden: bool) ->
     """
     inside, names = names_beside(rows, field)
     shown = ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-    have = "" if hidden else f"; `{inside}` has {shown or 'no fields'}" if inside else f"; they have {shown}"
+    have = "" if hidden else f". `{inside}` has {shown or 'no fields'}" if inside else f". Their fields: {shown}"
     return have + other_delimiter(names)
 
 

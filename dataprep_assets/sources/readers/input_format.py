@@ -150,9 +150,9 @@ def input_format(name: str) -> InputFormat:
     found = INPUTS[name].load()
     # An entry point of another package may name anything.
     if not isinstance(found, InputFormat):
-        raise INPUTS[name].unfit("is not an InputFormat")
+        raise INPUTS[name].unfit("not an InputFormat")
     if found.needs and importlib.util.find_spec(found.needs) is None:
-        raise ConfigError(f".{name} files need the module {found.needs}, which is not installed; install {found.extra}")
+        raise ConfigError(f".{name} files need the module {found.needs}, which is not installed. Install {found.extra}")
     return found
 
 

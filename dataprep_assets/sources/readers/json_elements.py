@@ -59,10 +59,14 @@ class Elements:
             yield from self._feed(data)
             self._byte += len(data)
         if not self._closed:
-            began = f"in record {self._rows + 1}, which begins at byte {self._element}" if self._depth else "at once"
+            began = (
+                f"in record {self._rows + 1}, which begins at byte {self._element}"
+                if self._depth
+                else "before any record"
+            )
             raise CorruptSourceError(
-                f"{self._label}: the file ends {began}: byte {self._byte} is its end, not that of the "
-                f"{self._what}. It was cut, or a quote or bracket is missing; fetch it again",
+                f"{self._label}: unexpected end of file at byte {self._byte}, {began}, inside the {self._what}. The "
+                "file is truncated, or a quote or bracket is missing. Download it again",
                 file=self._label,
                 byte=self._byte,
             )
@@ -107,7 +111,7 @@ class Elements:
             return blank
         if data[blank] != self._opening:
             raise CorruptSourceError(
-                f"{self._label}: byte {self._byte + blank} does not begin a JSON {self._what}; correct cohorts.format",
+                f"{self._label}: no JSON {self._what} begins at byte {self._byte + blank}. Correct cohorts.format",
                 file=self._label,
                 byte=self._byte + blank,
             )
@@ -165,9 +169,8 @@ class Elements:
 
     def _broken(self, byte: int) -> CorruptSourceError:
         return CorruptSourceError(
-            f"{self._label}: byte {byte}, after {count_of(self._rows, 'record')}, is not what a JSON {self._what} "
-            "has there; "
-            "correct the file or fetch it again",
+            f"{self._label}: invalid JSON {self._what} at byte {byte}, after {count_of(self._rows, 'record')}. "
+            "Correct the file or download it again",
             file=self._label,
             byte=byte,
         )

@@ -40,7 +40,7 @@ def parse(data: bytes) -> Any:
     try:
         return json.loads(data.decode(), parse_int=_integer)
     except RecursionError:  # Python 3.11 nests some levels less than orjson
-        raise orjson.JSONDecodeError("beyond the depth that is read", "", 0) from None
+        raise orjson.JSONDecodeError("nested too deeply", "", 0) from None
 
 
 def has_long_integers(data: bytes) -> bool:
@@ -54,7 +54,7 @@ def has_long_integers(data: bytes) -> bool:
 def fault(error: orjson.JSONDecodeError) -> str:
     """What is wrong with a text that `parse` refused, without any of the text."""
     if error.doc[error.pos : error.pos + 1] == "\0":
-        return "a NUL byte, of which crashed writers leave holes"
+        return "a NUL byte, as in holes left by crashed writers"
     if error.doc[error.pos : error.pos + 9].lstrip("-").startswith(("NaN", "Infinity")):
         return "NaN or Infinity"
     known = {"surrogate": "a lone surrogate", "depth": "nested more than 1,024 levels deep", "end of data": "cut off"}

@@ -65,8 +65,8 @@ def rows_at_once(
             found.append(_Column.from_chunk(file, chunk, max(1, of_group.num_rows), width))
     if (least := sum(column.bytes(1) for column in found)) > PAGE_BYTES:
         raise FormatError(
-            f"one row takes pages of {count_of(len(found), 'column')} with {least:,.0f} bytes; {PAGE_BYTES:,} "
-            "are the most that is decoded at once. Write the file with smaller pages"
+            f"one row needs pages of {count_of(len(found), 'column')} with {least:,.0f} bytes; at most "
+            f"{PAGE_BYTES:,} are decoded at once. Write the file with smaller pages"
         )
     if sum(column.bytes(most) for column in found) <= BATCH_BYTES:
         return most
@@ -103,8 +103,7 @@ class _Column:
             if max(page.bytes, page.values * width) > PAGE_BYTES:
                 raise FormatError(
                     f"a page of column {chunk.path_in_schema} has {count_of(page.values, 'value')} in {page.bytes:,} "
-                    f"bytes; {PAGE_BYTES:,} bytes are the most that is decoded at once. Write the file with "
-                    "smaller pages"
+                    f"bytes; at most {PAGE_BYTES:,} bytes are decoded at once. Write the file with smaller pages"
                 )
         is_flat = chunk.num_values == rows
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
@@ -195,7 +194,7 @@ class _Struct:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise FormatError("a page header is damaged: a number without end")
+        raise FormatError("a page header is damaged: a number does not end")
 
     def _number(self) -> int:
         value = self._varint()

@@ -320,7 +320,7 @@ def _absent(label: str, kind: str, name: str, setting: str, schema: Any) -> Abse
     shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     has = f"column {inside!r} has" if inside else "it has"
     begun = f"{label}: no {kind} column {name!r}: "
-    hidden = f"{begun}it has none of that name. Set `{setting}`"
+    hidden = f"{begun}no such column. Set `{setting}`"
     return AbsentColumnError(f"{begun}{has} {shown or 'none'}. Set `{setting}`", hidden=hidden, file=label)
 
 
@@ -343,9 +343,9 @@ class ParquetReader(ParquetBlocks[Block]):
                 raise _absent(self._label, kind, name, setting, schema)
             if not any(allows(its_type) for allows in allowed):
                 # of a struct not the names of its fields
-                its = f"that one is {_outer(its_type)}"
+                its = f"its type is {_outer(its_type)}"
                 if types.is_null(its_type):
-                    its = "that one has the type null, so no row has a value"
+                    its = "its type is null, so no row has a value"
                 raise SourceError(f"{self._label}: no {kind} column {name!r}: {its}. Set `{setting}`")
             return name
 

@@ -336,7 +336,7 @@ class ParquetBlocks(ABC, Generic[B]):
             if (kind := no_table(self._path, ".parquet")) is not None:
                 return CorruptSourceError(f"{self._label}: {kind}")
         return CorruptSourceError(
-            f"{self._label}: Parquet cannot be read near row {row}: {error}. Fetch the file again",
+            f"{self._label}: invalid Parquet data near row {row}: {error}. Download the file again",
             file=self._label,
             row=row,
         )

@@ -194,8 +194,8 @@ class JsonRows(ReadThrough[TextReader]):
             return parse(raw)
         except orjson.JSONDecodeError as error:
             raise CorruptSourceError(
-                f"{self._label}: begins like a JSON array and is not one: element {number}, at byte "
-                f"{byte}, is not JSON: {error.msg}. Correct it, or write one object a line",
+                f"{self._label}: begins like a JSON array, but element {number}, at byte {byte}, is not JSON: "
+                f"{error.msg}. Correct it, or write one object per line",
                 file=self._label,
                 row=number,
                 byte=byte,
@@ -291,9 +291,9 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
             block.bad.append(BadRecord(number, -1, "invalid_utf8"))
         except (ValueError, OverflowError, LookupError) as error:  # whose message can have the value
             raise CorruptSourceError(
-                f"{file.label}: row {number} has a value that Python has not ({type(error).__name__}): a date "
-                "beyond the year 9999, a time in an unknown zone, or two fields of one name. Correct it, or write it "
-                "as a text",
+                f"{file.label}: row {number} has a value that Python cannot represent ({type(error).__name__}): a "
+                "date after the year 9999, a time in an unknown zone, or two fields of the same name. Correct it, "
+                "or write it as text",
                 file=file.label,
                 row=number,
             ) from None

@@ -101,7 +101,7 @@ class WarcRows(RowByRow):
         if found is not None and rest not in _ENDS:
             raise self._corrupt(
                 f"row {found.number}, byte {found.byte}: its Content-Length is too small: "
-                f"{count_of(len(rest), 'byte follows', 'bytes follow')} it, where two line ends are allowed"
+                f"{count_of(len(rest), 'byte follows', 'bytes follow')} where only two line ends are allowed"
             )
 
     def _row(self, number: int, record: Any) -> Found:
@@ -109,22 +109,22 @@ class WarcRows(RowByRow):
         declared = headers.get("Content-Length") or ""
         # without one, or with a wrong one, the next record would begin somewhere else
         if not (declared.isascii() and declared.isdigit()):
-            raise self._corrupt(f"row {number}, byte {byte}: has no valid Content-Length")
+            raise self._corrupt(f"row {number}, byte {byte}: no valid Content-Length")
         size, kind = int(declared), headers.get("WARC-Type")
         if record.content_length != size:  # fastwarc looks for this one name as the standard spells it
             raise self._corrupt(
-                f"row {number}, byte {byte}: spells a header otherwise than Content-Length",
-                "Write it so",
+                f"row {number}, byte {byte}: the header Content-Length is spelled differently",
+                "Spell it that way",
             )
         data = b"" if size > most else record.reader.read()
         # consume() skips what was not read, and says how much there was: less than declared if the file was cut.
         if record.consume() + len(data) != size:
-            raise self._corrupt(f"row {number}, byte {byte}: the file ends inside of it")
+            raise self._corrupt(f"row {number}, byte {byte}: the file ends inside the record")
         row: dict[str, Any] | BadRecord | None
         if kind not in (*_TEXTS, *_PAGES):
             row = None
         elif kind in _PAGES or not (headers.get("Content-Type") or "").lower().startswith("text/plain"):
-            other = "of another type than text/plain" if headers.get("Content-Type") else "without a Content-Type"
+            other = "of a type other than text/plain" if headers.get("Content-Type") else "without a Content-Type"
             row = BadRecord(number, byte, NOT_TEXT, f"a {kind} record {other}")
         elif size > most:
             row = BadRecord(number, byte, TOO_LARGE)
@@ -139,7 +139,7 @@ class WarcRows(RowByRow):
         """All records of the file."""
         return sum(1 for _ in self._find_rows())
 
-    def _corrupt(self, why: str, remedy: str = "Fetch the file again") -> CorruptSourceError:
+    def _corrupt(self, why: str, remedy: str = "Download the file again") -> CorruptSourceError:
         return CorruptSourceError(f"{self._file.label}: WARC: {why}. {remedy}")
 
 

@@ -126,13 +126,13 @@ def s3_client(place: "S3Place", config: Any = None) -> Any:
         )
     except ProfileNotFound:
         raise ConfigError(
-            f"the profile {place.profile!r} (AWS_PROFILE, --profile) is not in the configuration of AWS: "
-            "`aws configure list-profiles` names those that are"
+            f"unknown profile {place.profile!r} (AWS_PROFILE, --profile). Run `aws configure list-profiles` to list "
+            "the profiles"
         ) from None
     except (BotoCoreError, ValueError) as error:
         # Only the type: the text could contain the output of a credential process.
         raise ConfigError(
-            f"boto3 cannot make a client ({type(error).__name__}). Check the endpoint, the region and the profile"
+            f"boto3 cannot create a client ({type(error).__name__}). Check the endpoint, the region and the profile"
         ) from None
     # Also an endpoint of boto3's own chain: AWS_ENDPOINT_URL, or a profile.
     check_endpoint(client.meta.endpoint_url, "endpoint_url", allow_http=place.allow_http)
@@ -171,7 +171,7 @@ def check_client(client: Any) -> None:
     if (config.retries or {}).get("total_max_attempts") != 1 or (
         getattr(config, "request_checksum_calculation", None) != "when_required"
     ):
-        raise ConfigError("an S3 client with boto3's own retries or checksums: make it with s3_client(resource)")
+        raise ConfigError("the S3 client uses boto3's own retries or checksums. Create it with s3_client(resource)")
 
 
 def endpoint_of(client: Any) -> str:
@@ -212,8 +212,8 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
     except SSLError as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise ConfigError(
-                f"{label}: the certificate of {endpoint} is not trusted. Correct the endpoint, or name your "
-                "authority's certificates in AWS_CA_BUNDLE"
+                f"{label}: the certificate of {endpoint} is not trusted. Correct the endpoint, or set AWS_CA_BUNDLE "
+                "to your authority's certificates"
             ) from None
         raise RetryableError(f"the TLS connection to {endpoint} broke") from None
     except (
@@ -226,11 +226,12 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
     ) as error:
         raise RetryableError(f"the connection to {endpoint} broke ({type(error).__name__})") from None
     except ResponseParserError:
-        raise RetryableError(f"{endpoint} gave an answer that is not one of S3") from None
+        raise RetryableError(f"{endpoint} returned an answer that is not S3") from None
     except BotoCoreError as error:
         raise ConfigError(
             f"{label}: boto3 cannot sign or send the request ({type(error).__name__}). Set {names.key_id} and "
-            f"{names.secret}, and check endpoint and region. For a source in a public bucket set `access: anonymous`"
+            f"{names.secret}, and check the endpoint and region. For a source in a public bucket, set `access: "
+            "anonymous`"
         ) from None
 
 
@@ -253,13 +254,15 @@ def explained(
     `label` names the object, `bucket` and `endpoint` where it was asked for, `names` the variables to check.
     """
     code, status = refused.code, refused.status
-    where = f"{label}: {endpoint} refused it ({refused})"
+    where = f"{label}: {endpoint} refused the request ({refused})"
     if code == "InvalidAccessKeyId":
-        return ConfigError(f"{where}: it does not know this access key id. Check {names.key_id} and the endpoint")
+        return ConfigError(f"{where}: unknown access key id. Check {names.key_id} and the endpoint")
     if code == "SignatureDoesNotMatch":
-        return ConfigError(f"{where}: the secret does not fit the key id. Check {names.secret} (no blanks around it)")
+        return ConfigError(
+            f"{where}: the secret does not match the key id. Check {names.secret} (no surrounding blanks)"
+        )
     if code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired"):
-        return ConfigError(f"{where}: the session token is not valid any more. Make new credentials")
+        return ConfigError(f"{where}: the session token has expired. Create new credentials")
     if code in (
         "PermanentRedirect",
         "AuthorizationHeaderMalformed",
@@ -270,17 +273,17 @@ def explained(
     ):
         return ConfigError(f"{where}: wrong region or endpoint for bucket {bucket}. On R2 the region is `auto`")
     if code == "NoSuchBucket":
-        return ConfigError(f"{where}: there is no bucket {bucket}. Check the bucket's name and the endpoint")
+        return ConfigError(f"{where}: bucket {bucket} does not exist. Check the bucket's name and the endpoint")
     if status in (401, 403):
         return ConfigError(
-            f"{where}: these credentials may not do that. Check {names.key_id}, {names.secret} and the rights of the "
-            f"token for bucket {bucket} (R2: Object Read, or Object Read & Write). For a source in a public bucket set "
-            "`access: anonymous`, in one whose readers pay `access: requester_pays`"
+            f"{where}: these credentials lack the permission. Check {names.key_id}, {names.secret} and the token's "
+            f"permissions for bucket {bucket} (R2: Object Read, or Object Read & Write). For a source in a public "
+            "bucket, set `access: anonymous`; in a requester-pays bucket, `access: requester_pays`"
         )
     if status == 404:
         return no_object(where)
     if status == 501 or code == "NotImplemented":
-        return ConfigError(f"{where}: this store cannot do that. Use one that can: AWS S3, R2, MinIO")
+        return ConfigError(f"{where}: this store does not support the request. Use AWS S3, R2 or MinIO")
     if code in ("QuotaExceeded", "EntityTooLarge", "XMinioStorageFull"):
-        return SourceError(f"{where}: the store takes no more. Make room, or raise the quota")
-    return SourceError(f"{where}. Check bucket, endpoint and region")
+        return SourceError(f"{where}: the store is full. Free space, or raise the quota")
+    return SourceError(f"{where}. Check the bucket, endpoint and region")

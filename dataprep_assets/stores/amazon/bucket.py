@@ -232,11 +232,11 @@ class S3Bucket:
             # A page may be empty, for example after many deletions; a broken proxy gives empty ones for ever.
             empty = 0 if items else empty + 1
             if empty > _EMPTY_PAGES:
-                raise TransferError(f"{label}: the store gave {_EMPTY_PAGES:,} empty pages in a row and no end")
+                raise TransferError(f"{label}: the store returned {_EMPTY_PAGES:,} empty pages in a row without an end")
             before = dict(request)
             request |= _following(operation, page)
             if request == before:
-                raise TransferError(f"{label}: the store says that the listing goes on, and does not say from where")
+                raise TransferError(f"{label}: the store returned an incomplete listing without a continuation token")
 
     def remove(self, key: str) -> None:
         """Remove an object; no error when there is none."""
@@ -247,7 +247,7 @@ class S3Bucket:
         try:
             self.remove(key)
         except DataprepError as error:
-            logger.warning("%s: the wrong object remains, remove it: %s", self.label(key), error)
+            logger.warning("%s: the wrong object could not be removed; remove it: %s", self.label(key), error)
 
     # Multipart uploads, by their keys in the bucket.
 
@@ -258,7 +258,7 @@ class S3Bucket:
 
     def unfinished(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         """The uploads whose keys in the bucket begin with `prefix`."""
-        label = f"list of the unfinished uploads below s3://{self.name}/{prefix}"
+        label = f"list of the unfinished uploads under s3://{self.name}/{prefix}"
         return self.pages("list_multipart_uploads", "Uploads", label, Prefix=prefix)
 
     def newest_part(self, name: str, upload: str) -> float:
@@ -271,7 +271,7 @@ class S3Bucket:
 
     def abort(self, name: str, upload: str) -> None:
         """Abort an upload; no error if it is gone."""
-        label = f"end of an unfinished upload of s3://{self.name}/{name}"
+        label = f"abort of an unfinished upload of s3://{self.name}/{name}"
         self.call("abort_multipart_upload", label, answers={"404"}, Key=name, UploadId=upload)
 
     def abort_quietly(self, name: str, upload: str) -> None:
@@ -279,7 +279,7 @@ class S3Bucket:
         try:
             self.abort(name, upload)
         except DataprepError as error:
-            logger.warning("%s: an unfinished upload of %s remains until it is swept: %s", self.url, name, error)
+            logger.warning("%s: an unfinished upload of %s remains until the next sweep: %s", self.url, name, error)
 
 
 def _stop_redirecting_bucket_heads(client: Any) -> None:
@@ -322,7 +322,7 @@ def read_range(bucket: S3Bucket, info: ObjectInfo, start: int, stop: int) -> Ite
     try:
         answer = _open(bucket, info.key, start, stop, info.version)
     except _PastEndError:
-        raise ConflictError(f"{bucket.label(info.key)}: it is shorter than it was") from None
+        raise ConflictError(f"{bucket.label(info.key)}: the object became shorter") from None
     yield from bucket.blocks(answer, bucket.label(info.key))
 
 
@@ -338,7 +338,7 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
         answer = bucket.attempt("get_object", label, request)
     except RefusedError as refused:
         if refused.status == 412:
-            raise ConflictError(f"{label}: it is not version {version} any more") from None
+            raise ConflictError(f"{label}: no longer version {version}") from None
         if refused.status == 416:
             raise _PastEndError from None
         raise bucket.explained(refused, label) from None
@@ -346,10 +346,10 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
     # Checked here, too, for a store that ignores If-Match.
     if version is not None and etag_of(answer) != version:
         answer["Body"].close()
-        raise ConflictError(f"{label}: it is version {etag_of(answer)}, not {version}")
+        raise ConflictError(f"{label}: has version {etag_of(answer)}, not {version}")
     if first != start or (stop is not None and beyond > stop):
         answer["Body"].close()
-        raise RetryableError(f"bytes {start}-{stop} were asked for, {first}-{beyond} are in the answer")
+        raise RetryableError(f"requested bytes {start}-{stop}, but the answer contains {first}-{beyond}")
     return answer
 
 
@@ -398,7 +398,7 @@ class Stream:
             assert self.source is not None
             block = next(self.source, b"")
             if not block:
-                raise RetryableError(f"short body, ended at byte {self.position}")
+                raise RetryableError(f"short body: it ended at byte {self.position}")
         except RetryableError:
             self._close()
             raise
@@ -423,14 +423,14 @@ class Stream:
         """Check the version with HEAD, because an empty range cannot be requested."""
         found = self.bucket.existing(self.key)
         if self.version not in (None, found.version):
-            raise ConflictError(f"{self.bucket.label(self.key)}: it is version {found.version}, not {self.version}")
+            raise ConflictError(f"{self.bucket.label(self.key)}: has version {found.version}, not {self.version}")
         self._check_end(found.bytes)
 
     def _check_end(self, total: int) -> None:
         wanted = max(self.position, self.stop or 0)
         if wanted > total:
             raise IntegrityError(
-                f"{self.bucket.label(self.key)}: it has {count_of(total, 'byte')}, bytes up to {wanted} were asked for"
+                f"{self.bucket.label(self.key)}: has {count_of(total, 'byte')}, but bytes up to {wanted} were requested"
             )
 
     def _close(self) -> None:
@@ -452,7 +452,7 @@ def etag_complaint(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
         actual = composite([digest.hex() for digest in _md5_parts(path, step)]) or ""
     else:
         return ""
-    return "" if actual == info.version else f"its ETag is {info.version}, that of the bytes {actual}"
+    return "" if actual == info.version else f"its ETag is {info.version}, but the bytes give {actual}"
 
 
 def _part_bytes(bucket: S3Bucket, info: ObjectInfo) -> int | None:

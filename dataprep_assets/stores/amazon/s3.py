@@ -89,10 +89,10 @@ class S3Store(Store):
         credentials: CredentialNames = _NAMES,
     ) -> None:
         if not bucket or "/" in bucket:
-            raise ConfigError(f"invalid bucket name {bucket!r}: give it without s3:// and without a path")
+            raise ConfigError(f"invalid bucket name {bucket!r}: must be a name without s3:// and without a path")
         if workers < 1 or range_bytes < 1 or copy_bytes < MIN_PART_BYTES:
             raise ConfigError(
-                f"s3://{bucket}: workers={workers} and range_bytes={range_bytes} must be positive, "
+                f"s3://{bucket}: workers={workers} and range_bytes={range_bytes} must be positive, and "
                 f"copy_bytes={copy_bytes} at least 5 MiB"
             )
         # Only for its refusal of small parts: here, and not at the first large upload.
@@ -125,7 +125,7 @@ class S3Store(Store):
             name = item["Key"].encode()
             # This also ends a listing that goes in circles.
             if name <= last:
-                raise TransferError(f"{label}: the store does not list in the order of keys, or lists a key twice")
+                raise TransferError(f"{label}: the store's listing is not sorted by key, or has a key twice")
             last = name
             key = item["Key"].removeprefix(below)
             # Consoles make empty objects that end in a slash, to show a folder. One with bytes is data.
@@ -140,7 +140,7 @@ class S3Store(Store):
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
         label, view = self._bucket.label(key), memoryview(data)
         if if_absent and if_version is not None:
-            raise ConfigError(f"{label}: if_absent and if_version exclude each other")
+            raise ConfigError(f"{label}: if_absent and if_version cannot be combined")
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
         if not if_absent and if_version is None:
             return put_whole(self._bucket, key, view, metadata, {})
@@ -162,8 +162,8 @@ class S3Store(Store):
             data = path.read_bytes()
             if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
                 raise IntegrityError(
-                    f"{label}: the bytes of {path} do not have sha256 {sha256}. The file changed, or its record is of "
-                    "other bytes; build it again. Nothing was published"
+                    f"{label}: {path} does not have sha256 {sha256}. The file changed, or its record belongs to "
+                    "other bytes. Build it again. Nothing was published"
                 )
             info = put_whole(self._bucket, key, memoryview(data), {DIGEST: sha256}, {})
             if progress is not None and size:
@@ -230,7 +230,7 @@ class S3Store(Store):
 
     def _check_md5(self, actual: str | None, expected: str, label: str) -> None:
         if actual is not None and actual != expected:
-            raise TransferError(f"{label}: the object has MD5 {actual}, {expected} was sent. Remove it")
+            raise TransferError(f"{label}: the object has MD5 {actual}, but {expected} was sent. Remove it")
 
     def _step(self, size: int) -> int:
         """The size of a download's ranges: small enough that all workers have some, a function of the size alone."""

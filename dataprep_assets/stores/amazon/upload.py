@@ -93,7 +93,7 @@ def put_whole(
         found = bucket.head(key)
         # After a conditional write the next writer may already have replaced the object.
         if found is None or (etag_of(found) != etag_of(answer) and not condition):
-            raise RetryableError("the store acknowledged the write and does not have the object")
+            raise RetryableError("the store confirmed the write, but the object is missing")
         return answer
 
     try:
@@ -148,7 +148,7 @@ def send_part(
 def _check_md5(answer: Mapping[str, Any], expected: str) -> None:
     md5 = plain_md5(answer)
     if md5 != expected and not is_opaque(answer):
-        raise RetryableError(f"the store has MD5 {md5}, {expected} was sent")
+        raise RetryableError(f"the store has MD5 {md5}, but {expected} was sent")
 
 
 def complete(
@@ -194,15 +194,15 @@ def _is_proven(found: Mapping[str, Any], *, size: int, expected: str | None, sha
 
 def _complaint(found: Mapping[str, Any] | None, *, size: int, expected: str | None, sha256: str | None) -> str:
     if found is None:
-        return "it does not exist"
+        return "the object does not exist"
     if found["ContentLength"] != size:
-        return f"{found['ContentLength']} bytes, {size} were sent"
+        return f"it has {found['ContentLength']} bytes, but {size} were sent"
     etag = etag_of(found)
     if expected is not None and COMPOSITE.fullmatch(etag) and not is_opaque(found) and etag != expected:
-        return f"its ETag is {etag}, that of what was sent {expected}"
+        return f"its ETag is {etag}, but the sent bytes give {expected}"
     recorded = found.get("Metadata", {}).get(DIGEST)
     if sha256 is not None and recorded != sha256:
-        return f"sha256 {recorded} is recorded with it, {sha256} was to be"
+        return f"its recorded sha256 is {recorded}, not {sha256}"
     return ""
 
 
@@ -223,7 +223,9 @@ def send_file(
         except SpoiltError as error:
             complaint = str(error)
             given.take_back()
-    raise TransferError(f"{bucket.label(key)}: {complaint}, twice in a row. Nothing of it was kept; run again later")
+    raise TransferError(
+        f"{bucket.label(key)}: {complaint}, twice in a row. The partial upload was discarded. Try again later"
+    )
 
 
 def _send_file_once(
@@ -282,7 +284,7 @@ class Composer:
             digest = hashlib.sha256(data).hexdigest()
             if sha256 not in (None, digest):
                 raise IntegrityError(
-                    f"{self._bucket.label(key)}: joined, it has sha256 {digest}, not {sha256}. Run again"
+                    f"{self._bucket.label(key)}: the joined object has sha256 {digest}, not {sha256}. Run again"
                 )
             return put_whole(self._bucket, key, memoryview(data), {DIGEST: digest}, {})
         return self._assemble(sources, parts, key, {} if sha256 is None else {DIGEST: sha256})
@@ -325,7 +327,7 @@ class Composer:
                 self._bucket.abort_quietly(self._bucket.key_of(key), upload)
                 raise
         raise TransferError(
-            f"{self._bucket.label(key)}: {complaint}, twice in a row. Nothing of it was kept; run again later"
+            f"{self._bucket.label(key)}: {complaint}, twice in a row. The partial upload was discarded. Try again later"
         )
 
     def _assemble_part(
@@ -390,10 +392,10 @@ class Composer:
             answer = self._bucket.attempt("upload_part_copy", label, request)
             etag = etag_of(answer.get("CopyPartResult", {}))
             if not etag:
-                raise RetryableError("the answer names no part")
+                raise RetryableError("the answer has no part")
             md5 = etag if MD5.fullmatch(etag) and not is_opaque(answer) else None
             if whole and md5 and source.md5 and md5 != source.md5:
-                raise RetryableError(f"the copied part has MD5 {md5}, its source {source.md5}")
+                raise RetryableError(f"the copied part has MD5 {md5}, but its source has {source.md5}")
             return Sent(number=number, etag=etag, md5=md5)
 
         try:
@@ -420,7 +422,9 @@ class Composer:
                 and (found.md5 == source.md5 or None in (found.md5, source.md5))
             ):
                 return found
-        raise TransferError(f"{label}: the copy is {found}, the source {source}. Remove the copy, then run again")
+        raise TransferError(
+            f"{label}: the copy is {found}, but the source is {source}. Remove the copy, then run again"
+        )
 
     def _copy_source(self, source: ObjectInfo) -> dict[str, Any]:
         return {
@@ -431,7 +435,7 @@ class Composer:
     def _source_changed(self, refused: RefusedError, source: ObjectInfo, label: str) -> DataprepError:
         if refused.status == 412 or refused.code == "NoSuchKey":
             return ConflictError(
-                f"{label}: {self._bucket.label(source.key)} was replaced or removed meanwhile. Run again"
+                f"{label}: {self._bucket.label(source.key)} was replaced or removed during the copy. Run again"
             )
         return self._bucket.explained(refused, label)
 

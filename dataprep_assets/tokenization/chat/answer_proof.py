@@ -158,7 +158,7 @@ def _compare_marks(chunks: tuple[RenderedChunk, ...], at: int, probe: _Probe, ma
                     nearest = min(begins, key=lambda place: abs(place - start), default=len(whole))
                     raise _two_readings(
                         probe,
-                        "by its prompt an answer begins elsewhere than `{% generation %}`",
+                        "its prompt places the answer differently from `{% generation %}`",
                         whole[start:],
                         whole[nearest:],
                     )
@@ -167,7 +167,8 @@ def _compare_marks(chunks: tuple[RenderedChunk, ...], at: int, probe: _Probe, ma
 
 def _two_readings(probe: _Probe, why: str, first: str, second: str) -> ConfigError:
     return ConfigError(
-        f"chat_template: for {probe.about}, {why}. What is trained would begin {first[:_SHOWN]!r}, or "
-        f"{second[:_SHOWN]!r}, and nothing says which. Correct the template: an answer must be rendered behind the "
-        "whole of its generation prompt, in one value of `enable_thinking`, and where it has `{% generation %}`, inside"
+        f"chat_template: for {probe.about}, {why}. The loss would begin at {first[:_SHOWN]!r} or "
+        f"{second[:_SHOWN]!r}, and the template does not decide which. Correct the template: an answer must follow "
+        "its complete generation prompt, for one value of `enable_thinking`, and be inside `{% generation %}` if "
+        "the template has it"
     )

@@ -141,8 +141,9 @@ class ChatEncoder:
         self._encoder.sampled_documents += 1
         if not np.array_equal(_encode_whole(self._reference, rendered), tokens):
             raise CertificateError(
-                f"{where}: ids differ from those of the reference for the whole text of each chunk. Set "
-                "`tokenizer.engine: tokenizers`; if they still differ, this tokenizer cannot be cut at special tokens"
+                f"{where}: the ids of the whole text differ from the reference's ids of the chunks. Set "
+                "`tokenizer.engine: tokenizers`. If they still differ, this tokenizer cannot be split at special "
+                "tokens"
             )
 
 
@@ -166,12 +167,12 @@ def check_cutting(
         tokens = encoder.encode([rendered]).tokens
     except EncodingError as error:
         raise TokenizerError(
-            f"{bundle.name}: it cannot encode the conversation that templates are tried with: {error}. "
-            "Use a tokenizer with an unknown token"
+            f"{bundle.name}: cannot encode the conversation used to test templates: {error}. Use a tokenizer with an "
+            "unknown token"
         ) from None
     if not np.array_equal(tokens, _encode_whole(ReferenceEngine(bundle, "match"), rendered)):
         raise TokenizerError(
-            f"{bundle.name}: text between special tokens has other ids on its own than in the whole conversation "
-            "(special tokens with `lstrip` or `rstrip`, or a space before every text). Such tokenizers are not "
-            "supported for packed chat data"
+            f"{bundle.name}: text between special tokens gets different ids than in the whole conversation (special "
+            "tokens with `lstrip` or `rstrip`, or a space before every text). Such tokenizers are not supported for "
+            "packed chat data"
         )

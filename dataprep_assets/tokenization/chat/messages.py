@@ -21,13 +21,14 @@ from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 FILTERED = ("not_used_in",)
 """Reasons that are a declared choice, not a defect of the row: no policy fails on them."""
 ADVICE = {
-    "no_messages": "the field must hold a list of messages; one that is JSON text has to be parsed before",
-    "unknown_role": "each message needs a `role` that is taken, and its text as `content`; rename `from` and `value`, "
-    "as ShareGPT calls them, and its human and gpt to user and assistant, or list further roles as `roles`",
-    "empty_assistant": "an answer says nothing; `like: nemotron` trains such",
-    "unclear_weight": "an answer that is not to be trained says `weight: 0` or `train: false`, any other says nothing, "
-    "`weight: 1` or `train: true`; nothing else can be trained, and no other weight or name for it is known",
-    "tool_calls_without_tools": "it calls tools that the row does not declare in its tools field",
+    "no_messages": "the field must contain a list of messages; if it is JSON text, parse it first",
+    "unknown_role": "each message needs a supported `role`, and its text as `content`; rename ShareGPT's `from` and "
+    "`value`, and its human and gpt to user and assistant, or list other roles in `roles`",
+    "empty_assistant": "an answer is empty; `like: nemotron` trains empty answers",
+    "unclear_weight": "an answer to exclude from the loss needs `weight: 0` or `train: false`; any other has no mark, "
+    "`weight: 1` or `train: true`. Only answers can be trained, and other weights or names for them are "
+    "unknown",
+    "tool_calls_without_tools": "it calls tools that are not declared in the row's tools field",
 }
 """What to know about some of the reasons for which a row is no conversation."""
 _TOOLS_HEADING, _CALL = "# Tools", "<tool_call>"

@@ -360,7 +360,7 @@ def stop_token(renderer: Renderer, specials: Sequence[SpecialToken], declared: s
         said = repr(found.content) if found else "no special token of this tokenizer"
         known = [s.content for s in specials][:12]
         raise ConfigError(
-            f"chat_template {renderer.name}: an answer ends with {said}, expected {declared!r}; it ends in "
-            f"{text[-24:]!r}. Use a template and a tokenizer that belong together; the special tokens are {known}"
+            f"chat_template {renderer.name}: an answer ends with {said}, expected {declared!r}; its text ends in "
+            f"{text[-24:]!r}. Use a template and a tokenizer that belong together. Available special tokens: {known}"
         )
     return found

@@ -76,8 +76,8 @@ class ChatTemplate:
             return cls(path.name, path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise ConfigError(
-                f"chat_template: {declared!r} is not `{OF_TOKENIZER}`, a name ({', '.join((*SHIPPED, *PUBLISHED))}), "
-                f"Jinja text, or a readable file: {error}"
+                f"chat_template: {declared!r} must be `{OF_TOKENIZER}`, a name "
+                f"({', '.join((*SHIPPED, *PUBLISHED))}), Jinja text, or a readable file: {error}"
             ) from error
 
     @classmethod
@@ -101,7 +101,7 @@ class ChatTemplate:
         if not isinstance(found, str):
             raise ConfigError(
                 f"chat_template: {called} has none (no chat_template.jinja, no `chat_template` in "
-                f"tokenizer_config.json). Name one: a path, {{repo, revision, file}}, or {SHIPPED[0]}, which ships"
+                f"tokenizer_config.json). Set a path, {{repo, revision, file}}, or {SHIPPED[0]}, which is included"
             )
         return cls(OF_TOKENIZER, found)
 
@@ -130,8 +130,8 @@ def _published_path(name: str) -> Path:
             return path
     other = "" if inside.stem == name else f" (the recipes of {name} use {inside.stem})"
     raise ConfigError(
-        f"chat_template: {name} is not part of this project{other}: it is src/{inside} in the repository "
-        f"NVIDIA-NeMo/Nemotron on GitHub. Clone it and give the path of that file; `{SHIPPED[0]}` is this project's own"
+        f"chat_template: {name} is not part of this project{other}: it is src/{inside} in NVIDIA-NeMo/Nemotron on "
+        f"GitHub. Clone that repository and set the path of the file, or use the included `{SHIPPED[0]}`"
     )
 
 
@@ -241,17 +241,17 @@ def compile_template(
     # jinja descends into an expression, and Python's compiler into the code that is made of it
     except (RecursionError, MemoryError, SyntaxError) as error:
         raise ConfigError(
-            f"chat_template {template.name}: an expression nested too deeply. Correct the template"
+            f"chat_template {template.name}: an expression is nested too deeply. Correct the template"
         ) from error
     if dated:
         if today is None:
             raise ConfigError(
-                f"chat_template {template.name}: it writes today's date (strftime_now), so the same rows would give "
-                "other bytes tomorrow. Declare `template_date`"
+                f"chat_template {template.name}: uses today's date (strftime_now), so the same rows would give "
+                "different bytes tomorrow. Set `template_date`"
             )
         environment.globals["strftime_now"] = today.strftime
     if taken := sorted(_OF_A_RENDERING & {*(kwargs or {})}):
-        raise ConfigError(f"template_kwargs: {', '.join(taken)}: what each rendering decides; leave it out")
+        raise ConfigError(f"template_kwargs: {', '.join(taken)}: set by each rendering. Remove them")
     fixed = dict(variables or {})
     # the errors that Python raises inside a template for unexpected data
     failures = (
@@ -309,12 +309,12 @@ def _environment_class() -> "type[ImmutableSandboxedEnvironment]":
 
         def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
             if _size(operator, left, right) > _MOST_MADE:
-                raise SecurityError(f"`{operator}` makes more than {_MOST_MADE:,} characters at once")
+                raise SecurityError(f"`{operator}` creates more than {_MOST_MADE:,} characters at once")
             return super().call_binop(context, operator, left, right)
 
         def call(self, context: Context, called: Any, *args: Any, **named: Any) -> Any:
             if _is_wide_format(called, [*args, *named.values()]):
-                raise SecurityError(f"`format` makes more than {_MOST_MADE:,} characters at once")
+                raise SecurityError(f"`format` creates more than {_MOST_MADE:,} characters at once")
             is_padding = bool(args) and getattr(called, "__name__", "") in _PADDING
             if is_padding and isinstance(args[0], int) and args[0] > _MOST_MADE:
                 raise SecurityError(f"a text of more than {_MOST_MADE:,} characters")
