@@ -96,8 +96,8 @@ def log_tables(
             run.finish()
     except wandb.Error as error:
         raise TransferError(
-            f"wandb: the run {run_hash} is finished and kept, its tables were not logged: {error}. Log in with `wandb "
-            "login`, or set `wandb: {mode: offline}`, then materialize `blend` again"
+            f"wandb: the run {run_hash} is finished and kept, but its tables were not logged: {error}. Log in with "
+            "`wandb login`, or set `wandb: {mode: offline}`, then materialize `blend` again"
         ) from error
     finally:
         # wandb itself calls its hook at exit unreliable where `multiprocessing` started the process
@@ -202,7 +202,7 @@ BLEND = "blend"
 _READS = {
     "pretrain": "blend.json, which Megatron reads",
     "sft": "Split folders of packed Parquet, which Megatron Bridge reads",
-    "rl": "A file of JSON lines for every split, and manifest.json, which names them",
+    "rl": "A JSON Lines file per split, and manifest.json, which lists them",
 }
 
 
@@ -217,7 +217,7 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec
         declaration=blend,
         name=BLEND,
         version=run_version(blend),
-        description=f"{_READS[blend.stage]}, over the shards' own bytes.",
+        description=f"{_READS[blend.stage]}, built from the shards without copying data.",
         kinds={"json", "file"},
         inputs=(shards,),
         artifact=partial(blend_run, blend),

@@ -108,7 +108,7 @@ def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Recei
             shared = _unique([block[np.isin(block, held[other])] for block in blocks]).size
             if shared:
                 noun = _NOUNS[stage]
-                share = f"{shared / held[other].size:.1%} of those of {other}"
+                share = f"{shared / held[other].size:.1%} of those in {other}"
                 found.append(f"{count_of(shared, noun)} of {other} ({share}) are the same in {split}")
     return found
 
@@ -172,13 +172,12 @@ def blend_sources_unchanged(run: OpenedRun) -> Finding:
     sources = list(_sources(blend, plan))
     unasked = [source for source in sources if source.now is None]
     rows = [row for split in dict.fromkeys(u.home for u in plan.units) for row in _rows(blend, facts, split, sources)]
-    told = "" if not unasked else f" {len(unasked)} could not be asked: {unasked[0].unit.name}."
+    told = "" if not unasked else f" {len(unasked)} could not be checked: {unasked[0].unit.name}."
     return verdict(
         (_sentence(blend, row) for row in rows if row["changed_files"]),
-        f"The sources of {count_of(len(sources) - len(unasked), 'dataset is', 'datasets are')} those of the plan "
-        f"{plan.run_hash}.{told}",
-        "Run the blend again to read what is there now, and see whether its weights are still the wanted ones; or pin "
-        "the sources",
+        f"The sources of {count_of(len(sources) - len(unasked), 'dataset is', 'datasets are')} unchanged since the "
+        f"plan {plan.run_hash}.{told}",
+        "Run the blend again to read the current sources, and check whether its weights still fit; or pin the sources",
         facts={"datasets": len(sources), "not_asked": len(unasked)},
         table=rows,
         warning=True,
@@ -261,8 +260,8 @@ def _sentence(blend: BlendDeclaration, row: Row) -> str:
     files = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     measure = "records" if blend.stage == "rl" else "tokens"
     told = (
-        f"{row['dataset']}: files {files} since the plan: it was {row['planned_share_of_data']:.2%} of the "
-        f"{measure} of {row['split']} and is about {row['share_of_data_now']:.2%}"
+        f"{row['dataset']}: files {files} since the plan: its share of the {measure} in {row['split']} was "
+        f"{row['planned_share_of_data']:.2%} and is now about {row['share_of_data_now']:.2%}"
     )
     if blend.stage != "pretrain":
         return told
@@ -293,7 +292,7 @@ def shards_complete(run: OpenedRun) -> Finding:
     )
     if stale:
         defects.append(
-            f"{count_of(len(stale), 'shard was', 'shards were')} made of other inputs or settings: {first_of(stale)}"
+            f"{count_of(len(stale), 'shard was', 'shards were')} built from other inputs or settings: {first_of(stale)}"
         )
     return verdict(
         defects,
@@ -347,8 +346,8 @@ def rows_read_once(run: OpenedRun) -> Finding:
         ]
     return verdict(
         defects,
-        f"{count_of(counted, 'file')} cut by rows, read once, row by row.",
-        f"The file changed, or a shard is of another plan. {_REPLAN}, then the shards",
+        f"{count_of(counted, 'split file')}, each row read once.",
+        f"The file changed, or a shard belongs to a different plan. {_REPLAN}, then the shards",
         facts={"files_counted": counted},
     )
 
@@ -361,14 +360,14 @@ def blend_run_intact(run: OpenedRun) -> Finding:
     defects += other_claims(run.blend, run.store, plan, run.finished, directory, receipt)
     run_hash = run.facts.run_hash
     if {receipt.partition, run_hash} != {plan.run_hash}:
-        defects.append(f"{run.name}: it is the run of {run_hash}, the plan is {plan.run_hash}")
+        defects.append(f"{run.name}: belongs to the run {run_hash}, but the plan is {plan.run_hash}")
     folders = {unit.name: unit.plan_hash for unit in plan.units}
     for folder in sorted((directory / "datasets").glob("*/*")):
         if folders.get(folder.parent.name) != folder.name:
             defects.append(f"{run.name}: {folder.relative_to(directory)} belongs to no dataset of the plan")
     return verdict(
         defects,
-        f"{count_of(len(receipt.files), 'file')}, {count_of(receipt.total_bytes, 'byte')}, with the digests of the "
+        f"{count_of(len(receipt.files), 'file')} ({count_of(receipt.total_bytes, 'byte')}): all digests match the "
         "receipt.",
         _REFINALIZE,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
@@ -403,10 +402,10 @@ def splits_disjoint(run: OpenedRun) -> Finding:
     warning = not defects
     return verdict(
         defects or run.shared_content(),
-        f"{count_of(len(homes), 'shard')} of {count_of(len(used), 'split')}: nothing in common.",
+        f"{count_of(len(homes), 'shard')} in {count_of(len(used), 'split')}: nothing in common.",
         "Remove duplicates from the sources, or keep them in one split"
         if warning
-        else "Give each split sources of its own, or use `held_out`",
+        else "Give each split its own sources, or use `held_out`",
         warning=warning,
         facts={"shards": len(homes), "splits": len(used)},
     )
@@ -425,20 +424,20 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
         requested, realised = _requested(run, split), {row.name: row.realised for row in rows}
         worst = max(worst, drift(requested, realised))
         defects += [
-            f"{split}: {name} was to be {want:.4f} of the blend and is {realised.get(name, 0.0):.4f}"
+            f"{split}: {name} was to be {want:.4f} of the blend, but is {realised.get(name, 0.0):.4f}"
             for name, want in requested.items()
             if abs(realised.get(name, 0.0) - want) > blend.tolerance
         ]
         if split == "train" and blend.max_epochs is not None:
             defects += [
-                f"{split}: {row.name} would be read {row.epochs:.2f} times, more than {blend.max_epochs:g}; it "
-                f"can be {row.realisable:.4f} of the blend, not {row.requested:.4f}"
+                f"{split}: {row.name} would be read {row.epochs:.2f} times, more than {blend.max_epochs:g}; it can "
+                f"be {row.realisable:.4f} of the blend, not {row.requested:.4f}"
                 for row in rows
                 if row.epochs > blend.max_epochs
             ]
     return verdict(
         defects,
-        f"Every dataset's share is as requested, within {blend.tolerance:g}.",
+        f"Every dataset's share matches its weight within {blend.tolerance:g}.",
         _RL_ADVICE if blend.stage == "rl" else _ADVICE,
         # as text: numbers are plotted over time, and this one is declared
         facts={"largest_difference": worst, "tolerance": str(blend.tolerance)},
@@ -465,12 +464,12 @@ def _requested(run: OpenedRun, split: str) -> dict[str, float]:
 
 
 _ADVICE = (
-    "See in the shards' ledgers which transform left records out, make the weights whole multiples of the smallest, or "
-    "raise `max_epochs` or `tolerance`"
+    "See in the shards' ledgers which transform dropped records, use weights that are whole multiples of the "
+    "smallest, or raise `max_epochs` or `tolerance`"
 )
 _RL_ADVICE = (
-    "See in the shards' ledgers which transform left records out, make the weights whole multiples of the smallest, or "
-    "raise `max_epochs` or `tolerance`"
+    "See in the shards' ledgers which transform dropped records, use weights that are whole multiples of the "
+    "smallest, or raise `max_epochs` or `tolerance`"
 )
 CHECKS = (
     Check(

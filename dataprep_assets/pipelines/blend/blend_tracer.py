@@ -36,7 +36,7 @@ def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[
         specs: Its artifacts.
     """
     if blend.stage == "rl":
-        raise ConfigError(f"trace: {blend.dataset}: the records of stage rl do not keep which source row they were")
+        raise ConfigError(f"trace: {blend.dataset}: stage rl does not record the source rows")
     plan = load_blend_plan(blend, store)
     if blend.stage == "sft":
         return ChatTracer(blend, store, {unit.name: unit.partitions for unit in plan.units})
@@ -102,14 +102,14 @@ class ChatTracer(Tracer):
             if not found:
                 raise NotFoundError(self._absence(question.file, question.row, self._choose_shards(question)))
         else:
-            raise ConfigError("trace: conversations are found by `shard` and `packed_row`, or by `file` and `row`")
+            raise ConfigError("trace: set `shard` and `packed_row`, or `file` and `row`, to find a conversation")
         return [self._traced(*each, shown=decode and not self._blend.sensitive) for each in found]
 
     def _absence(self, file: str, row: int, shards: Sequence[_PackedShard]) -> str:
         absent = f"trace: row {row} of {file} is in no packed row"
         held = next((one for shard in shards if (one := quarantined(shard.handle, file, row)) is not None), None)
         if held is None:
-            return f"{absent}: there is no such row, or the weights left it out"
+            return f"{absent}: it does not exist, or was left out to meet the weights"
         at = "" if held.get("message") is None else f" for its message {held['message']}"
         return f"{absent}: it was dropped as {held['reason']}{at}"
 
@@ -120,15 +120,15 @@ class ChatTracer(Tracer):
 
     def _shard(self, partition: str | None) -> _PackedShard:
         if partition is None:
-            raise ConfigError("trace: `packed_row` counts within a shard: name it, too")
+            raise ConfigError("trace: `packed_row` is counted within a shard. Also set `shard`")
         if partition not in self._shards:
-            raise NotFoundError(f"trace: no shard {partition!r}; there are {', '.join(list(self._shards)[:6])}")
+            raise NotFoundError(f"trace: unknown shard {partition!r}. Available: {', '.join(list(self._shards)[:6])}")
         return self._shards[partition]
 
     def _of_packed_row(self, partition: str | None, row: int) -> list[tuple[_PackedShard, str, int]]:
         shard = self._shard(partition)
         if not 0 <= row < (count := len(shard.rows)):
-            raise NotFoundError(f"trace: no packed row {row} in {partition}, which has {count}, counted from 0")
+            raise NotFoundError(f"trace: packed row {row} is out of range: {partition} has {count} (counted from 0)")
         # several turns of a conversation may be in one row: it is told once
         sources = dict.fromkeys(shard.source(sequence) for sequence in shard.rows.segments(row))
         return [(shard, file, number) for file, number in sources]

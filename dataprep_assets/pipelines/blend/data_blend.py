@@ -42,7 +42,7 @@ class _Noted(Declared):
     """A part of a blend that may have notes: keys that begin with `_`, written for its readers."""
 
     notes: dict[str, Any] = Field(
-        default_factory=dict, description="What is said about it; keys that begin with `_` are put here. Only shown."
+        default_factory=dict, description="Description of the blend; keys that begin with `_` are put here. Only shown."
     )
 
     @model_validator(mode="before")
@@ -63,27 +63,28 @@ class BlendDataset(ReadingDeclaration, _Noted, Attribution):
     name: str = Field(pattern=PARTITION, description="Its name in partitions, tables and files.")
     path: str = Field(
         min_length=1,
-        description="`hf://organization/name[@revision]`, `s3://…`, `gs://…`, `asset://key/of/an/asset` "
-        "of Dagster, a file, a folder, or a glob.",
+        description="`hf://organization/name[@revision]`, `s3://…`, `gs://…`, `asset://key/of/an/asset` of Dagster, a "
+        "file, a folder, or a glob.",
     )
     weight: float = Field(
         1.0,
         ge=0,
         allow_inf_nan=False,
-        description="Share of the blend, relative; RL: how often its records are read, relative; 0 leaves it out.",
+        description="Relative share of the blend; for RL, how often its records are read relative to the others. 0 "
+        "excludes it.",
     )
     split: str | None = Field(
         None,
         min_length=1,
-        description="Only files with this as a whole part of their path; if there is none, as the beginning of one.",
+        description="Only files whose path has this as a whole part or, if there are none, as the beginning of a part.",
     )
-    subset: str | None = Field(None, min_length=1, description="The same, applied before `split`.")
+    subset: str | None = Field(None, min_length=1, description="Like `split`, and applied before it.")
     text_field: str = Field(
-        "text", description="Pretraining: key or column of the text; a dot leads into an object (`data.text`)."
+        "text", description="Pretraining: key or column of the text. A dot selects a key of an object (`data.text`)."
     )
-    messages_field: str | None = Field(None, description="SFT: key of the messages, instead of the stage's.")
-    tools_field: str | None = Field(None, description="SFT: key of the tools, instead of the stage's.")
-    category: str | None = Field(None, description="Which part of the mixture it is, for readers. Only shown.")
+    messages_field: str | None = Field(None, description="SFT: key of the messages, overrides the stage's.")
+    tools_field: str | None = Field(None, description="SFT: key of the tools, overrides the stage's.")
+    category: str | None = Field(None, description="The part of the mixture that it belongs to. Only shown.")
 
     @field_validator("path")
     @classmethod
@@ -122,7 +123,7 @@ class Unit:
 class DataBlend(_Noted):
     """Either `datasets`, or one or more of `train`, `valid` and `test`."""
 
-    datasets: tuple[BlendDataset, ...] | None = Field(None, description="All datasets; one blend to train on.")
+    datasets: tuple[BlendDataset, ...] | None = Field(None, description="All datasets of a blend without splits.")
     train: tuple[BlendDataset, ...] | None = Field(None, description="Datasets of the training split.")
     valid: tuple[BlendDataset, ...] | None = Field(None, description="Datasets of the validation split.")
     test: tuple[BlendDataset, ...] | None = Field(None, description="Datasets of the test split.")
@@ -131,17 +132,19 @@ class DataBlend(_Noted):
     def _one_mode(self) -> Self:
         given = {name: value for name in ("datasets", *SPLITS) if (value := getattr(self, name)) is not None}
         if not given:
-            raise ValueError("give `datasets`, or one or more of `train`, `valid`, `test`")
+            raise ValueError("`datasets`, or one or more of `train`, `valid`, `test`, is required")
         if "datasets" in given and len(given) > 1:
-            raise ValueError(f"`datasets` and {sorted({*given} - {'datasets'})} together: a blend has one mode")
+            raise ValueError(
+                f"`datasets` cannot be combined with {', '.join(sorted({*given} - {'datasets'}))}. Use one of them"
+            )
         for key, members in given.items():
             if not members:
-                raise ValueError(f"`{key}` is empty, a placeholder without datasets: name them, or leave `{key}` out")
+                raise ValueError(f"`{key}` is empty. Add datasets, or remove `{key}`")
             names = [member.name for member in members]
             if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise ValueError(f"`{key}` names {twice} twice: their shards would overwrite each other")
+                raise ValueError(f"`{key}` lists {twice} twice, so their shards would overwrite each other")
             if not any(member.weight for member in members):
-                raise ValueError(f"`{key}`: every weight is 0: nothing would be read")
+                raise ValueError(f"`{key}`: every weight is 0, so nothing would be read")
         return self
 
     @classmethod
@@ -151,25 +154,26 @@ class DataBlend(_Noted):
             # before it is read: a file of data named by mistake would be parsed into memory whole
             if (size := path.stat().st_size) > _MOST_BYTES:
                 raise ConfigError(
-                    f"blend: {path}: not the JSON of a blend: {count_of(size, 'byte')}, and a list of datasets has at "
-                    f"most {_MOST_BYTES:,}"
+                    f"blend: {path}: not a blend file: {count_of(size, 'byte')}, but a list of datasets has at most "
+                    f"{_MOST_BYTES:,}"
                 )
             if (kind := no_text(path)) is not None:
-                raise ConfigError(f"blend: {path}: not the JSON of a blend: {kind}")
+                raise ConfigError(f"blend: {path}: not a blend file: {kind}")
             text = path.read_bytes().removeprefix(BOM).decode()
             value = json_of(text, object_pairs_hook=_unique, parse_constant=_no_constant)
         except OSError as error:
             raise ConfigError(f"blend: {path}: cannot be read: {error.strerror or error}") from error
         except json.JSONDecodeError as error:
             why = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
-            raise ConfigError(f"blend: {path}:{error.lineno}: not the JSON of a blend: {why}") from error
+            raise ConfigError(f"blend: {path}:{error.lineno}: not a blend file: {why}") from error
         # not UTF-8, a key twice, NaN or nested too deeply; after JSONDecodeError, which is a ValueError, too
         except ValueError as error:
-            raise ConfigError(f"blend: {path}: not the JSON of a blend: {error}") from error
+            raise ConfigError(f"blend: {path}: not a blend file: {error}") from error
         many = max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
         if many > _MOST_DATASETS:  # each that is wrong would be told
             raise ConfigError(
-                f"blend: {path}: not the JSON of a blend: a list of {many:,}; {_MOST_DATASETS:,} datasets are the most"
+                f"blend: {path}: not a blend file: a list of {many:,} datasets, but at most {_MOST_DATASETS:,} are "
+                "allowed"
             )
         try:
             return cls.model_validate(value).located(path.parent)

@@ -60,7 +60,7 @@ def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) 
     """
     if not has_blend_plan(blend, store):
         raise ConfigError(
-            f"plan: {blend.dataset}: its plan is not made yet, and needs rows counted; materialize `blend_plan` first"
+            f"plan: {blend.dataset}: its plan does not exist yet, and needs row counts. Materialize `blend_plan` first"
         )
     plan = load_blend_plan(blend, store)
     local = isinstance(store, LocalArtifacts)
@@ -114,8 +114,8 @@ def launches(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[lis
 
 _ABOUT = {
     "input_ids": "Token ids of a packed row.",
-    "loss_mask": "1 where a label is trained, else 0.",
-    "seq_start_id": "Where each sequence of the row begins.",
+    "loss_mask": "1 if the label is in the loss, else 0.",
+    "seq_start_id": "Start positions of the sequences in the row.",
 }
 
 

@@ -26,15 +26,21 @@ class PretrainOptions(Declared):
     """Megatron's `.bin` and `.idx`."""
 
     dtype: Literal["auto", "int32", "uint16"] = Field(
-        "auto", description="`auto`: as Megatron, uint16 below 65,500 ids."
+        "auto", description="`auto`: like Megatron, uint16 below 65,500 ids."
     )
-    add_bos: bool = Field(False, description="The tokenizer's BOS before every document.")
-    add_eos: bool = Field(True, description="`separator` after every document.")
-    separator: str = Field("auto", description="The token that ends a document; `auto`: the tokenizer's own.")
-    special_tokens: Literal["text", "match"] = Field("text", description="Literal special tokens in documents.")
-    min_doc_chars: int | None = Field(None, ge=1, description="Documents of fewer characters are left out, counted.")
-    max_doc_tokens: int | None = Field(None, ge=3, description="Longer documents are cut; BOS and separator stay.")
-    sequence_length: int = Field(4096, ge=1, description="Tokens of a training sample, for the preview's rounding.")
+    add_bos: bool = Field(False, description="Put the tokenizer's BOS before every document.")
+    add_eos: bool = Field(True, description="Put `separator` after every document.")
+    separator: str = Field("auto", description="The token that ends a document; `auto`: the tokenizer's eos token.")
+    special_tokens: Literal["text", "match"] = Field(
+        "text", description="How special tokens written in documents are encoded."
+    )
+    min_doc_chars: int | None = Field(None, ge=1, description="Shorter documents are dropped and counted.")
+    max_doc_tokens: int | None = Field(
+        None, ge=3, description="Longer documents are truncated; BOS and separator stay."
+    )
+    sequence_length: int = Field(
+        4096, ge=1, description="Tokens per training sample, used in the preview for rounding."
+    )
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
 
 
@@ -47,51 +53,52 @@ class SampleDeclaration(Declared):
         # a bool is an int in Python, and `sample: true` is another mistake
         if isinstance(value, int) and not isinstance(value, bool):
             raise ValueError(
-                f"`sample: {value}` limits rows in Nemotron's data_prep; here that is `max_rows: {value}`, of each "
-                "shard, and `sample: {count: 1}` is a trial on some shards"
+                f"`sample: {value}` limits rows in Nemotron's data_prep. Here use `max_rows: {value}` (per shard), "
+                "or `sample: {count: 1}` for a trial on some shards"
             )
         return value
 
-    count: int | None = Field(None, ge=1, description="Shards of each dataset.")
-    percent: float | None = Field(None, gt=0, le=100, description="Percent of each dataset's shards, at least one.")
-    seed: int = Field(42, description="Seed of the choice.")
+    count: int | None = Field(None, ge=1, description="Shards per dataset.")
+    percent: float | None = Field(None, gt=0, le=100, description="Percentage of each dataset's shards, at least one.")
+    seed: int = Field(42, description="Seed of the selection.")
 
     @model_validator(mode="after")
     def _require_one(self) -> Self:
         if (self.count is None) == (self.percent is None):
-            raise ValueError("give exactly one of `count` (shards of each dataset) and `percent`")
+            raise ValueError("exactly one of `count` (shards per dataset) and `percent` is required")
         return self
 
 
 class HeldOut(Declared):
     """Shards of each dataset that are not trained on. For blends without `train`, `valid` and `test` lists."""
 
-    valid: int = Field(0, ge=0, description="Shards of each dataset for validation.")
-    test: int = Field(0, ge=0, description="Shards of each dataset for testing.")
-    seed: int = Field(42, description="Seed of the choice.")
+    valid: int = Field(0, ge=0, description="Shards per dataset for validation.")
+    test: int = Field(0, ge=0, description="Shards per dataset for testing.")
+    seed: int = Field(42, description="Seed of the selection.")
 
 
 class SourceAccessDeclaration(Declared):
     """How remote sources are reached. Credentials come from the clients' own chains alone."""
 
-    hub_endpoint: str | None = Field(None, description="The hub's URL; default: HF_ENDPOINT or the public hub.")
+    hub_endpoint: str | None = Field(None, description="URL of the hub; default: HF_ENDPOINT or the public Hub.")
     hub_cache: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
-    object_cache: Path | None = Field(None, description="Folder for what is fetched of s3:// and gs://; needed there.")
+    object_cache: Path | None = Field(None, description="Download folder for s3:// and gs://; required there.")
     object_access: Access = Field(
         "keys",
-        description="With s3:// and gs://: `keys`, `anonymous` (public buckets) or `requester_pays` (the owner of the "
+        description="For s3:// and gs://: `keys`, `anonymous` (public buckets) or `requester_pays` (the owner of the "
         "credentials pays for the requests).",
     )
     s3_endpoint: str | None = Field(
-        None, description="With s3://: the store's URL, never with credentials; default: as for the storage, else AWS."
+        None, description="For s3://: the store's URL, without credentials; default: as for the storage, else AWS."
     )
-    s3_region: str = Field("auto", description="With s3://: region of the bucket.")
+    s3_region: str = Field("auto", description="For s3://: region of the bucket.")
     follow_links: bool = Field(
         False,
-        description="Whether links may lead out of local folders: whoever makes one chooses what is read.",
+        description="Whether links in local folders may point outside them. Anyone who can create a link then decides "
+        "which files are read.",
     )
     allow_http: bool = Field(
-        False, description="Whether the servers may be http:// beyond this machine: keys travel in the clear."
+        False, description="Whether remote servers may use http://. Credentials are then sent unencrypted."
     )
 
 
@@ -99,9 +106,9 @@ class WandbDeclaration(Declared):
     """A W&B project that gets the tables of a finished run. Its credentials come from wandb's own chain alone."""
 
     project: str = Field(min_length=1, description="The project.")
-    entity: str | None = Field(None, min_length=1, description="User or team; default: the account's own.")
+    entity: str | None = Field(None, min_length=1, description="User or team; default: the account's default.")
     mode: Literal["online", "offline"] | None = Field(
-        None, description="`offline` writes below WANDB_DIR or `./wandb`, for `wandb sync`; default: WANDB_MODE."
+        None, description="`offline` writes to WANDB_DIR or `./wandb`, for `wandb sync`; default: WANDB_MODE."
     )
 
 
@@ -113,64 +120,73 @@ def _kind(value: Any) -> str:
 class BlendDeclaration(MadeByEngine, KeyedSources):
     """One training blend for one stage."""
 
-    stage: Stage = Field(description="`pretrain`: bin/idx; `sft`: packed Parquet; `rl`: JSON lines.")
+    stage: Stage = Field(description="`pretrain`: bin/idx; `sft`: packed Parquet; `rl`: JSON Lines.")
     blend: Annotated[
         Annotated[DataBlend, Tag("inline")] | Annotated[Path, Tag("file")],
         Discriminator(_kind),
     ] = Field(description="The blend itself, or the path of its JSON file.")
-    tokenizer: TokenizerDeclaration | None = Field(None, description="Needed by `pretrain` and `sft`.")
-    pretrain: PretrainOptions | None = Field(None, description="Settings of `stage: pretrain`.")
-    sft: SftOptions | None = Field(None, description="Settings of `stage: sft`.")
-    rl: RlOptions | None = Field(None, description="Settings of `stage: rl`.")
+    tokenizer: TokenizerDeclaration | None = Field(None, description="Required for `pretrain` and `sft`.")
+    pretrain: PretrainOptions | None = Field(None, description="Settings for `stage: pretrain`.")
+    sft: SftOptions | None = Field(None, description="Settings for `stage: sft`.")
+    rl: RlOptions | None = Field(None, description="Settings for `stage: rl`.")
     num_shards: int | None = Field(
-        None, ge=1, le=4000, description="Shards of each dataset; default: one for every 256 MiB of source."
+        None, ge=1, le=4000, description="Shards per dataset; default: one per 256 MiB of source."
     )
-    max_rows: int | None = Field(None, ge=1, description="At most this many rows of each shard, the first ones.")
+    max_rows: int | None = Field(None, ge=1, description="Read at most this many rows of each shard, from the first.")
     sample: SampleDeclaration | None = Field(None, description="A trial on some shards of each dataset.")
-    held_out: HeldOut | None = Field(None, description="Shards kept from training, for validation and test.")
-    train_tokens: int | None = Field(None, ge=1, description="Tokens to train on; default: all there are, once.")
-    max_epochs: float | None = Field(None, gt=0, description="A dataset that must be read more often fails a check.")
-    tolerance: float = Field(0.01, ge=0, le=1, description="Largest difference of a realised share from its request.")
-    bad_records: BadRecordPolicy = Field(BadRecordPolicy(), description="What happens to a record that cannot be used.")
+    held_out: HeldOut | None = Field(None, description="Shards held out from training, for validation and test.")
+    train_tokens: int | None = Field(None, ge=1, description="Tokens to train on; default: all, once.")
+    max_epochs: float | None = Field(None, gt=0, description="The check fails if a dataset must be read more often.")
+    tolerance: float = Field(
+        0.01, ge=0, le=1, description="Largest allowed difference between a realized and a requested share."
+    )
+    bad_records: BadRecordPolicy = Field(BadRecordPolicy(), description="How unusable records are handled.")
     sources: SourceAccessDeclaration = Field(
-        SourceAccessDeclaration(), description="How buckets and hubs of the blend are reached."
+        SourceAccessDeclaration(), description="Access to the object storage and hubs of the blend."
     )
     trainer_root: str | None = Field(
-        None, description="The folder or URL under which the trainer finds `storage`; default: as it is here."
+        None, description="Folder or URL under which the trainer finds `storage`; default: the same as here."
     )
     execution_mode: Literal["auto", "streaming", "batch"] = Field(
         "auto",
-        description="How `dataprep run` launches the shards. `batch`: one run, all sources present before a shard is "
-        "made; `streaming`: runs of a few shards, each fetching its own; `auto`: streaming where a source is remote.",
+        description="How `dataprep run` launches the shards. `batch`: one run, with all sources present before the "
+        "first shard is built; `streaming`: runs of a few shards, each downloading its own; `auto`: "
+        "streaming if a source is remote.",
     )
     wandb: WandbDeclaration | None = Field(
-        None, description="Where the finished run's tables are logged too; needs the extra `wandb`, never if sensitive."
+        None, description="Also log the finished run's tables here; needs the extra `wandb`, never if sensitive."
     )
-    force: str = Field("", description="Any text: another one makes everything again, under another run hash.")
+    force: str = Field("", description="Any text. Changing it rebuilds everything under a new run hash.")
 
     @model_validator(mode="after")
     def _fits_its_stage(self) -> Self:
         for stage in ("pretrain", "sft", "rl"):
             if stage != self.stage and getattr(self, stage) is not None:
-                raise ValueError(f"`{stage}` are options of another stage than `stage: {self.stage}`")
+                raise ValueError(f"`{stage}` has options of a different stage than `stage: {self.stage}`. Remove it")
         if (self.tokenizer is None) != (self.stage == "rl"):
-            raise ValueError("`tokenizer` belongs to the stages `pretrain` and `sft`, which need it, and not to `rl`")
+            raise ValueError("`tokenizer` is required for the stages `pretrain` and `sft`, and not allowed for `rl`")
         if self.sensitive and self.wandb is not None:
-            raise ValueError("`wandb` and `sensitive: true`: what is said of sensitive data stays here; leave one out")
+            raise ValueError(
+                "`wandb` cannot be combined with `sensitive: true`: reports on sensitive data must stay local. "
+                "Remove one of them"
+            )
         if self.stage == "rl" and self.train_tokens is not None:
             raise ValueError(
-                "`train_tokens` belongs to the stages `pretrain` and `sft`: records of `rl` have no tokens"
+                "`train_tokens` is only for the stages `pretrain` and `sft`, because records of `rl` have no tokens"
             )
         if self.held_out is not None and isinstance(self.blend, DataBlend) and self.blend.per_split:
-            raise ValueError("`held_out` and a blend with its own `train`, `valid`, `test` lists: give one of them")
+            raise ValueError(
+                "`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists. "
+                "Remove one of them"
+            )
         # as far as the declaration tells; how many shards a default makes only the plan knows, which asks again
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
         shards = min((count for count in counts if count), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:
             raise ValueError(
                 f"`held_out`: {count_of(self.held_out.valid, 'shard')} for valid and {self.held_out.test} for test "
-                "leave none of "
-                f"{shards} to train on; raise `{'sample.count' if shards != self.num_shards else 'num_shards'}`"
+                f"leave none of {shards} for training. Raise "
+                f"`{'sample.count' if shards != self.num_shards else 'num_shards'}`"
             )
         return self
 
@@ -215,7 +231,7 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
         found = DataBlend.load(self.blend)
         # the model refuses this of an inline blend; what a file holds is known only once it is read
         if self.held_out is not None and found.per_split:
-            raise ConfigError(f"held_out: {self.blend} lists its splits itself: give one of them")
+            raise ConfigError(f"held_out: {self.blend} lists its own splits. Remove one of them")
         return found
 
     def located(self, folder: Path) -> Self:

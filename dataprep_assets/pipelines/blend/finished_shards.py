@@ -82,7 +82,9 @@ def finished_shards(
     """
     by_partition = {shard.artifact.partition: shard for shard in shards}
     if unplanned := set(plan.partitions) ^ {str(p) for p in by_partition}:
-        raise IntegrityError(f"{blend.dataset}: the plan and the given shards differ in {sorted(unplanned)[:_NAMED]}")
+        raise IntegrityError(
+            f"{blend.dataset}: the plan and the shards differ in {', '.join(sorted(unplanned)[:_NAMED])}"
+        )
     wanted = [by_partition[partition] for partition in plan.partitions]
     receipts = store.receipts([shard.artifact for shard in wanted])
     missing = [str(s.artifact.partition) for s, r in zip(wanted, receipts, strict=True) if r is None]
@@ -91,7 +93,7 @@ def finished_shards(
     stale = [str(s.artifact.partition) for s, r in zip(wanted, receipts, strict=True) if r and r.key != s.key]
     if stale:
         raise IntegrityError(
-            _describe_partitions(blend, stale, len(wanted), "were made of other inputs or settings than now")
+            _describe_partitions(blend, stale, len(wanted), "were built from other inputs or settings")
         )
     found = []
     for shard, receipt in zip(wanted, receipts, strict=True):
@@ -102,8 +104,8 @@ def finished_shards(
         members = [shard.receipt for shard in found if shard.unit is unit]
         if not any(map(rows_of, members)):
             raise IntegrityError(
-                f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight} and no data in any of its shards"
-                f"{from_file_on(blend, unit)}: {nothing_left(blend, members)}"
+                f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight}, but no data in any of its "
+                f"shards{from_file_on(blend, unit)}: {nothing_left(blend, members)}"
             )
     return found
 

@@ -51,7 +51,7 @@ def index_matches_stream(shard: OpenedTokens) -> Finding:
     index, ledger = megatron.read_idx(directory / MEGATRON_INDEX), ledger_of(receipt)
     return verdict(
         _index_defects(directory, receipt, index),
-        f"{count_of(ledger.documents, 'sequence')} of {ledger.tokens} {index.dtype} tokens, as the receipt says.",
+        f"{count_of(ledger.documents, 'sequence')} of {ledger.tokens} {index.dtype} tokens, matching the receipt.",
         _REBUILD,
         facts={"sequences": len(index.lengths), "tokens": int(index.lengths.sum(dtype=np.int64))},
     )
@@ -61,14 +61,14 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
     name, ledger = name_of(receipt), ledger_of(receipt)
     dtype = TokenBinsFacts.of(receipt).dtype
     if index.dtype != dtype:
-        yield f"{name}: the idx says {index.dtype}, the receipt {dtype}"
+        yield f"{name}: the idx has dtype {index.dtype}, but the receipt {dtype}"
     if len(index.lengths) != ledger.documents:
         yield (
-            f"{name}: the idx has {count_of(len(index.lengths), 'sequence')}, the ledger "
+            f"{name}: the idx has {count_of(len(index.lengths), 'sequence')}, but the ledger "
             f"{count_of(ledger.documents, 'document')}"
         )
     if (tokens := int(index.lengths.sum(dtype=np.int64))) != ledger.tokens:
-        yield f"{name}: the idx has {count_of(tokens, 'token')}, the ledger {ledger.tokens}"
+        yield f"{name}: the idx has {count_of(tokens, 'token')}, but the ledger {ledger.tokens}"
     if empty := int(np.count_nonzero(np.asarray(index.lengths) < 1)):
         yield (
             f"{name}: {count_of(empty, 'sequence has', 'sequences have')} no token; Megatron takes no sequence "

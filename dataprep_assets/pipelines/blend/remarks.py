@@ -157,7 +157,7 @@ def _left_out_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tupl
     """Remarks on data files that are left out."""
     for why, names in left_out_data(open_place(dataset, blend.sources), dataset).items():
         shown = "" if blend.sensitive else f", for example {names[0]}"
-        told = f"{dataset.name}.path: {count_of(len(names), 'file')} left out{shown}: {why}"
+        told = f"{dataset.name}.path: {count_of(len(names), 'file')} excluded{shown}: {why}"
         yield Remark(keys=keys, sentence=told, hint=True)
 
 
@@ -176,10 +176,11 @@ def _stray_remarks(
         if own and others and not own & others:
             which = "" if blend.sensitive else f": `{min(own)}`, not `{min(others)}`"
             told = (
-                f"{_part(blend, dataset, path).label}: its first rows have no field of those of the other files{which}"
+                f"{_part(blend, dataset, path).label}: its first rows have no field in common with the other "
+                f"files{which}"
             )
             yield Remark(
-                keys=keys, sentence=f"{dataset.name}.path: {told}. Leave it out if it is no file of records", hint=True
+                keys=keys, sentence=f"{dataset.name}.path: {told}. Exclude it if it does not contain records", hint=True
             )
             return
 

@@ -41,7 +41,7 @@ def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactS
         declaration=blend,
         name=RL_MANIFEST,
         version=VERSION,
-        description="manifest.json of the latest run, under a path that stays.",
+        description="manifest.json of the latest run, at a fixed path.",
         kinds={"json"},
         inputs=(run,),
         names_places=frozenset(),  # it names the files where the trainer finds them
@@ -109,18 +109,20 @@ def points_to_latest_run(manifest: OpenedRlManifest) -> Finding:
     files = {record.path for record in made.files}
     value = json_object(directory / MANIFEST)
     defects = [
-        f"{name_of(receipt)}: {name} has other bytes than that of {run}"
+        f"{name_of(receipt)}: {name} differs from the file of {run}"
         for name in _FILES
         if receipt.file(name).sha256 != made.file(name).sha256
     ]
     if value.get("run_hash") != run.partition:
-        defects.append(f"{name_of(receipt)}: of the run {value.get('run_hash')}, the plan's is {run.partition}")
+        defects.append(
+            f"{name_of(receipt)}: belongs to the run {value.get('run_hash')}, but the plan's is {run.partition}"
+        )
     if (said := RlManifestFacts.of(receipt).run_hash) != run.partition:
-        defects.append(f"{name_of(receipt)}: its receipt says the run {said}, the plan's is {run.partition}")
+        defects.append(f"{name_of(receipt)}: its receipt has the run {said}, but the plan's is {run.partition}")
     for key in ("train", "val", "test"):
         path = value.get(key)
         if not isinstance(path, str):
-            defects.append(f"{name_of(receipt)}: {key} is not text")
+            defects.append(f"{name_of(receipt)}: {key} is not a string")
         # paths are as the trainer sees them: whatever its root is, the run's own path and the file follow
         elif path and path.partition(f"/{run}/")[2] not in files:
             defects.append(f"{name_of(receipt)}: {key} is {path}, which is not a file of {run}")

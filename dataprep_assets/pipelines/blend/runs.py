@@ -175,9 +175,9 @@ def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator
         if len(parts) == 1:
             wanted, shard = parts[0].record, parts[0].artifact.partition
             if digests.get(name) != wanted.sha256:
-                yield f"{directory / name}: is not the {wanted.path} of its shard {shard}"
+                yield f"{directory / name}: differs from {wanted.path} of its shard {shard}"
         elif name not in digests or not _is_joined_of(directory / name, parts):
-            yield f"{directory / name}: is not the files of its {count_of(len(parts), 'shard')} in one"
+            yield f"{directory / name}: differs from the concatenated files of its {count_of(len(parts), 'shard')}"
 
 
 def _is_joined_of(path: Path, parts: Sequence[FileRef]) -> bool:
@@ -215,7 +215,7 @@ def other_claims(
     facts, wanted = RunFacts.of(receipt), _facts(blend, plan, finished, run_root(blend, store, plan))
     for name in RunFacts.model_fields:
         if getattr(facts, name) != getattr(wanted, name):
-            yield f"{directory}: {name}: the receipt of the run says other than its shards"
+            yield f"{directory}: {name}: the receipt of the run does not match its shards"
     told = (receipt.ledger or Ledger()).of_documents
     if told != Ledger.total(shard.ledger for shard in finished).of_documents:
         yield f"{directory}: its ledger is not the sum of its shards' ledgers"
@@ -228,4 +228,4 @@ def other_claims(
         for path in sorted(run.target.rglob("*.*")):
             kept = directory / path.relative_to(run.target)
             if path.is_file() and not says_the_same(path, kept):
-                yield f"{kept}: is not what plan and shards say"
+                yield f"{kept}: does not match the plan and the shards"

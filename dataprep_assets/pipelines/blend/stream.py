@@ -24,9 +24,8 @@ def blend_dtype(blend: BlendDeclaration) -> str:
     # the largest id is one less than the size: 65,536 of them just fit
     if declared == "uint16" and bundle.vocab_size > 1 << 16:
         raise ConfigError(
-            f"pretrain.dtype: uint16 cannot hold the {count_of(bundle.vocab_size, 'id')} of {bundle.name}: they "
-            "would wrap. "
-            "Use auto or int32"
+            f"pretrain.dtype: uint16 cannot represent the {count_of(bundle.vocab_size, 'id')} of {bundle.name}, "
+            "which would wrap. Use auto or int32"
         )
     return "uint16" if declared == "uint16" else "uint32"
 
@@ -50,7 +49,7 @@ def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken 
     if not blend.pretrain_options.add_bos:
         return None
     if not bundle.configured("bos_token"):
-        raise TokenizerError(f"pretrain.add_bos: {bundle.name} has no bos_token. Leave the key out")
+        raise TokenizerError(f"pretrain.add_bos: {bundle.name} has no bos_token. Remove the key")
     return bundle.bos("auto", blend.pretrain_options.special_tokens, key="pretrain.add_bos")
 
 

@@ -81,17 +81,16 @@ def shard_receipts(
     if missing:
         shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{corpus.dataset}/{split}: {len(missing)} of {count_of(len(shards), 'shard is', 'shards are')} not "
-            f"there: {shown}. "
-            "Materialize these partitions of token_bins first"
+            f"{corpus.dataset}/{split}: {len(missing)} of {count_of(len(shards), 'shard is', 'shards are')} missing: "
+            f"{shown}. Materialize these partitions of token_bins first"
         )
     for shard, receipt in found:
         # a shard keeps its name when it loses a file
         planned = [entry.relpath for entry in manifest.shard(str(shard.partition))]
         if [line["file"] for line in receipt.sources] != planned:
             raise IntegrityError(
-                f"{shard}: made of other files than the manifest has for it now. Materialize this partition of "
-                "snapshot and token_bins again"
+                f"{shard}: built from other files than the current manifest has for it. Materialize this partition "
+                "of snapshot and token_bins again"
             )
     _require_same_stream(corpus, split, [receipt for _, receipt in found])
     return found
@@ -105,16 +104,16 @@ def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequen
     }
     if len(kinds) > 1:
         raise IntegrityError(
-            f"{corpus.dataset}/{split}: its shards were made with different settings {sorted(kinds)} "
-            "(dtype, separator_id, bos_id, special_tokens, tokenizer). Materialize token_bins again: only stale "
-            "shards are rebuilt"
+            f"{corpus.dataset}/{split}: its shards were built with different settings: "
+            f"{', '.join(map(str, sorted(kinds)))} (dtype, separator_id, bos_id, special_tokens, tokenizer). "
+            "Materialize token_bins again: only stale shards are rebuilt"
         )
     # all may be alike and of an earlier declaration, while `meta.pkl` says what is declared now
     declared = meta_of(corpus)
     for receipt, facts in every:
         if (facts.dtype, receipt.inputs["tokenizer"]) != (declared["dtype"], declared["tokenizer_sha256"]):
             raise IntegrityError(
-                f"{corpus.dataset}/{receipt.partition}: made with another tokenizer or dtype than is declared now. "
+                f"{corpus.dataset}/{receipt.partition}: built with a different tokenizer or dtype than declared now. "
                 "Materialize token_bins again"
             )
 
@@ -174,8 +173,9 @@ def build_combined_bins(
         wanted = ledger.tokens * flat_bins.token_dtype(meta_values["dtype"]).itemsize
         if tokens.record.bytes != wanted:
             raise IntegrityError(
-                f"{corpus.dataset}/combined_bins/{split}: {count_of(tokens.record.bytes, 'byte')} for {ledger.tokens} "
-                f"{meta_values['dtype']} tokens, which are {count_of(wanted, 'byte')}. Materialize token_bins again"
+                f"{corpus.dataset}/combined_bins/{split}: {count_of(tokens.record.bytes, 'byte')}, but "
+                f"{ledger.tokens} {meta_values['dtype']} tokens need {count_of(wanted, 'byte')}. Materialize "
+                "token_bins again"
             )
         return WrittenFiles(
             inputs={str(r.partition): r.content for _, r in shards},
@@ -217,7 +217,7 @@ def combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: Art
         name=COMBINED_BINS,
         split=split,
         version=VERSION,
-        description=f"`{split}.bin`: all shards in manifest order, with `meta.pkl` and its JSON twin.",
+        description=f"`{split}.bin`: all shards in manifest order, with `meta.pkl` and the same values as JSON.",
         kinds={"numpy", "file"},
         inputs=(token_bins,),
         recipes=recipes,
@@ -242,7 +242,7 @@ def current_combined(
     artifact = corpus.artifact(COMBINED_BINS, split)
     receipt = store.require(artifact)
     if dict(receipt.inputs) != {key: shard.content for key, shard in shards.items() if split_of(key) == split}:
-        raise IntegrityError(f"{artifact} was made of other shards than are there now. Run the dataset first")
+        raise IntegrityError(f"{artifact} was built from other shards than the current ones. Run the dataset first")
     return receipt
 
 
@@ -357,7 +357,7 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
     defects = []
     if size != expected:
         defects.append(
-            f"{path.name}: has {count_of(size, 'byte')}, there are {expected} in its {count_of(len(shards), 'shard')}"
+            f"{path.name}: has {count_of(size, 'byte')}, but its {count_of(len(shards), 'shard')} have {expected}"
         )
     ranges, whole = _range_digests(path, [r.file(TOKENS).bytes for _, r in shards])
     start = 0
@@ -367,16 +367,16 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
             where = _first_difference(path, start, shard / TOKENS, record.bytes)
             stop = start + record.bytes
             shown = f"bytes {start} to {stop}"
-            defects.append(f"{path.name}: {shown} are not shard {name_of(of_shard)}: {where}")
+            defects.append(f"{path.name}: {shown} differ from shard {name_of(of_shard)}: {where}")
         start += record.bytes
     if whole != claimed:
-        defects.append(f"{path.name}: sha256 {whole}, the receipt of {name_of(receipt)} says {claimed}")
+        defects.append(f"{path.name}: sha256 {whole}, but the receipt of {name_of(receipt)} lists {claimed}")
     # only where the tokens are right: with other tokens the ends would differ as well
     if not defects:
         defects += _differing_ends(directory / ENDS, shards)
     return verdict(
         defects,
-        f"{path.name} is its {count_of(len(shards), 'shard')}, {count_of(size, 'byte')}, in order.",
+        f"{path.name} is the concatenation of its {count_of(len(shards), 'shard')} ({count_of(size, 'byte')}).",
         _REBUILD,
         facts={"bytes": size, "shards": len(shards), "shard_bytes": expected},
     )
@@ -403,7 +403,7 @@ def _range_digests(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
 def _first_difference(path: Path, start: int, shard: Path, size: int) -> str:
     """A description of the first difference between a range of the combined file and the shard's own file."""
     if not shard.is_file():
-        return f"{shard} is missing, so the byte cannot be named"
+        return f"{shard} is missing, so the byte is unknown"
     with open(path, "rb") as combined, open(shard, "rb") as own:
         combined.seek(start)
         done = 0
@@ -413,9 +413,9 @@ def _first_difference(path: Path, start: int, shard: Path, size: int) -> str:
             apart = np.flatnonzero(np.frombuffer(ours, np.uint8, shared) != np.frombuffer(theirs, np.uint8, shared))
             if len(apart) or len(ours) != len(theirs) or not shared:
                 at = done + (int(apart[0]) if len(apart) else shared)
-                return f"they part at byte {start + at}, byte {at} of the shard"
+                return f"they differ at byte {start + at}, byte {at} of the shard"
             done += shared
-    return "they are equal, so the shard itself is not what its receipt says: verify the shard"
+    return "they are equal, so the shard does not match its receipt. Verify the shard"
 
 
 def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
@@ -434,7 +434,7 @@ def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
             document += len(expected)
         offset += ledger_of(receipt).tokens
     if len(ends) != document:
-        yield f"{path.name}: has {count_of(len(ends), 'document')}, its shards have {document}"
+        yield f"{path.name}: has {count_of(len(ends), 'document')}, but its shards have {document}"
 
 
 def totals_match(receipt: Receipt, shards: Shards) -> Finding:
@@ -445,7 +445,7 @@ def totals_match(receipt: Receipt, shards: Shards) -> Finding:
         wrong.append(f"{name_of(receipt)}: its facts count {count_of(receipt.facts['shards'], 'shard')}")
     summed = Ledger.total(ledger_of(r) for _, r in shards).of_documents.to_json()
     wrong += [
-        f"{name_of(receipt)}: {k}: the ledger says {held[k]}, its {count_of(len(shards), 'shard')} sum to {v}"
+        f"{name_of(receipt)}: {k}: the ledger has {held[k]}, but its {count_of(len(shards), 'shard')} sum to {v}"
         for k, v in summed.items()
         if _counts(held[k]) != _counts(v)
     ]
@@ -494,13 +494,13 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
             elif entry.split != split:
                 defects.append(f"{where}: belongs to split {entry.split}, not {split}")
             elif entry.sha256 and entry.sha256 != line["sha256"]:
-                defects.append(f"{where}: sha256 {line['sha256']}, the manifest says {entry.sha256}")
+                defects.append(f"{where}: sha256 {line['sha256']}, but the manifest lists {entry.sha256}")
             elif entry.ordinal < previous:
-                defects.append(f"{where}: comes after file {previous} of the manifest: the order is not the manifest's")
+                defects.append(f"{where}: comes after file {previous} of the manifest, out of the manifest's order")
             previous = entry.ordinal if entry is not None else previous
             # files without a document, such as empty ones, may be alike
             if line["documents"] and (twin := foreign.get(line["sha256"])) is not None:
-                defects.append(f"{where}: has the very bytes of {twin.relpath} of split {twin.split}")
+                defects.append(f"{where}: has the same bytes as {twin.relpath} in split {twin.split}")
     wanted = [e for e in entries if e.split == split]
     missing = [e.relpath for e in wanted if e.relpath not in seen]
     if missing:
@@ -510,7 +510,7 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
         )
     return verdict(
         defects,
-        f"{split} holds its {count_of(len(wanted), 'file')} once each, in manifest order, and no other.",
+        f"{split} has its {count_of(len(wanted), 'file')}, each once, in manifest order, and no others.",
         "Materialize the shards that these files belong to, then `combined_bins`",
         facts={"files": len(seen), "files_in_manifest": len(wanted), "missing": len(missing)},
     )
@@ -536,7 +536,7 @@ def meta_matches(
     flat_bins.validate_meta(directory)
     said = flat_bins.read_meta(directory)
     defects = [
-        f"{directory / 'meta.json'}: {key} is {said[key]!r}, the receipt says {value!r}"
+        f"{directory / 'meta.json'}: {key} is {said[key]!r}, but the receipt has {value!r}"
         for key, value in (facts or {}).items()
         if key in said and said[key] != value
     ]

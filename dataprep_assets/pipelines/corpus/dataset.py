@@ -102,15 +102,15 @@ def card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[Car
     (receipt,) = (every[0] for spec, every in receipts.items() if spec.name == DUPLICATES)
     facts, count = DuplicatesFacts.of(receipt), privacy_of(corpus).count
     gone = sum(facts.removed.values())
-    text = f"Of {count(facts.documents)} documents {count(gone)} went, because one that is kept is like them. "
+    text = f"{count(gone)} of {count(facts.documents)} documents were dropped as duplicates of a kept one. "
     if declared.kind == "exact":
-        text += f"Two are alike if they are equal (`{declared.normalization}`)."
+        text += f"Duplicates are equal texts (`{declared.normalization}`)."
     else:
         text += (
-            f"Two are alike if the Jaccard similarity of their runs of {count_of(declared.shingle or 5, 'word')} is "
-            "at least "
-            f"{declared.similarity:g}, which is verified of each; candidates are those that share one of "
-            f"{declared.banding.bands} bands of {count_of(declared.banding.rows, 'MinHash value')}:\n\n"
+            f"Near-duplicates have a Jaccard similarity of their runs of {count_of(declared.shingle or 5, 'word')} "
+            f"of at least {declared.similarity:g}, which is verified for each pair. Candidates share one of "
+            f"{declared.banding.bands} bands of "
+            f"{count_of(declared.banding.rows, 'MinHash value')}:\n\n"
             f"{curve(declared.banding, declared.similarity).text}"
         )
     yield CardSection(title="Duplicates", text=text)

@@ -64,28 +64,27 @@ class CorpusDocumentPolicy(DocumentPolicy):
     id_field: str | None = Field(
         None,
         min_length=1,
-        description="Field of the document's id, a string or an integer, named as `text_field` is, which the index "
-        "finds it by; default: by its text.",
+        description="Field of the document's id (a string or an integer), by which the index finds it; written like "
+        "`text_field`. Default: the text.",
     )
     id_key: EnvironmentKey | None = Field(
         None,
-        description="Key of the index's hashes: without one a `sensitive` dataset has no index by id. The digests of "
-        "its local source files are keyed with it, too, so a `sensitive` dataset of a local folder needs it.",
+        description="Key for the hashes in the index; required for an index by id in a `sensitive` dataset. Digests of "
+        "local source files also use it, so a `sensitive` dataset of a local folder needs it.",
     )
     keep_fields: dict[str, ColumnType] | None = Field(
         None,
-        description="Fields that the table of documents carries along: field → `string`, `integer`, `number` or "
-        "`boolean`; a dot leads into an object (`meta.lang`). Values of CSV are read as their type. `{}` makes the "
-        "table without any.",
+        description="Fields to copy to the document table: field → `string`, `integer`, `number` or `boolean`. A dot "
+        "selects a key of an object (`meta.lang`). CSV values are converted to the type. `{}` creates "
+        "only the table.",
     )
     url_field: str | None = Field(
-        None, min_length=1, description="Field with the document's URL: the table has its `host`."
+        None, min_length=1, description="Field with the document's URL; adds the column `host` to the table."
     )
     source_field: str | None = Field(
         None,
         min_length=1,
-        description="Field that names the source that a document is from, for shares and budgets; default: the folder "
-        "of its file.",
+        description="Field with the document's source, for shares and budgets; default: the folder of its file.",
     )
 
     @model_validator(mode="after")
@@ -98,12 +97,12 @@ class CorpusDocumentPolicy(DocumentPolicy):
                 instead = _INSTEAD.get(column)
                 instead = instead if instead and getattr(self, instead) is None else None
                 raise ValueError(
-                    f"keep_fields: the table has a column {column!r} of its own; leave {path} out"
+                    f"keep_fields: {column!r} is already a column of the table. Remove {path}"
                     + (f", and set `document.{instead}: {path}`" if instead else "")
                 )
             # as of `meta.lang` and `meta_lang`: a dot becomes `_`
             if [*fields.values()].count(column) > 1:
-                raise ValueError(f"keep_fields: two fields become the column {column!r}; leave one out")
+                raise ValueError(f"keep_fields: two fields would become the column {column!r}. Remove one")
         return self
 
     def ids(self, *, sensitive: bool) -> DocumentIds | None:
@@ -132,19 +131,19 @@ class ShardPlanDeclaration(Declared):
     """How many shards a split is cut into."""
 
     target_bytes: int | None = Field(
-        None, ge=1, description="Source bytes a shard; default 1 GiB, at most 4,000 shards."
+        None, ge=1, description="Source bytes per shard; default 1 GiB, at most 4,000 shards."
     )
-    count: int | None = Field(None, ge=1, description="Number of shards a split, instead of `target_bytes`.")
+    count: int | None = Field(None, ge=1, description="Number of shards per split, instead of `target_bytes`.")
     on_change: Literal["append", "replan"] = Field(
         "append",
-        description="When the source gained or lost files: `append` leaves every shard its files and makes new shards "
-        "of new files; `replan` cuts all shards again.",
+        description="How shards follow added or removed source files: `append` keeps the files of every shard and puts "
+        "new files in new shards; `replan` plans all shards again.",
     )
 
     @model_validator(mode="after")
     def _one_size(self) -> "ShardPlanDeclaration":
         if self.target_bytes is not None and self.count is not None:
-            raise ValueError("give `target_bytes` or `count`, not both")
+            raise ValueError("`target_bytes` cannot be combined with `count`. Remove one of them")
         return self
 
     @property
@@ -156,63 +155,66 @@ class ShardPlanDeclaration(Declared):
 class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     """One tokenized corpus, from source to trainer-ready bins."""
 
-    source: Source = Field(description="Where the documents come from.")
+    source: Source = Field(description="Source of the documents.")
     include: tuple[str, ...] = Field(
         ("**/*.jsonl.zst",),
         min_length=1,
         description="Globs of data files: `.jsonl`, `.parquet`, `.txt`, `.csv`, `.tsv`, `.arrow`, `.wet`, `.warc`; all "
-        "but Parquet also `.zst`, `.gz`, `.xz` or `.bz2`. `*` stays within one part of a path, `**/` spans any number.",
+        "except Parquet also with `.zst`, `.gz`, `.xz` or `.bz2`. `*` matches within one part of a path, "
+        "`**/` any number of parts.",
     )
     splits: dict[str, tuple[str, ...]] = Field(
-        min_length=1, description="Split name → globs of its files; a file belongs to one split."
+        min_length=1, description="Split name → globs of its files. A file belongs to one split."
     )
     text_field: str = Field(
         "text",
-        description="Key (JSON) or column (Parquet, CSV, Arrow) of the document's text; a dot leads into an object or "
-        "a struct (`data.text`).",
+        description="Key (JSON) or column (Parquet, CSV, Arrow) of the document's text. A dot selects a key of an "
+        "object or struct (`data.text`).",
     )
     tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
     document: CorpusDocumentPolicy = Field(
         CorpusDocumentPolicy(), description="Tokens around a document, special tokens in it, and its id."
     )
-    dtype: Literal["auto", "uint16", "uint32"] = Field("auto", description="`auto`: uint16 when every id fits.")
-    shards: ShardPlanDeclaration = Field(ShardPlanDeclaration(), description="How each split is cut into shards.")
+    dtype: Literal["auto", "uint16", "uint32"] = Field("auto", description="`auto`: uint16 if every id fits.")
+    shards: ShardPlanDeclaration = Field(ShardPlanDeclaration(), description="How each split is divided into shards.")
     bad_records: BadRecordPolicy = Field(
-        BadRecordPolicy(), description="Records that cannot be documents: stop at the first, or drop and count them."
+        BadRecordPolicy(),
+        description="Records that cannot become documents: fail at the first one, or drop and count them.",
     )
     retractions: Path | None = Field(
         None,
-        description="List of the documents that are not to be in it, which `dataprep retract` writes; default: "
-        "`retracted.jsonl` beside this YAML.",
+        description="Retraction list (documents to remove), written by `dataprep retract`; default: `retracted.jsonl` "
+        "next to this YAML.",
     )
     tag: tuple[Tag, ...] = Field(
         (),
-        description="What looks at the texts and gives columns of the table of documents: names of built-in taggers, "
-        "functions, commands.",
+        description="Taggers, which add columns to the document table: names of built-in taggers, functions, commands.",
     )
     keep: dict[ColumnName, str] = Field(
         default_factory=dict,
-        description="Rules by name: expressions over columns, and only documents for which all are true are kept. The "
-        "name is the reason for which others are dropped.",
+        description="Named filter rules over columns. A document is kept only if all of them match. The name is the "
+        "drop reason.",
     )
     drop: dict[ColumnName, str] = Field(
-        default_factory=dict, description="The same: documents for which one is true are dropped."
+        default_factory=dict,
+        description="Named filter rules over columns. A document is dropped if any of them matches.",
     )
     duplicates: DuplicatesDeclaration | None = Field(
-        None, description="Documents that are alike: of each set of them one is kept. `{}` takes the defaults."
+        None,
+        description="Deduplication: one document of each group of near-duplicates is kept. `{}` uses the defaults.",
     )
     decontaminate: DecontaminateDeclaration | None = Field(
-        None, description="Benchmarks whose items are not to be in the documents."
+        None, description="Decontamination: benchmarks whose items must not be in the documents."
     )
     budget: BudgetDeclaration = Field(BudgetDeclaration(), description="How much rules may drop.")
     floors: dict[ColumnName, FloorDeclaration] = Field(
         default_factory=dict,
-        description="Tagger → the least that it has to find of cases that are planted into documents of the dataset; "
-        "default: 0.9 of both. Of `language`, `personal` and `repetition`, and of packages' taggers that have cases.",
+        description="Tagger → the minimum accuracy on test cases planted into documents of the dataset; default: 0.9 "
+        "for both. For `language`, `personal` and `repetition`, and for packages' taggers that have cases.",
     )
-    views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats over the same token bytes.")
+    views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats of the same tokens.")
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
-    mds_sequence_length: int = Field(2048, ge=1, description="Tokens of a sample in the mds view.")
+    mds_sequence_length: int = Field(2048, ge=1, description="Tokens per sample in the mds view.")
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
     # no field: what is serialized says nothing of where the YAML is
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
@@ -222,7 +224,9 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     def _split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for name, globs in splits.items():
             if not (name.isascii() and name.isidentifier()):  # it is part of the names of Dagster's assets
-                raise ValueError(f"split name {name!r}: use letters a to z, digits and '_': train, val, test")
+                raise ValueError(
+                    f"split name {name!r}: only letters a to z, digits and '_' are allowed, e.g., train, val, test"
+                )
             if not globs:
                 raise ValueError(f"split {name!r} has no globs")
         return splits
@@ -238,14 +242,14 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         except ConfigError as error:
             raise ValueError(str(error)) from error
         if twice := [name for name in dict.fromkeys(views) if views.count(name) > 1]:
-            raise ValueError(f"`{twice[0]}` is given twice; leave one out")
+            raise ValueError(f"`{twice[0]}` is listed twice. Remove one")
         return views
 
     @model_validator(mode="after")
     def _id_is_not_the_text(self) -> Self:
         if self.document.id_field == self.text_field:
             raise ValueError(
-                "`document.id_field` is `text_field`: leave it out, documents are found by their text then"
+                "`document.id_field` is `text_field`. Remove it: without it, documents are found by their text"
             )
         return self
 
@@ -265,19 +269,19 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
             raise ValueError(str(error)) from error
         reasons = [*rules, *([] if self.duplicates is None else [DUPLICATE])]
         if self.duplicates is not None and self.dataset in self.duplicates.against:
-            raise ValueError(f"duplicates.against: {self.dataset} is this dataset, whose documents are compared anyway")
+            raise ValueError(
+                f"duplicates.against: {self.dataset} is this dataset, whose documents are always compared. Remove it"
+            )
         if self.duplicates is not None and DUPLICATE in rules:
             key = "keep" if DUPLICATE in self.keep else "drop"
-            raise ValueError(f"{key}.{DUPLICATE}: this name is the reason of `duplicates`; rename the rule")
+            raise ValueError(f"{key}.{DUPLICATE}: reserved as the reason of `duplicates`. Rename the rule")
         if unknown := [name for name in self.budget.per_rule if name not in reasons]:
-            raise ValueError(f"budget.per_rule: there is no rule {unknown[0]!r} in `keep` or `drop`")
+            raise ValueError(f"budget.per_rule: unknown rule {unknown[0]!r} (not in `keep` or `drop`)")
         if self.budget != BudgetDeclaration() and not reasons:
-            raise ValueError("budget: there are no rules, in `keep` or `drop`, whose drops it could limit")
+            raise ValueError("budget: has no effect without rules in `keep` or `drop`. Remove it")
         if other := [name for name in self.floors if name not in self.with_cases]:
             known = ", ".join(self.with_cases) or "none"
-            raise ValueError(
-                f"floors.{other[0]}: `tag` has no tagger of this name with planted cases; those are: {known}"
-            )
+            raise ValueError(f"floors.{other[0]}: no tagger in `tag` with that name has test cases. Available: {known}")
         return self
 
     @model_validator(mode="after")
@@ -286,8 +290,8 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
             return self
         if self.duplicates is not None and self.document.id_key is None:
             raise ValueError(
-                "`sensitive: true` and `duplicates`: add `document.id_key: {env: DOCUMENT_KEY}`, the variable that "
-                "holds a key of at least 32 characters. Anybody could guess at the words behind hashes without a key"
+                "`sensitive: true` with `duplicates` needs `document.id_key: {env: DOCUMENT_KEY}`, the variable "
+                "with a key of at least 32 characters. Without a key, words could be guessed from their hashes"
             )
         kept = self.document
         texts = [f"document.keep_fields: {path}" for path, kind in (kept.keep_fields or {}).items() if kind == "string"]
@@ -300,8 +304,8 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         texts += [f"document.{key}: {field}" for key, field in named.items() if field is not None]
         if texts:
             raise ValueError(
-                f"{texts[0]}: the table of documents of a `sensitive` dataset has no text of a record. Leave it "
-                "out, or give numbers"
+                f"{texts[0]}: the document table of a `sensitive` dataset cannot contain text. Remove it, or declare "
+                "numbers"
             )
         return self
 
@@ -359,9 +363,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         if self.decontaminate is None:
             return taggers
         if any(one.name == BENCHMARK for one in taggers):
-            raise ConfigError(
-                f"tag: {BENCHMARK!r} is the name of the tagger of `decontaminate`; give it another `name`"
-            )
+            raise ConfigError(f"tag: {BENCHMARK!r} is the tagger of `decontaminate`. Set a different `name`")
         return [*taggers, self.decontaminate.tagger(self._folder)]
 
     @property
@@ -377,10 +379,10 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         columns = {name: kind for name, kind in self._carried(None).columns.items() if name != "bad"}
         for tagger in self.taggers:
             if both := [name for name in tagger.columns if name in (*columns, *DECIDED, *OTHERS)]:
-                raise ConfigError(f"tag: {tagger.name}: the table has a column {both[0]!r} already; rename one")
+                raise ConfigError(f"tag: {tagger.name}: the table already has a column {both[0]!r}. Rename one")
             columns |= tagger.columns
         if self.duplicates is not None and "similarity" in columns:
-            raise ConfigError("duplicates: the table has a column 'similarity' of its own then; rename yours")
+            raise ConfigError("duplicates: adds a column 'similarity' to the table. Rename yours")
         return columns
 
     @property
@@ -390,7 +392,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         if asked is not None and asked.action == "drop":
             if BENCHMARK in {**self.keep, **drop}:
                 key = "keep" if BENCHMARK in self.keep else "drop"
-                raise ConfigError(f"{key}.{BENCHMARK}: this name is the reason of `decontaminate`; rename the rule")
+                raise ConfigError(f"{key}.{BENCHMARK}: reserved as the reason of `decontaminate`. Rename the rule")
             drop = {**drop, BENCHMARK: asked.rule}
         return rules_of(self.keep, drop, self.columns)
 

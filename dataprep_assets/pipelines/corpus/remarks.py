@@ -125,13 +125,13 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         return
     if others := included(listing.left_out, corpus.include):
         shown = "" if corpus.sensitive else f", for example {', '.join(others[:_SHOWN])}"
-        told = f"include: {count_of(len(others), 'file')} left out{shown}: {LEFT_OUT}"
+        told = f"include: {count_of(len(others), 'file')} excluded{shown}: {LEFT_OUT}"
         yield Remark(keys=("include",), sentence=told, hint=True)
     if hidden := hidden_files(files, include=corpus.include, splits=corpus.splits):
         shown = "" if corpus.sensitive else f", for example {', '.join(hidden[:_SHOWN])}"
         told = (
-            f"include: {count_of(len(hidden), 'file')} left out{shown}: names begin with `_` or `.`. Name them "
-            "in `include` if they are data"
+            f"include: {count_of(len(hidden), 'file')} excluded{shown}: names begin with `_` or `.`. Match them in "
+            "`include` if they are data"
         )
         yield Remark(keys=("include",), sentence=told, hint=True)
     yield from _idle_remarks(corpus, [file.relpath for file in files])
@@ -142,7 +142,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         yield Remark(
             keys=("splits",),
             sentence=(
-                f"splits: {len(left):,} of {count_of(len(files), 'file is', 'files are')} in no split and are left out"
+                f"splits: {len(left):,} of {count_of(len(files), 'file is', 'files are')} in no split and excluded"
             )
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
@@ -178,7 +178,7 @@ def _order_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
             meant = f"; did you mean {near!r}?" if near and not corpus.sensitive else ""
             yield Remark(
                 keys=("duplicates", "priority", "order"),
-                sentence=f"duplicates.priority.order: no file is of the source {name!r}{meant}{known}",
+                sentence=f"duplicates.priority.order: no file has the source {name!r}{meant}{known}",
             )
 
 
@@ -205,10 +205,13 @@ def _linked_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry])
                 twice.append((entry.relpath, first))
             else:
                 once.append(entry)
-    for pairs, why in ((twice, "read twice by links"), (_copies(source, once), "with the bytes of another")):
+    for pairs, why in (
+        (twice, "read twice because of links"),
+        (_copies(source, once), "with the same bytes as another"),
+    ):
         if pairs:
             shown = "" if corpus.sensitive else f", for example {pairs[0][0]} is {pairs[0][1]}"
-            told = f"include: {count_of(len(pairs), 'file')} {why}{shown}. Leave one name of each out"
+            told = f"include: {count_of(len(pairs), 'file')} {why}{shown}. Exclude one name of each"
             yield Remark(keys=("include",), sentence=told, hint=True)
 
 
@@ -242,7 +245,7 @@ def _field_remarks(
         with suppress(OSError):
             if not_parquet(source.path(entry)):
                 name, kind = "a file" if corpus.sensitive else entry.relpath, no_table(source.path(entry), ".parquet")
-                none = "is no Parquet: it does not begin and end with `PAR1`. Download it again, or remove it"
+                none = "is not a Parquet file: it does not begin and end with `PAR1`. Download it again, or remove it"
                 why = f"source: {name} {none}" if kind is None else f"source: {name}: {kind}"
                 yield Remark(keys=("source",), sentence=why, of_source=True)
                 return
@@ -263,8 +266,8 @@ def _field_remarks(
                 rows[name] = list(first_rows(paths, corpus.reading))
         if rows and not any(rows.values()):
             empty = (
-                f"splits.{split}: no record is in its {count_of(len(members), 'file')}; give it one that has "
-                "some, or leave it out"
+                f"splits.{split}: its {count_of(len(members), 'file has', 'files have')} no records. Add a file that "
+                "has some, or remove the split"
             )
             yield Remark(keys=("splits", split), sentence=empty)
             continue
@@ -339,14 +342,14 @@ def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) 
             inside, names = names_beside(rows, path)
             have = f"{inside!r} has" if inside else "they have"
             there = "" if corpus.sensitive else f": {have} {', '.join(map(repr, names))}"
-            told = f"{'.'.join(keys[:2])}: no row that was looked at has {path!r}{there}"
+            told = f"{'.'.join(keys[:2])}: none of the rows examined has {path!r}{there}"
             yield Remark(keys=keys, sentence=told, hint=True)
     column, order = _order_of(corpus)
     fields = {"source": kept.source_field, **{column_of(path): path for path in kept.keep_fields or ()}}
     if rows and (path := fields.get(column)) is not None:
         values = {value_at(row, path) for row in rows}
         for value in [one for one in order if one not in values][:_SHOWN]:
-            told = f"duplicates.priority.order: no row that was looked at has {value!r} in {path!r}"
+            told = f"duplicates.priority.order: none of the rows examined has {value!r} in {path!r}"
             yield Remark(keys=("duplicates", "priority", "order"), sentence=told, hint=True)
 
 

@@ -245,8 +245,8 @@ def document_ids_of(corpus: CorpusDeclaration) -> DocumentIds:
     ids = corpus.document.ids(sensitive=corpus.sensitive)
     if ids is None:
         raise ConfigError(
-            f"{corpus.dataset}: it is sensitive and declares no `document.id_key`, so its documents cannot be found. "
-            "Declare one and run it once"
+            f"{corpus.dataset}: sensitive, but without `document.id_key`, so its documents cannot be found. Declare "
+            "it and run the dataset once"
         )
     return ids
 
@@ -278,7 +278,7 @@ def _parse_line(path: Path, number: int, line: bytes) -> IdLine:
     except ValueError:
         pass
     raise ConfigError(
-        f'--ids {path}: line {number}: give an id, 16 hex digits of a hash, file:row, or one of {{"id": …}}, '
+        f'--ids {path}: line {number}: must be an id, 16 hex digits of a hash, file:row, or one of {{"id": …}}, '
         '{"hash": …}, {"file": …, "row": …}'
     )
 
@@ -292,9 +292,8 @@ def _plain(path: Path, number: int, text: str) -> IdLine:
         return IdLine(line=number, text=text, file=file, row=int(row))
     if colon and _is_data_file(file) and "://" not in file:
         raise ConfigError(
-            f"--ids {path}: line {number}: what follows the name of a file is not the number of a row, which "
-            "counts "
-            'from 1. Give file:row; an id that looks like this, as {"id": …}'
+            f"--ids {path}: line {number}: the text after the file name is not a row number (counted from 1). Write "
+            'file:row, or {"id": …} for an id that looks like this'
         )
     return IdLine(line=number, text=text, id=text)
 
@@ -416,8 +415,8 @@ def _hash(
     if ids.id_field is None:
         what = "" if corpus.sensitive else f" ({one.id!r})"
         raise ConfigError(
-            f"line {one.line}{what}: {corpus.dataset} declares no `document.id_field`, so its documents have no "
-            "ids of their own. Give file:row, or the 16 hex digits of the hash of a text"
+            f"line {one.line}{what}: {corpus.dataset} declares no `document.id_field`, so its documents have no ids. "
+            "Write file:row, or the 16 hex digits of a text's hash"
         )
     return id_of(one.id or "", ids)
 
@@ -457,7 +456,7 @@ def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path, *, stri
         artifact=_first_made_again(corpus),
         change=change,
         partitions="shard",
-        kept="ids and hashes among them are dropped if they come later",
+        kept="ids and hashes among them are dropped if they appear later",
         files=frozenset(digest for shard in found.shards for digest in shard.files.values()),
         copies=_copies(corpus, names),
     )

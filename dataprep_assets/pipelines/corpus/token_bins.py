@@ -53,8 +53,8 @@ def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
         return fits
     if corpus.dtype == "uint16" and fits != "uint16":
         raise ConfigError(
-            f"dtype: uint16 cannot hold the {count_of(bundle.vocab_size, 'id')} of {bundle.name}: they would wrap. "
-            "Use auto or uint32"
+            f"dtype: uint16 cannot represent the {count_of(bundle.vocab_size, 'id')} of {bundle.name}, which would "
+            "wrap. Use auto or uint32"
         )
     return corpus.dtype
 
@@ -115,11 +115,11 @@ def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactSt
     named = [*_locate_ids(others, repeated[:_SHOWN]), *_locate_ids(own, repeated[:_SHOWN])]
     rows: list[Row] = [{"file": file, "row": row} for _, file, row in sorted(named)]
     shown = ", ".join([f"{file}: row {row}" for _, file, row in sorted(named)[:_SHOWN]])
-    told = f"{count_of(documents, 'document')} of {split} have an id that another document has, such as {shown}"
+    told = f"{count_of(documents, 'document')} of {split} have an id that another document has, e.g., {shown}"
     return verdict(
         [told] if len(repeated) else [],
-        f"Each of the {count_of(sum(one.documents for one in own), 'document')} of {split} has an id of its own.",
-        "A removal by such an id takes out all of them. Give each document its own id, or accept the check",
+        f"Each of the {count_of(sum(one.documents for one in own), 'document')} of {split} has a unique id.",
+        "Removing such an id removes all of them. Give each document its own id, or accept the check",
         facts={"documents": sum(one.documents for one in own), "repeated_ids": len(repeated)},
         table=rows,
         warning=True,
@@ -197,7 +197,7 @@ def token_bins_spec(
         name=TOKEN_BINS,
         split=split,
         version=VERSION,
-        description="Flat token ids and document ends of each shard: tokenized once.",
+        description="Token ids and document ends of each shard.",
         kinds={"numpy", "huggingface"},
         inputs=(snapshot, certificate, *(() if selection is None else (selection,))),
         partitions=partitions,
@@ -344,7 +344,7 @@ def _and_elsewhere(corpus: CorpusDeclaration, split: str, store: ArtifactStore, 
         finding,
         passed=False,
         warning=True,
-        summary=f"{left[0]} is in no plan any more, and holds retracted documents or may hold some"
+        summary=f"{left[0]} is obsolete, and contains removed documents or may contain some"
         + (f" (and {len(left) - 1} more)" if len(left) > 1 else "")
-        + f". A `dataprep run {corpus.dataset}` that succeeds removes it at its end",
+        + f". A successful `dataprep run {corpus.dataset}` removes it at its end",
     )

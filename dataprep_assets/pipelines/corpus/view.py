@@ -197,8 +197,8 @@ class CorpusView:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or artifact_name(self.name) in (TOKEN_BINS, COMBINED_BINS):
             raise ConfigError(
-                f"{self.name!r} is no name for a view: give lower-case letters, digits and '_', and neither "
-                "`token` nor `combined`, whose bins are others"
+                f"{self.name!r} is not a valid name for a view: only lower-case letters, digits and '_' are allowed, "
+                "and `token` and `combined` are reserved"
             )
 
 
@@ -228,7 +228,7 @@ def view_named(name: str) -> CorpusView:
     extension = VIEWS[name]
     found = extension.load()
     if not isinstance(found, CorpusView):
-        raise extension.unfit("is not a CorpusView")
+        raise extension.unfit("not a CorpusView")
     # both names are used: the declared one for the artifact, the view's own in its key
     if found.name != name:
         raise extension.unfit(f"is called {found.name!r}")
@@ -276,7 +276,9 @@ def matches_combined_bins(opened: OpenedView) -> Finding:
         for split in splits:
             ours, theirs = receipt.file(view.linked(split.split)), split.tokens.record
             if ours.sha256 != theirs.sha256:
-                defects.append(f"{name_of(receipt)}: {ours.path} is not the stream of combined_bins/{split.split}")
+                defects.append(
+                    f"{name_of(receipt)}: {ours.path} differs from the stream of combined_bins/{split.split}"
+                )
     return verdict(
         defects,
         f"{count_of(len(splits), 'split')}, {count_of(tokens, 'token')}, {how} the combined bins.",
@@ -298,7 +300,7 @@ def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedS
     )
     held = (receipt.ledger or Ledger()).of_documents
     if (facts.view, facts.splits, facts.dtype, facts.eos_token_id, held) != wanted:
-        yield "its receipt tells of another stream than the combined bins"
+        yield "its receipt belongs to a different stream than the combined bins"
 
 
 def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:
@@ -311,24 +313,24 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
             same = wanted[token : token + len(ids)]
             if len(same) < len(ids) or (wrong := np.flatnonzero(ids != same)).size:
                 at = len(same) if len(same) < len(ids) else int(wrong[0])
-                yield f"{split.split}: token {token + at} is not that of combined_bins"
+                yield f"{split.split}: token {token + at} differs from combined_bins"
                 return
             # a format without documents gives no lengths: then no ends are compared
             held = token + np.cumsum(lengths)
             if not np.array_equal(held, ends[document : document + len(held)].astype(np.int64)):
-                yield (f"{split.split}: documents from number {document} on do not end where those of combined_bins do")
+                yield (f"{split.split}: documents from number {document} on end elsewhere than in combined_bins")
                 return
             token, document = token + len(ids), document + len(held)
     except DataprepError as error:
         yield str(error)
         return
     except (ValueError, LookupError, TypeError) as error:  # of a reader in another package
-        yield f"{split.split}: cannot be read back ({type(error).__name__}: {error})"
+        yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
         return
     # other copies may leave out the tail
     if view.keeps_documents and (token, document) != (len(wanted), len(ends)):
         yield (
-            f"{split.split}: {count_of(document, 'document')}, {count_of(token, 'token')}; combined_bins has "
+            f"{split.split}: {count_of(document, 'document')}, {count_of(token, 'token')}, but combined_bins has "
             f"{len(ends)}, {len(wanted)}"
         )
 
@@ -364,7 +366,7 @@ def no_retracted_document(opened: OpenedView) -> Finding:
     def defects() -> Iterator[str]:
         for split, of_split in combined.items():
             if receipt.inputs.get(split) != of_split.content:
-                yield f"{name_of(receipt)}: made of other combined bins of {split} than are there now"
+                yield f"{name_of(receipt)}: built from other combined bins of {split} than the current ones"
             # without a list no shard is opened: there may be tens of thousands
             elif len(listed) and not (found := combined_without(corpus, store, split, listed)).passed:
                 yield found.summary
@@ -432,7 +434,9 @@ def _places(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, s
     handle = ArtifactHandle.of(store, corpus.artifact(artifact_name(view.name)))
     combined = {split: current_combined(corpus, store, split, shards).content for split in corpus.splits}
     if dict(handle.receipt.inputs) != combined:
-        raise IntegrityError(f"{handle.artifact} was made of other combined bins than there are. Run the dataset first")
+        raise IntegrityError(
+            f"{handle.artifact} was built from other combined bins than the current ones. Run the dataset first"
+        )
     if view.places is not None:
         return view.places(handle)
     linked, itemsize = view.linked, flat_bins.token_dtype(ViewFacts.of(handle.receipt).dtype).itemsize

@@ -298,7 +298,7 @@ class Notes(Dataset):
 
 def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
     if notes.layout == "unpacked":
-        what = "a note or a part of one each" if notes.rows == "notes" else "one stream"
+        what = "one note or part of a note each" if notes.rows == "notes" else "one stream"
         return f"{count_of(rows, 'row')} of at most {count_of(notes.capacity, 'token')}, {what}"
     filled = tokens / (rows * notes.capacity) if rows else 0
     return f"{count_of(rows, 'row')} of {notes.capacity:,}, filled to {filled:.4f}"
@@ -347,7 +347,7 @@ class Replay(Dataset):
             name = source.declaration.dataset
             yield Remark(
                 keys=("sources",),
-                sentence=f"sources: {name}: its {' and '.join(others)} is left out. Add it to `splits`, or declare "
+                sentence=f"sources: {name}: its {' and '.join(others)} is not used. Add it to `splits`, or declare "
                 f"`splits: [{', '.join(replay.splits)}]`",
                 hint=True,
             )

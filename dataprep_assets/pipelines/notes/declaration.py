@@ -51,8 +51,8 @@ Month = Annotated[str, Field(pattern=_MONTH)]
 # x.y.z without leading zeros, as TFDS wants it, or the original scripts' 1.0
 TfdsVersion = Annotated[str, Field(pattern=r"^((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)|1\.0)$")]
 VERSION_HELP = (
-    "Name of the version directory, `x.y.z`. The seed's `1.0` is possible too, but stock MaxText does not find it: it "
-    "calls tfds.builder, which ignores directories that are not x.y.z; only tfds.builder_from_directory reads it."
+    "Name of the version folder, `x.y.z`. The seed's `1.0` is also possible, but stock MaxText does not find it: it "
+    "calls tfds.builder, which ignores folders that are not x.y.z; only tfds.builder_from_directory reads it."
 )
 
 
@@ -64,10 +64,10 @@ class NoteFields(Declared):
     text: str = Field("text", description="Path of the text in a note.")
     date: str | None = Field("date", description="Path of the date in a note; null: notes have none.")
     date_format: str | None = Field(
-        None, description="Of `date` and `birth_date`, as strptime has it, for example %m/%d/%Y; null: ISO 8601."
+        None, description="Format of `date` and `birth_date` for strptime, e.g., %m/%d/%Y; null: ISO 8601."
     )
     birth_date: str | None = Field(
-        None, description="Path of the birth date in a record. If given, its month must be that of the cohort."
+        None, description="Path of the birth date in a record. If set, its month must match the cohort."
     )
     patient: dict[str, str] = Field({}, description="Name in the template → path in the patient's record.")
     note: dict[str, str] = Field({}, description="Name in the template → path in the note.")
@@ -75,7 +75,7 @@ class NoteFields(Declared):
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         if both := sorted(self.patient.keys() & self.note.keys()):
-            raise ValueError(f"{both} are fields of the patient and of the note; give them different names")
+            raise ValueError(f"{both} are fields of both the patient and the note. Use different names")
         return self
 
     @property
@@ -89,7 +89,7 @@ class CohortFiles(Declared):
 
     pattern: str = Field(
         r"(?P<year>\d{4})-(?P<month>\d{2})\.json",
-        description="Regular expression of a cohort's whole path in the source, with the groups `year` and `month`.",
+        description="Regular expression for a cohort's whole path in the source, with the groups `year` and `month`.",
     )
     format: CohortFormat = Field(
         "json_array",
@@ -121,7 +121,7 @@ class Months(Declared):
     first: Month = Field(description="First month, YYYY-MM.")
     last: Month = Field(description="Last month, YYYY-MM.")
     allow_missing: tuple[Month, ...] = Field((), description="Months between `first` and `last` that have no file.")
-    allow_empty: tuple[Month, ...] = Field((), description="Months whose file may have no note at all.")
+    allow_empty: tuple[Month, ...] = Field((), description="Months whose file may have no notes.")
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -130,7 +130,7 @@ class Months(Declared):
         except ConfigError as error:
             raise ValueError(str(error)) from None
         if not months:
-            raise ValueError("every month is in allow_missing")
+            raise ValueError("all months are in allow_missing")
         if unknown := sorted(set(self.allow_empty) - set(months)):
             raise ValueError(f"allow_empty: {unknown} are not months of the dataset")
         return self
@@ -147,13 +147,14 @@ class NoteTemplate(Declared):
     header: str = Field("", description="Text with `{name}` (format) or `{{ name }}` (jinja) for declared fields.")
     engine: Literal["format", "jinja"] = Field("format", description="`jinja` runs in a sandbox.")
     missing: Literal["fail", "drop"] = Field(
-        "fail", description="A field that is missing or null: `fail`, or `drop` the note and count it."
+        "fail", description="How a missing or null field is handled: `fail`, or `drop` the note and count it."
     )
-    defaults: dict[str, str] = Field({}, description="Field → text where it is missing or null, instead.")
+    defaults: dict[str, str] = Field({}, description="Field → text to use if it is missing or null.")
     encode: Encode = Field(
         "apart",
-        description="`apart`: header and text are tokenized one by one. `together`: as one text, so that a token may "
-        "span both; what the chunks of a long note repeat is then the tokens that are the header's alone.",
+        description="`apart`: header and text are tokenized separately. `together`: as one text, so that a token may "
+        "span both; the chunks of a long note then repeat only the tokens that belong entirely to the "
+        "header.",
     )
 
     def key_parts(self) -> dict[str, Any]:
@@ -168,7 +169,7 @@ class LongNotes(Declared):
         "repeat_header",
         description="`repeat_header` before every chunk, `header_once` before the first, or `truncate` to one row.",
     )
-    overlap: int = Field(0, ge=0, description="Tokens of a note that a chunk repeats of the one before.")
+    overlap: int = Field(0, ge=0, description="Tokens of a note that a chunk repeats from the previous one.")
 
 
 class PackingDeclaration(Declared):
@@ -176,7 +177,7 @@ class PackingDeclaration(Declared):
 
     algorithm: Algorithm | Literal["concat_then_split"] = Field(
         "first_fit_decreasing",
-        description="How notes are packed. `concat_then_split` leaves no padding, and cuts notes at row ends.",
+        description="How notes are packed. `concat_then_split` leaves no padding, and splits notes at row ends.",
     )
     seed: int = Field(0, ge=0, description="Used by first_fit_shuffle.")
 
@@ -184,16 +185,16 @@ class PackingDeclaration(Declared):
 class PadDeclaration(Declared):
     """The id that fills prepacked rows. Segmentation says what is padding, never the id."""
 
-    token: str | None = Field(None, description="A token by its content, for example <|finetune_right_pad_id|>.")
+    token: str | None = Field(None, description="A token by its content, e.g., <|finetune_right_pad_id|>.")
     id: int | None = Field(None, ge=0, description="A token by its id, instead of `token`.")
     may_occur: bool = Field(
-        False, description="Allow an id that documents may hold as well. Unsafe where a reader masks by `!= pad`."
+        False, description="Allow an id that documents may contain. Unsafe if a reader masks by `!= pad`."
     )
 
     @model_validator(mode="after")
     def _require_one(self) -> Self:
         if (self.token is None) == (self.id is None):
-            raise ValueError("give exactly one of `token` and `id`")
+            raise ValueError("exactly one of `token` and `id` is required")
         return self
 
 
@@ -205,51 +206,51 @@ class NotesDeclaration(MadeByEngine):
 
     sensitive: bool = Field(True, description="No text and no identifier in any log, event, metadata or plot.")
     source: Annotated[LocalSource | ObjectStoreSource | AssetSource, Field(discriminator="kind")] = Field(
-        description="The folder or bucket prefix that holds the cohort files."
+        description="The folder or storage prefix that contains the cohort files."
     )
     cohorts: CohortFiles = Field(CohortFiles(), description="The cohort files: their names, format and fields.")
-    months: Months = Field(description="The birth months, a partition each.")
-    template: NoteTemplate = Field(NoteTemplate(), description="The header that is put before each note.")
+    months: Months = Field(description="The birth months, one partition each.")
+    template: NoteTemplate = Field(NoteTemplate(), description="The header before each note.")
     tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
     document: DocumentPolicy = Field(
         DocumentPolicy(), description="Token after each note (`separator`) and before each header (`bos`)."
     )
     # one below the longest row: rows for tfds are stored a token longer (`capacity`)
-    row_length: int = Field(8192, ge=2, le=LARGEST_CAPACITY - 1, description="Tokens of a row: max_target_length.")
-    long_notes: LongNotes = Field(LongNotes(), description="What happens to a note longer than a row.")
+    row_length: int = Field(8192, ge=2, le=LARGEST_CAPACITY - 1, description="Tokens per row: max_target_length.")
+    long_notes: LongNotes = Field(LongNotes(), description="How a note longer than a row is handled.")
     order: Literal["date", "source"] = Field("date", description="Order of the notes of a patient.")
     packing: PackingDeclaration = Field(PackingDeclaration(), description="How notes are packed into rows.")
     pad: PadDeclaration | None = Field(
-        None, description="The token that fills prepacked rows up, which need it; unpacked rows are never filled."
+        None, description="The padding token of prepacked rows, required for them; unpacked rows are never padded."
     )
-    patient_key: PatientKey = Field(description="The secret under which patients' ids are hashed.")
+    patient_key: PatientKey = Field(description="The secret key for hashing patients' ids.")
     splits: dict[str, float] = Field(
-        {"train": 1.0}, description="Split → share of the patients, decided by the keyed digest of their ids."
+        {"train": 1.0}, description="Split → share of the patients, selected by the keyed digest of their ids."
     )
     layout: Layout = Field(
         "prepacked",
         description="`prepacked`: the five columns of packed rows. `unpacked`: one column `tokens` for stock MaxText.",
     )
     pipeline: Pipeline = Field(
-        "tfds", description="Which stock pipeline reads unpacked rows; tfds needs them one token longer."
+        "tfds", description="The stock pipeline that reads unpacked rows; tfds needs them one token longer."
     )
     rows: Rows = Field(
         "notes",
-        description="Of unpacked rows. `notes`: a row is one note, or one chunk of a long one, so no label leads out "
-        "of a note. `stream`: notes one after another, cut at full rows: labels and attention cross notes.",
+        description="For unpacked rows. `notes`: a row is one note, or one chunk of a long one, so no label crosses "
+        "notes. `stream`: notes are concatenated and cut at full rows, so labels and attention cross notes.",
     )
     targets: bool = Field(False, description="Store the sixth column, `targets`, of prepacked rows.")
     formats: tuple[FileFormat, ...] = Field(("tfrecord",), min_length=1, description="`tfrecord`, `array_record`.")
-    rows_per_shard: int = Field(ROWS_PER_SHARD, ge=1, description="Most rows in a shard.")
+    rows_per_shard: int = Field(ROWS_PER_SHARD, ge=1, description="Maximum number of rows per shard.")
     tfds_version: TfdsVersion = Field("1.0.0", description=VERSION_HELP)
-    bad_records: BadRecordPolicy = Field(BadRecordPolicy(), description="What happens to a record without a note.")
+    bad_records: BadRecordPolicy = Field(BadRecordPolicy(), description="How a record without a note is handled.")
     retractions: Path | None = Field(
         None,
-        description="List of the patients whose notes are not to be in it, keyed digests alone, which `dataprep "
-        "retract` writes; default: `retracted.jsonl` beside this YAML.",
+        description="Retraction list (patients to remove, only as keyed digests), written by `dataprep retract`; "
+        "default: `retracted.jsonl` next to this YAML.",
     )
     duplicate_patients: Literal["fail", "allow"] = Field(
-        "fail", description="A patient in several cohorts: refuse to pack, or count and go on."
+        "fail", description="A patient in several cohorts: refuse to pack, or count and continue."
     )
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of notes re-encoded by the reference engine.")
 
@@ -267,36 +268,38 @@ class NotesDeclaration(MadeByEngine):
                 raise ValueError(f"split {name!r}: its share must be above 0 and at most 1")
         # 0.7 + 0.2 + 0.1 is a little less than 1 in floating point
         if not math.isclose(sum(splits.values()), 1, abs_tol=1e-9):
-            raise ValueError(f"the shares add up to {sum(splits.values())}, not to 1")
+            raise ValueError(f"the shares add up to {sum(splits.values())}, but must add up to 1")
         return splits
 
     @field_validator("formats")
     @classmethod
     def _formats_once(cls, formats: tuple[FileFormat, ...]) -> tuple[FileFormat, ...]:
         if len(set(formats)) != len(formats):
-            raise ValueError("a format occurs twice")
+            raise ValueError("a format is listed twice")
         return formats
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.sensitive and self.patient_key.public is not None:
-            raise ValueError("patient_key.public is for fictional data (`sensitive: false`); use patient_key.env")
+            raise ValueError("patient_key.public is only for fictional data (`sensitive: false`). Use patient_key.env")
         if self.order == "date" and self.cohorts.fields.date is None:
-            raise ValueError("`order: date` needs cohorts.fields.date; or set `order: source`")
+            raise ValueError("`order: date` needs cohorts.fields.date. Set it, or set `order: source`")
         if self.long_notes.overlap >= self.row_length:
             raise ValueError("long_notes.overlap must be below row_length")
         if self.long_notes.rule == "truncate" and self.long_notes.overlap:
-            raise ValueError("long_notes: a truncated note has one chunk, which overlaps nothing")
+            raise ValueError("long_notes: a truncated note has one chunk, so `overlap` has no effect. Remove it")
         if self.targets and self.layout == "unpacked":
-            raise ValueError("`targets` is a column of prepacked rows; unpacked ones have `tokens` alone")
+            raise ValueError("`targets` is a column of prepacked rows; unpacked rows have only `tokens`")
         if self.layout == "unpacked" and self.pad is not None:
-            raise ValueError("unpacked rows are never padded: leave `pad` out; the trainer pads with its own")
+            raise ValueError("`pad` has no effect on unpacked rows, which the trainer pads itself. Remove it")
         if self.layout == "prepacked" and self.pad is None:
-            raise ValueError("prepacked rows need `pad`, the token that fills them")
+            raise ValueError("prepacked rows need `pad`, the padding token")
         if self.layout == "prepacked" and self.rows == "stream":
-            raise ValueError("`rows: stream` is of unpacked rows; prepacked: `packing: {algorithm: concat_then_split}`")
+            raise ValueError(
+                "`rows: stream` is for unpacked rows. For prepacked rows use `packing: {algorithm: concat_then_split}`"
+            )
         if self.layout == "unpacked" and self.pipeline == "tfds" and "tfrecord" not in self.formats:
-            raise ValueError("`pipeline: tfds` reads tfrecord: add it to `formats`, or name the pipeline grain")
+            raise ValueError("`pipeline: tfds` needs `tfrecord`: add it to `formats`, or set `pipeline: grain`")
         # compiled here to be refused with the declaration, not when a month is packed
         self.header_template()
         return self
@@ -372,5 +375,5 @@ class NotesDeclaration(MadeByEngine):
 def tfds_name(kind: str, name: str) -> str:
     """Check the name of a dataset or split (`kind`); raises ValueError for a name that TFDS would not find."""
     if not _SNAKE_CASE.fullmatch(name):
-        raise ValueError(f"{kind} {name!r}: TFDS finds names of lower-case letters, digits and _ alone")
+        raise ValueError(f"{kind} {name!r}: TFDS allows only lower-case letters, digits and _")
     return name

@@ -125,12 +125,12 @@ def checked_pad(
     if found in (separator_id, bos_id):
         why = "ends or begins every document"
     elif found not in special:
-        why = "is an ordinary token, which documents hold"
+        why = "is an ordinary token, which documents contain"
     elif notes.document.special_tokens == "match":
-        why = "can come out of text with `special_tokens: match`"
+        why = "can be encoded from text with `special_tokens: match`"
     if why is not None:
         raise ConfigError(
-            f"pad: id {found} {why}: a reader that masks by `!= pad` would lose real tokens. Choose an unused special "
-            "token, or declare `may_occur: true`; segmentation is right in either case"
+            f"pad: id {found} {why}, so a reader that masks by `!= pad` would lose real tokens. Choose an unused "
+            "special token, or declare `may_occur: true` (segmentation is right in either case)"
         )
     return found

@@ -17,13 +17,13 @@ class PatientKey(Declared):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    env: str | None = Field(None, description="Environment variable that holds the key, at least 32 characters.")
-    public: str | None = Field(None, repr=False, description="A key in the YAML, for fictional data alone.")
+    env: str | None = Field(None, description="Environment variable with the key, at least 32 characters.")
+    public: str | None = Field(None, repr=False, description="A key in the YAML, only for fictional data.")
 
     @model_validator(mode="after")
     def _require_one(self) -> Self:
         if (self.env is None) == (self.public is None):
-            raise ValueError("give exactly one of `env` and `public`")
+            raise ValueError("exactly one of `env` and `public` is required")
         return self
 
     def load(self) -> bytes:

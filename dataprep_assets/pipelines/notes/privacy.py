@@ -32,7 +32,9 @@ def unquoting(where: str) -> Iterator[None]:
         raise
     except BaseException as error:  # a panic of a Rust library is not an Exception
         code = f"{type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
-    raise_alone(DataprepError(f"{where}: {code}. Its message is withheld: it may quote patients' data", code=code))
+    raise_alone(
+        DataprepError(f"{where}: {code}. Its message is withheld because it may quote patients' data", code=code)
+    )
 
 
 @contextmanager
@@ -53,7 +55,8 @@ def source_errors_without_names(where: str, position: Callable[[str], str | None
         where = where if part is None else f"{where}: {part}"
         said = f"{where}: {type(error).__name__} {_what(cause)}at {_line(error.__traceback__)}"
     told = (
-        f"{said}. Its message is withheld: it names a source file. Check that the source is there, readable and intact"
+        f"{said}. Its message is withheld because it contains the name of a source file. Check that the source "
+        "exists, is readable and intact"
     )
     raise_alone(SourceError(told))
 

@@ -73,7 +73,7 @@ def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator
 def _month_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
     """Remarks on a folder that cannot be listed, and on declared months without a cohort file."""
     if isinstance(notes.source, LocalSource) and not notes.source.path.is_dir():
-        sentence = f"source.path: {notes.source.path}: no such folder"
+        sentence = f"source.path: {notes.source.path}: folder does not exist"
         yield Remark(keys=("source", "path"), sentence=sentence, of_source=True)
         return
     try:

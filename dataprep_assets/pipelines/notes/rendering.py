@@ -33,9 +33,9 @@ class HeaderTemplate:
         self.used = tuple(sorted(used))
         self._defaults = dict(defaults)
         if unknown := sorted(used - set(fields)):
-            raise ConfigError(f"template.header names {unknown}; declared fields are {sorted(fields)}")
+            raise ConfigError(f"template.header: unknown fields {unknown}. Available: {', '.join(sorted(fields))}")
         if unknown := sorted(defaults.keys() - set(fields)):
-            raise ConfigError(f"template.defaults has {unknown}; declared fields are {sorted(fields)}")
+            raise ConfigError(f"template.defaults: unknown fields {unknown}. Available: {', '.join(sorted(fields))}")
 
     def __call__(self, values: Mapping[str, str | None]) -> str:
         """The header of a note.
@@ -63,14 +63,16 @@ def _formatter(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]
     try:
         parts = list(Formatter().parse(text))
     except ValueError as error:
-        raise ConfigError(f"template.header: {error}; write {{{{ and }}}} for braces") from None
+        raise ConfigError(f"template.header: {error}. Write {{{{ and }}}} for braces") from None
     names = set()
     for _, name, specification, conversion in parts:
         if name is None:
             continue
         # `{a.b}` and `{a[0]}` would read into objects, and `{a:1000000000}` would make a gigabyte of spaces
         if not name.isidentifier() or specification or conversion:
-            raise ConfigError(f"template.header: {{{name}}}: only a field's name can be there; or use `engine: jinja`")
+            raise ConfigError(
+                f"template.header: {{{name}}}: must be only a field's name. For expressions use `engine: jinja`"
+            )
         names.add(name)
     return names, lambda values: text.format_map(values)
 

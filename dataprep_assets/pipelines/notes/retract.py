@@ -60,7 +60,7 @@ def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | Not
     except ValueError:  # not chained: it may quote the line
         pass
     raise ConfigError(
-        f'--ids {path}: line {number}: give the id of a patient, {{"patient": …}}, a note as month:record:note, '
+        f'--ids {path}: line {number}: must be the id of a patient, {{"patient": …}}, a note as month:record:note, '
         "or a record as month:record"
     )
 
@@ -137,7 +137,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
         held=tuple(months),
         artifact=PACKED_COHORTS,
         partitions="month",
-        kept="they stay on the list, and their notes are left out if they come later",
+        kept="they stay on the list, and their notes are left out if they appear later",
         files=frozenset(files),
         # the names of its files may name patients
         copies=(source.storage,) if source.mirrored and months else (),
@@ -166,7 +166,7 @@ def _find_entries(
         receipt = store.receipt(notes.artifact(PACKED_COHORTS, month))
         if receipt is not None and receipt.inputs["cohort"] != notes.source_digests(key).digest_of(reader.sha256):
             raise ConfigError(
-                f"{month}: its source changed since it was packed, so records and notes may have other numbers: "
-                "`dataprep run` first, and name them as `dataprep trace` does then"
+                f"{month}: its source changed since packing, so records and notes may have other numbers. Run "
+                "`dataprep run` first, then use the numbers of `dataprep trace`"
             )
     return found

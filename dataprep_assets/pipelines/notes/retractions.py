@@ -67,8 +67,8 @@ def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
         )
     if made_with != key:
         raise ConfigError(
-            f"{path}: line {number}: its digest is not under the patient key of the dataset, which is {key} (the "
-            "key's digest). Retract these patients again under the key of today, and remove the line"
+            f"{path}: line {number}: its digest belongs to a different patient key; the dataset's is {key} (the "
+            "key's digest). Remove these patients again with the current key, and delete the line"
         )
     return digest + note
 

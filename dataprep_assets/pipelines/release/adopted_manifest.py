@@ -61,8 +61,8 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     found = {prefix: _numbered(adoption, prefix, files) for prefix, files in _list_objects(place).items()}
     if not found:
         raise MissingArtifactError(
-            f"{place}: no shards: a release has {npy_shards.token_key('train', 0)} and "
-            f"{npy_shards.ids_key('train', 0)}, and those of another prefix in a folder of its name"
+            f"{place}: no shards found: a release has {npy_shards.token_key('train', 0)} and "
+            f"{npy_shards.ids_key('train', 0)}, and shards of another prefix in a folder of its name"
         )
     headers = {tokens.key: _header(place, tokens) for shards in found.values() for tokens, _ in shards}
     first = next(iter(found.values()))[0]
@@ -90,7 +90,7 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     # what is cheap to find wrong is found before terabytes are read
     every = [shard for shards in release.shards.values() for shard in shards]
     if wrong := [line for shard in every for line in unreadable(place, release, shard)]:
-        raise IntegrityError(f"{wrong[0]} ({count_of(len(wrong), 'defect')}). Its owner has to publish the shard again")
+        raise IntegrityError(f"{wrong[0]} ({count_of(len(wrong), 'defect')}). Its owner must publish the shard again")
     infos = {info.key: info for shards in found.values() for files in shards for info in files}
 
     def digested(file: ReleaseFile) -> ReleaseFile:
@@ -120,8 +120,8 @@ def keep_adopted(release: Release, place: ReleaseLocation, folder: Path | None) 
         present = published_release(target)
         if present is None or present.to_bytes() != kept.to_bytes():
             raise IntegrityError(
-                f"{where}: another manifest is there. Trainers may read it: keep this one in another folder (--to), or "
-                "delete that one if nobody does"
+                f"{where}: contains a different manifest, which trainers may read. Write this one to a different "
+                "folder (--to), or delete that one if it is unused"
             )
         return where
     # one may have come since the look above, and must not be replaced
@@ -149,7 +149,7 @@ def _numbered(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, 
         pair = files.get(index, {})
         for kind, key in (("tokens", npy_shards.token_key), ("sample_ids", npy_shards.ids_key)):
             if kind not in pair:
-                hint = f": --shards {index} adopts those before it" if index else ""
+                hint = f". --shards {index} adopts the shards before it" if index else ""
                 raise MissingArtifactError(f"{adoption.place}/{key(prefix, index)}: missing{hint}")
         shards.append((pair["tokens"], pair["sample_ids"]))
     return shards
@@ -162,9 +162,8 @@ def _header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHeader:
     found = npy_shards.parse_header(data, where)
     if tokens.bytes != (expected := npy_shards.token_bytes(found.tokens, found.dtype)):
         raise FormatError(
-            f"{where}: {count_of(tokens.bytes, 'byte')}, but its header says {found.tokens} {found.dtype} tokens, "
-            "which are "
-            f"{expected}. Its owner has to publish it again"
+            f"{where}: {count_of(tokens.bytes, 'byte')}, but its header gives {found.tokens} {found.dtype} tokens "
+            f"({expected} bytes). Its owner must publish it again"
         )
     return found
 
@@ -174,12 +173,10 @@ def _length(place: ReleaseLocation, header: npy_shards.NpyHeader, files: Files) 
     tokens, ids = files
     where, samples = f"{place}/{ids.key}", ids.bytes // sample_ids.ID_BYTES
     if b"".join(place.store.read(place.key(ids.key), 0, min(6, ids.bytes))) == npy_shards.MAGIC:
-        raise FormatError(
-            f"{where}: it has a .npy header, which readers would take for 16 ids. Write the ids without it"
-        )
+        raise FormatError(f"{where}: has a .npy header, which readers would read as 16 ids. Write the ids without it")
     if not samples or ids.bytes % sample_ids.ID_BYTES or header.tokens % samples:
         raise FormatError(
-            f"{where}: {count_of(ids.bytes, 'byte is', 'bytes are')} no whole number of ids for the "
+            f"{where}: {count_of(ids.bytes, 'byte is', 'bytes are')} not a whole number of ids for the "
             f"{count_of(header.tokens, 'token')} of {tokens.key}"
         )
     return header.tokens // samples
@@ -190,9 +187,8 @@ def _shard(place: ReleaseLocation, index: int, header: npy_shards.NpyHeader, fil
     tokens, ids = files
     if not ids.bytes or header.tokens * sample_ids.ID_BYTES != ids.bytes * length:
         raise FormatError(
-            f"{place}/{tokens.key}: {count_of(header.tokens, 'token')}, which the {count_of(ids.bytes, 'byte')} of "
-            "ids beside them do "
-            f"not name in sequences of {length}: no reader takes such a shard"
+            f"{place}/{tokens.key}: {count_of(header.tokens, 'token')} in sequences of {length} do not match the "
+            f"{count_of(ids.bytes, 'byte')} of ids, so readers reject such a shard"
             + (f". --shards {index} adopts those before it" if index else "")
         )
     token_file, ids_file = (ReleaseFile(key=info.key, bytes=info.bytes, sha256="") for info in files)
@@ -240,6 +236,6 @@ class _Digests:
                 whole.update(block)
         except ConflictError as error:
             raise IntegrityError(
-                f"{self._place}/{info.key}: it was replaced while it was read. Run again when its owner is done"
+                f"{self._place}/{info.key}: replaced while it was being read. Run again when its owner has finished"
             ) from error
         return whole.hexdigest()

@@ -51,7 +51,7 @@ def release_plan_spec(
     return ArtifactSpec(
         declaration=release,
         name=RELEASE_PLAN,
-        description="Which tokens go into which npy shard; registers the shards.",
+        description="The assignment of tokens to npy shards; registers the shards.",
         kinds={"json"},
         inputs=token_bins,
         plans=(plans,),

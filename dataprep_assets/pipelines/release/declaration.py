@@ -18,22 +18,24 @@ from dataprep_assets.stores.connect import place_of
 class ReleaseOptions(Declared):
     """How the stream is ordered, cut and published."""
 
-    sequence_length: int = Field(2048, ge=2, description="Tokens of one training sample.")
+    sequence_length: int = Field(2048, ge=2, description="Tokens per training sample.")
     tokens_per_shard: int = Field(
-        ge=2, description="Tokens of every shard but a split's last: a multiple of `sequence_length`."
+        ge=2, description="Tokens of every shard except a split's last: a multiple of `sequence_length`."
     )
     shuffle_seed: int | None = Field(
-        0, ge=0, description="Seed of the order of documents; `null` keeps the order of the source."
+        0, ge=0, description="Seed for the order of documents; `null` keeps the order of the source."
     )
-    mix: int = Field(8, ge=1, description="Source shards whose documents are shuffled together; sets the memory.")
+    mix: int = Field(
+        8, ge=1, description="Source shards whose documents are shuffled together; determines the memory use."
+    )
     tail: Literal["drop", "pad"] = Field(
         "drop", description="Tokens after a split's last whole sequence: `drop` them, or `pad` with the separator."
     )
     expected_repeats: float = Field(
-        0.001, ge=0, le=1, description="Share of samples that may repeat another one before a check says so."
+        0.001, ge=0, le=1, description="Share of samples that may be repeats before a check warns."
     )
     publish: str | None = Field(
-        None, description="Where the shards go: a folder, `s3://bucket/prefix` or `gs://bucket/prefix`."
+        None, description="Location of the published shards: a folder, `s3://bucket/prefix` or `gs://bucket/prefix`."
     )
 
     @field_validator("publish")
@@ -53,7 +55,7 @@ class ReleaseOptions(Declared):
             below = self.tokens_per_shard // self.sequence_length * self.sequence_length
             raise ValueError(
                 f"`tokens_per_shard` {self.tokens_per_shard} is not a multiple of `sequence_length` "
-                f"{self.sequence_length}: no reader loads such a shard; use {below or self.sequence_length}"
+                f"{self.sequence_length}, so readers would reject the shards. Use {below or self.sequence_length}"
             )
         return self
 
@@ -61,8 +63,8 @@ class ReleaseOptions(Declared):
 class ReleaseDeclaration(CorpusDeclaration):
     """One release of npy shards, from source to store."""
 
-    views: tuple[View, ...] = Field((), description="Other trainer formats over the same token bytes.")
-    release: ReleaseOptions = Field(description="Samples and shards of the release, and where it is published.")
+    views: tuple[View, ...] = Field((), description="Other trainer formats of the same tokens.")
+    release: ReleaseOptions = Field(description="Samples and shards of the release, and its published location.")
 
     @property
     def combines(self) -> bool:

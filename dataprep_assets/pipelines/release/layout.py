@@ -89,9 +89,7 @@ class ReleaseLayout:
         name, _, number = partition.rpartition("_")
         split = self.splits.get(name)
         if split is None or not number.isdecimal() or int(number) >= len(split.cuts):
-            raise ConfigError(
-                f"{partition!r} is not a shard of this release, which has {_shorten_names(self.partitions)}"
-            )
+            raise ConfigError(f"unknown shard {partition!r}. This release has {_shorten_names(self.partitions)}")
         return split, split.cuts[int(number)]
 
 
@@ -118,11 +116,14 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
         splits[name] = split_layout(release, name, shards)
         if not splits[name].cuts:
             raise ConfigError(
-                f"{release.dataset}: split {name!r} has not one sequence of "
-                f"{release.release.sequence_length}. Use `tail: pad`, a shorter sequence, or leave the split out"
+                f"{release.dataset}: split {name!r} has less than one sequence of {release.release.sequence_length}. "
+                "Use `tail: pad` or a shorter sequence, or remove the split"
             )
     if len(separators) != 1:
-        raise IntegrityError(f"{release.dataset}: separators {sorted(separators)} in one release. Rebuild token_bins")
+        raise IntegrityError(
+            f"{release.dataset}: different separators in one release: {', '.join(map(str, sorted(separators)))}. "
+            "Rebuild token_bins"
+        )
     return ReleaseLayout(splits=splits, separator_id=separators.pop(), meta=meta_of(release))
 
 

@@ -51,8 +51,8 @@ class MigrationPlan:
                 f"{count_of(self.bytes, 'byte')}; the scratch folder needs {self.scratch_bytes}."
             )
         ]
-        found += [f"The source does not have {key} as its manifest says." for key in gaps]
-        found += [f"The target has {key}, which the release does not list; it stays." for key in self.target.extra]
+        found += [f"The source has no {key}, although its manifest lists it." for key in gaps]
+        found += [f"The target has {key}, which the release does not list. It is kept." for key in self.target.extra]
         return tuple(found)
 
 

@@ -268,9 +268,8 @@ class _ShardWriter:
                 reported_ms = cpu_ms
         if self.ledger.tokens != self.tokens:
             raise IntegrityError(
-                f"{self.token_path.name}: the stream gave {count_of(self.ledger.tokens, 'token')}, {self.tokens} "
-                "were planned. "
-                "Materialize token_bins again"
+                f"{self.token_path.name}: the stream gave {count_of(self.ledger.tokens, 'token')}, but {self.tokens} "
+                "were planned. Materialize token_bins again"
             )
         sample_ids.write(self.ids_path, ids)
         return {self.token_path.name: digest.hexdigest()}

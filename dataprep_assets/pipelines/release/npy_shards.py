@@ -227,7 +227,7 @@ def format_valid(shard: OpenedNpyShard) -> Finding:
     """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many."""
     for name, wanted in shard.declared.items():
         if (said := shard.receipt.facts.get(name)) != wanted:
-            raise IntegrityError(f"{shard.name}: {name}: the receipt says {said}, it should be {wanted}. {REBUILD}")
+            raise IntegrityError(f"{shard.name}: {name}: the receipt has {said}, expected {wanted}. {REBUILD}")
     dtype, tokens, length = shard.facts.dtype, shard.facts.tokens, shard.facts.sequence_length
     npy_shards.validate(shard.token_path, dtype=dtype, tokens=tokens, sequence_length=length)
     ids = sample_ids.open_sample_ids(shard.ids_path, tokens // length)
@@ -249,11 +249,11 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
     wrong = sample_ids.differing(tokens, ids, length, threads=shard.planned.threads)
     defects += [f"the id of sample {k} is not the hash of its {count_of(length, 'token')}" for k in wrong]
     if (counted := _counted(tokens, shard.facts.separator_id)) != ledger_of(shard.receipt):
-        defects.append(f"its ledger is not that of its tokens, which are {counted.tokens}")
+        defects.append(f"its ledger does not match its tokens, which are {counted.tokens}")
     return verdict(
         (f"{shard.name}: {defect}" for defect in defects),
         f"{count_of(cut.tokens, 'token is', 'tokens are')} tokens {cut.start} to {cut.stop} of the stream, and "
-        f"{cut.padding} of padding.",
+        f"{cut.padding} are padding.",
         REBUILD,
         facts={"tokens": len(tokens), "padding": cut.padding, "samples": len(ids)},
     )
@@ -270,20 +270,18 @@ def _counted(tokens: NDArray[Any], separator: int) -> Ledger:
 def _differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[str]:
     split, cut = shard.planned.layout.find(shard.planned.partition)
     if len(tokens) != cut.tokens:
-        yield f"it has {count_of(len(tokens), 'token')}, its stretch {cut.tokens}"
+        yield f"it has {count_of(len(tokens), 'token')}, but its range has {cut.tokens}"
         return
     at = 0
     for block in split.order.read(shard.planned.store, cut.start, cut.stop):
         held = tokens[at : at + len(block)]
         if not np.array_equal(held, block):
             apart = at + int(np.flatnonzero(held != block)[0])
-            yield (
-                f"token {apart} (byte {npy_shards.HEADER_BYTES + apart * tokens.itemsize}) is not that of the stream"
-            )
+            yield (f"token {apart} (byte {npy_shards.HEADER_BYTES + apart * tokens.itemsize}) differs from the stream")
             return
         at += len(block)
     if (tokens[at:] != shard.facts.separator_id).any():
-        yield f"its padding, from token {at} on, is not only separators"
+        yield f"its padding, from token {at} on, has other tokens than separators"
 
 
 SHARD_CHECKS: tuple[Check[OpenedNpyShard], ...] = (
@@ -363,21 +361,19 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
                 f"{start}"
             )
         if facts.tokens != stop - start + facts.padding_tokens:
-            defects.append(f"{name_of(receipt)}: its length is not that of its stretch and its padding")
+            defects.append(f"{name_of(receipt)}: its length does not match its range and its padding")
         position = stop
         dropped += facts.tail_dropped_tokens
         padding += facts.padding_tokens
     if position + dropped != source_tokens:
         defects.append(
-            f"{count_of(len(receipts), 'shard holds', 'shards hold')} {count_of(position, 'token')} of the stream "
-            f"and dropped {dropped}; the token "
-            f"bins have {source_tokens}"
+            f"{count_of(len(receipts), 'shard has', 'shards have')} {count_of(position, 'token')} of the stream and "
+            f"dropped {dropped}, but the token bins have {source_tokens}"
         )
     return verdict(
         defects,
         f"{count_of(position, 'token')} in {count_of(len(receipts), 'shard')}, {dropped} dropped at the end, "
-        f"{padding} of "
-        f"padding: all of {source_tokens}.",
+        f"{padding} of padding: all of {source_tokens}.",
         "Materialize npy_shards of this split again",
         facts={"tokens": position, "dropped": dropped, "padding": padding, "source_tokens": source_tokens},
     )
@@ -394,12 +390,12 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
     def defects() -> Iterator[str]:
         for receipt in split.receipts:
             if other := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
-                yield f"{name_of(receipt)}: cut from another content of {other[0]} than is there now"
+                yield f"{name_of(receipt)}: cut from an older content of {other[0]}"
         # of a bucket, the index of ids is fetched only if there is a list to look for
         for artifact, receipt in split.bins if len(listed) else ():
             ids = open_ids(split.store.local(artifact, [IDS]) / IDS, ledger_of(receipt).documents)
             if held := int(np.isin(ids, listed).sum()):
-                yield f"{name_of(receipt)}: {held} of its documents are retracted"
+                yield f"{name_of(receipt)}: {held} of its documents are removed"
 
     searched = f"{count_of(len(split.bins), 'shard')} of token bins"
     return none_listed(defects(), searched, len(listed), "Materialize token_bins, then npy_shards")
@@ -438,7 +434,7 @@ def samples_unique(split: OpenedSplit) -> Finding:
     return verdict(
         defects,
         f"{repeated} of {count_of(total, 'sample')} repeat another one ({share:.3%}).",
-        "Deduplicate the source, or expect the model to see this text more often",
+        "Deduplicate the source, or expect the model to read this text more often",
         facts={"samples": total, "repeated": repeated, "share": share},
         table=table,
         warning=True,

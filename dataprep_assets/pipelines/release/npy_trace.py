@@ -86,13 +86,13 @@ class NpyStreams:
         if not number.isdecimal() or int(number) >= len(cuts):
             made = {partition_key(name, 0): len(layout.cuts) for name, layout in self._splits.items() if layout.cuts}
             raise NotFoundError(
-                f"trace: no npy shard {partition!r}; there are "
+                f"trace: unknown npy shard {partition!r}. Available: "
                 + ", ".join(f"{first} and {count - 1} more" for first, count in made.items())
             )
         cut, length = cuts[int(number)], self._release.release.sequence_length
         if not 0 <= sample < cut.tokens // length:
             raise NotFoundError(
-                f"trace: no sample {sample} in {partition}, which has {cut.tokens // length}, counted from 0"
+                f"trace: sample {sample} is out of range: {partition} has {cut.tokens // length} (counted from 0)"
             )
         # raises unless the shard is cut from the token bins that are traced
         self._handle(split, cut)
@@ -163,8 +163,8 @@ class NpyStreams:
             layout = ReleaseLayout(splits=self._splits, separator_id=facts.separator_id, meta=meta)
             if handle.receipt.key != shard_recipe(self._release, layout, partition).key:
                 raise IntegrityError(
-                    f"trace: {handle.artifact} was cut from other token bins, or otherwise, than is declared now. Run "
-                    "the dataset first"
+                    f"trace: {handle.artifact} was cut from other token bins, or with other settings, than declared "
+                    "now. Run the dataset first"
                 )
             self._handles[partition] = handle
         return self._handles[partition]

@@ -97,8 +97,8 @@ def _mapped(
     digest = hashlib.sha256(mapped.data).hexdigest()
     if digest != record.sha256:
         raise IntegrityError(
-            f"{artifact}/{record.path}: its bytes do not match its receipt (sha256 {digest}, receipt "
-            f"{record.sha256}). Materialize {artifact} again: it is rebuilt"
+            f"{artifact}/{record.path}: does not match its receipt (sha256 {digest}, receipt {record.sha256}). "
+            f"Materialize {artifact} again to rebuild it"
         )
     return mapped.view(np.dtype(dtype).newbyteorder("<"))
 

@@ -68,7 +68,7 @@ def inventory(place: ReleaseLocation, release: Release) -> Inventory:
 def _difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> str:
     """Why an object is not the file; "" when it is."""
     if info.bytes != file.bytes:
-        return f"{place}/{file.key}: {count_of(info.bytes, 'byte')}, the release says {file.bytes}"
+        return f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes}"
     key = place.key(file.key)
     # A listing does not carry what the object's own metadata does.
     digest = info.sha256
@@ -76,7 +76,9 @@ def _difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> 
         digest = again.sha256
     if digest is None:
         digest = _read_digest(place, file)
-    return "" if digest == file.sha256 else f"{place}/{file.key}: sha256 {digest}, the release says {file.sha256}"
+    return (
+        "" if digest == file.sha256 else f"{place}/{file.key}: has sha256 {digest}, but the release lists {file.sha256}"
+    )
 
 
 def releases_below(place: ReleaseLocation) -> Iterator[ReleaseLocation]:
@@ -98,11 +100,11 @@ def release_defects(place: ReleaseLocation, release: Release, verification: Veri
         if info is None:
             yield f"{place}/{file.key}: missing"
         elif info.bytes != file.bytes:
-            yield f"{place}/{file.key}: {count_of(info.bytes, 'byte')}, the release says {file.bytes}"
+            yield f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes}"
         else:
             digest = _read_digest(place, file) if verification == "full" else info.sha256
             if digest not in (None, file.sha256):
-                yield f"{place}/{file.key}: sha256 {digest}, the release says {file.sha256}"
+                yield f"{place}/{file.key}: has sha256 {digest}, but the release lists {file.sha256}"
 
 
 def _read_digest(place: ReleaseLocation, file: ReleaseFile) -> str:
@@ -156,7 +158,9 @@ def send_release(
     if todo or published is None or published.digest != release.digest:
         place.store.put(place.key(MANIFEST), release.to_bytes())
         if read_release(place).digest != release.digest:
-            raise IntegrityError(f"{place}/{MANIFEST}: not what was written. Something else publishes to this place")
+            raise IntegrityError(
+                f"{place}/{MANIFEST}: changed after it was written, so another process publishes to this location"
+            )
         return True, before.extra
     return False, before.extra
 
@@ -165,8 +169,8 @@ def require_own(place: ReleaseLocation, published: Release | None, dataset: str)
     """Raise IntegrityError if the release that is published at a place is another dataset's: its trainers read it."""
     if published is not None and published.dataset != dataset:
         raise IntegrityError(
-            f"{place}: the release of {published.dataset!r} is there, and trainers may read it: publish {dataset!r} to "
-            f"another place. If nobody reads it any more, delete {place}/{MANIFEST}"
+            f"{place}: contains the release of {published.dataset!r}, which trainers may read. Publish {dataset!r} "
+            f"to a different location, or delete {place}/{MANIFEST} if it is unused"
         )
 
 

@@ -52,7 +52,7 @@ from dataprep_assets.stores.store import Progress
 
 VERSION = 2
 PUBLISHED_SHARDS = "published_shards"
-_PUBLISH = "Materialize published_shards again: only what differs is sent"
+_PUBLISH = "Materialize published_shards again: only differing files are uploaded"
 
 
 class PublishedShardsFacts(Facts):
@@ -86,7 +86,7 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
         declaration=release,
         name=PUBLISHED_SHARDS,
         version=VERSION,
-        description="The release at its public location, every file compared, its manifest last.",
+        description="The release at its public location: every file is compared, and its manifest is written last.",
         kinds={"numpy", "file"},
         inputs=(shards,),
         pool="network",
@@ -259,13 +259,14 @@ def _require_published(place: ReleaseLocation, manifest: Release) -> None:
     require_own(place, found, manifest.dataset)
     if found.digest != manifest.digest:
         raise IntegrityError(
-            f"{place}/{MANIFEST}: expected release {manifest.digest[:12]}, found {found.digest[:12]}. Publish it again"
+            f"{place}/{MANIFEST}: expected release {manifest.digest[:12]}, but found {found.digest[:12]}. Publish it "
+            "again"
         )
     there = inventory(place, manifest)
     if not there.complete:
         wrong = [*there.different.values(), *(f"{place}/{file.key}: missing" for file in there.missing)]
         raise IntegrityError(
-            f"{wrong[0]} ({count_of(len(wrong), 'file')}). Publish the release again: only these are sent"
+            f"{wrong[0]} ({count_of(len(wrong), 'file')}). Publish the release again: only these are uploaded"
         )
 
 
@@ -337,7 +338,9 @@ def manifest_published(publication: OpenedPublication) -> Finding:
     found = read_release(place)
     defects = list(_other_claims(publication))
     if found.digest != release.digest:
-        defects.append(f"{place}/{MANIFEST}: it is release {found.digest[:12]}, here is {release.digest[:12]}")
+        defects.append(
+            f"{place}/{MANIFEST}: is release {found.digest[:12]}, but the local one is {release.digest[:12]}"
+        )
     shards = sum(len(shards) for shards in found.shards.values())
     return verdict(
         defects,
@@ -354,13 +357,13 @@ def _other_claims(publication: OpenedPublication) -> Iterator[str]:
     if receipt is None:
         return
     if publication.kept.read_bytes() != release.to_bytes():
-        yield f"{publication.kept}: is not the manifest of the shards that are here"
+        yield f"{publication.kept}: does not describe the current shards"
     wanted = _claims(release, publication.place)
     for name, value in wanted.items():
         if receipt.facts.get(name) != value:
-            yield f"{name_of(receipt)}: {name}: the receipt says {receipt.facts.get(name)!r}, the release {value!r}"
+            yield f"{name_of(receipt)}: {name}: the receipt has {receipt.facts.get(name)!r}, but the release {value!r}"
     if dict(receipt.inputs) != {"release": release.digest}:
-        yield f"{name_of(receipt)}: its receipt names another release than {release.digest[:12]}"
+        yield f"{name_of(receipt)}: its receipt has a release other than {release.digest[:12]}"
 
 
 def remote_matches_local(publication: OpenedPublication) -> Finding:
@@ -370,7 +373,7 @@ def remote_matches_local(publication: OpenedPublication) -> Finding:
     size = sum(file.bytes for file in publication.release.files)
     return verdict(
         [*missing, *found.different.values()],
-        f"{count_of(len(found.same), 'file')}, {count_of(size, 'byte')}, in {place} as built.",
+        f"{count_of(len(found.same), 'file')} ({count_of(size, 'byte')}) in {place} match the local ones.",
         _PUBLISH,
         facts={"files": len(found.same), "bytes": size},
     )
@@ -383,8 +386,8 @@ def no_orphans(publication: OpenedPublication) -> Finding:
         [f"{place}: {count_of(len(extra), 'object')} of shards that the release does not list: {first_of(extra)}"]
         if extra
         else [],
-        "No other shards lie beside the release.",
-        "Delete them when nobody reads them any more",
+        "The folder has no other shards than the release.",
+        "Delete them when nothing reads them any more",
         facts={"orphans": len(extra)},
         table=[{"key": key} for key in extra[:20]],
         warning=True,
@@ -403,7 +406,7 @@ def remote_readable(publication: OpenedPublication) -> Finding:
     shards = sum(len(shards) for shards in release.shards.values())
     return verdict(
         defects,
-        f"{count_of(shards, 'shard')} with the header, and the right ids of first and last sample.",
+        f"{count_of(shards, 'shard')} with a valid header, and matching ids of first and last sample.",
         _PUBLISH,
         facts={"shards": shards},
     )
@@ -414,7 +417,7 @@ def unreadable(place: ReleaseLocation, release: Release, shard: ReleaseShard) ->
     where = f"{place}/{shard.token_file.key}"
     header = npy_shards.parse_header(_read(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), where)
     if (header.dtype, header.tokens) != (release.dtype, shard.tokens):
-        yield f"{where}: {header.tokens} {header.dtype} tokens, the release says {shard.tokens} {release.dtype}"
+        yield f"{where}: {header.tokens} {header.dtype} tokens, but the release lists {shard.tokens} {release.dtype}"
         return
     dtype, length = token_dtype(release.dtype), release.sequence_length
     # a set, because the first sample of a shard may be its last
@@ -423,7 +426,7 @@ def unreadable(place: ReleaseLocation, release: Release, shard: ReleaseShard) ->
         data = _read(place, shard.token_file.key, start, start + length * dtype.itemsize)
         said = _read(place, shard.ids_file.key, k * sample_ids.ID_BYTES, (k + 1) * sample_ids.ID_BYTES)
         if sample_ids.sample_id(np.frombuffer(data, dtype)) != int.from_bytes(said, "little"):
-            yield f"{place}/{shard.ids_file.key}: the id of sample {k} is not that of its tokens"
+            yield f"{place}/{shard.ids_file.key}: the id of sample {k} does not match its tokens"
 
 
 def _read(place: ReleaseLocation, key: str, start: int, stop: int) -> bytes:

@@ -46,7 +46,7 @@ from dataprep_assets.stores.files import digest_value
 
 Int64 = NDArray[np.int64]
 _DRAWN = 4096
-_AGAIN = "`dataprep run NAME` makes them again"
+_AGAIN = "Run `dataprep run NAME` to rebuild them"
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ def _files(indexed: Indexed) -> dict[str, str | None]:
 def _names_found(indices: OpenedIndices) -> Finding:
     expected, names = _files(indices.indexed), {record.path for record in indices.receipt.files}
     folder = indices.store.local(indices.artifact, [name for name in expected if name in names])
-    defects = [f"{name} is not there" for name in expected.keys() - names]
+    defects = [f"{name} is missing" for name in expected.keys() - names]
     defects += [
-        f"{name} describes something else"
+        f"{name} has a different description"
         for name, text in expected.items()
         if text is not None and name in names and (folder / name).read_text() != text
     ]
@@ -115,16 +115,18 @@ def _same_samples(indices: OpenedIndices) -> Finding:
         here = number == at
         if not np.array_equal(here, expected[:, 0] >= 0):
             wrong = np.flatnonzero(here != (expected[:, 0] >= 0))[0]
-            defects.append(f"sample {first + int(drawn[wrong])} of the run is of another source than the schedule's")
+            defects.append(
+                f"sample {first + int(drawn[wrong])} of the run is from a different source than in the schedule"
+            )
             continue
         found = _tokens(folder, indexed, at, sample[here])
         for wrong in np.flatnonzero((found != expected[here]).any(axis=1)):
             ours, theirs = expected[here][wrong].tolist(), found[wrong].tolist()
             defects.append(
                 f"sample {first + int(drawn[here][wrong])} of the run is tokens {theirs[0]} to {theirs[1]} of "
-                f"{samples.source.name}, the schedule has {ours[0]} to {ours[1]}"
+                f"{samples.source.name}, but the schedule has {ours[0]} to {ours[1]}"
             )
-    holds = f"{count_of(len(drawn), 'sample')} drawn from {count}, each the tokens that the schedule reads."
+    holds = f"{count_of(len(drawn), 'sample')} of {count}, each with the tokens in the schedule."
     return verdict(defects, holds, "Do not train on them, and report a bug", facts={"samples": len(drawn)})
 
 
@@ -133,7 +135,7 @@ def _array(folder: Path, name: str) -> NDArray[np.integer]:
         found: NDArray[np.integer] = np.load(folder / name, mmap_mode="r")
     # the header is Python, which NumPy may parse by its tokenizer
     except (ValueError, SyntaxError, EOFError, TokenError) as error:
-        raise FormatError(f"{folder / name}: not an index of Megatron's: {error}. {_AGAIN}") from error
+        raise FormatError(f"{folder / name}: not a Megatron index: {error}. {_AGAIN}") from error
     return found
 
 
@@ -152,7 +154,8 @@ def _at(folder: Path, name: str, places: Int64) -> NDArray[np.int64]:
     values = _array(folder, name)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < len(values):
         raise FormatError(
-            f"{folder / name}: has {count_of(len(values), 'entry', 'entries')}, and another index names more. {_AGAIN}"
+            f"{folder / name}: has {count_of(len(values), 'entry', 'entries')}, but another index refers to more. "
+            f"{_AGAIN}"
         )
     return np.asarray(values[places], np.int64)
 
@@ -165,7 +168,7 @@ def _tokens(folder: Path, indexed: Indexed, at: int, samples: Int64) -> Int64:
     pairs = np.stack([_at(folder, f"{base}sample_index.npy", chosen + add) for add in (0, 1)], axis=1)
     numbers = _at(folder, f"{base}document_index.npy", pairs[:, :, 0])
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(ends):
-        raise FormatError(f"{folder}/{base}document_index.npy: names a document that there is not. {_AGAIN}")
+        raise FormatError(f"{folder}/{base}document_index.npy: refers to a document that does not exist. {_AGAIN}")
     # of the first document `numbers - 1` is the last one's place, which `where` does not take
     begins = np.where(numbers > 0, ends[numbers - 1].astype(np.int64), 0)
     return begins + pairs[:, :, 1]
@@ -210,7 +213,7 @@ def megatron_spec(declaration: ScheduleDeclaration, wanted: MegatronIndices, sch
         declaration=declaration,
         name=MEGATRON_INDICES,
         version=VERSION,
-        description="The schedule as the index files for which Megatron-Core's GPTDataset and BlendedDataset look.",
+        description="The schedule as the index files of Megatron-Core's GPTDataset and BlendedDataset.",
         kinds={"numpy", "megatron"},
         inputs=(schedule, *(DatasetInput(dataset=dataset, name=VIEW) for dataset in views)),
         recipes=lambda store, _: [_recipe(declaration, wanted, store)],

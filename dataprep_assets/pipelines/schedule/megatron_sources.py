@@ -59,13 +59,13 @@ def open_indexed(declaration: ScheduleDeclaration, wanted: MegatronIndices, stor
     # in this order, too: prefixes and weights are put together by it below
     if [source.name for source in last.sources] != list(where):
         raise ConfigError(
-            f"{declaration.dataset}: the schedule reads {', '.join(source.name for source in last.sources)}, and the "
-            f"declaration has {', '.join(where)}. {_revise(declaration)}"
+            f"{declaration.dataset}: the schedule reads {', '.join(source.name for source in last.sources)}, but "
+            f"the declaration has {', '.join(where)}. {_revise(declaration)}"
         )
     if last.samples != "windows":
         raise ConfigError(
-            f"{declaration.dataset}: `megatron` says samples of consecutive tokens, and the schedule packs whole "
-            "documents. Leave `megatron` or `samples: documents` out"
+            f"{declaration.dataset}: `megatron` needs samples of consecutive tokens, but the schedule packs whole "
+            "documents. Remove `megatron` or `samples: documents`"
         )
     blend = TrainBlend(
         prefixes=tuple(where.values()),
@@ -81,7 +81,10 @@ def open_indexed(declaration: ScheduleDeclaration, wanted: MegatronIndices, stor
 
 
 def _revise(declaration: ScheduleDeclaration) -> str:
-    return f"To train on that from step N on: dataprep schedule {declaration.dataset} --from-step N"
+    return (
+        f"To train on the current declaration from step N on, run: dataprep schedule {declaration.dataset} "
+        "--from-step N"
+    )
 
 
 def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore) -> NDArray[np.uint64]:
@@ -90,8 +93,8 @@ def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore
     _, made = view_of(name, source.name, source.dataset, source.split, store)
     if made != {f"{TOKEN_BINS}/{shard.name}": shard.content for shard in source.shards}:
         raise ConfigError(
-            f"{name}: source {source.name}: the view {source.dataset}/{VIEW} is made of other shards than the schedule "
-            f"reads. {_revise(declaration)}; or make the view again: dataprep run {source.dataset}"
+            f"{name}: source {source.name}: the view {source.dataset}/{VIEW} was built from other shards than the "
+            f"schedule reads. {_revise(declaration)}; or rebuild the view: dataprep run {source.dataset}"
         )
     file = f"{source.split}.idx"
     index = megatron.read_idx(store.local(Artifact(dataset=source.dataset, name=VIEW), [file]) / file)
@@ -109,8 +112,8 @@ def view_of(
     view, combined = (store.receipt(artifact) for artifact in artifacts)
     if view is None or combined is None:
         raise MissingArtifactError(
-            f"{name}: source {called}: not there: {artifacts[0]}. Megatron reads a corpus that has `megatron` "
-            f"among its `views`: dataprep run {dataset}"
+            f"{name}: source {called}: missing: {artifacts[0]}. Megatron needs a corpus with `megatron` among its "
+            f"`views`. Run: dataprep run {dataset}"
         )
     is_of_it = (view.recipe or {}).get("upstream", {}).get(f"{COMBINED}/{split}") == combined.content
     return view, (combined.recipe or {}).get("upstream", {}) if is_of_it else None

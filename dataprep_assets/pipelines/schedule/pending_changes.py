@@ -21,7 +21,7 @@ _SETTINGS = ("batch", "sequence_length", "seed", "samples", "steps")
 
 def revise_line(name: str) -> str:
     """What to do to read it."""
-    return f"To train on it from step N on: dataprep schedule {name} --from-step N"
+    return f"To train on the changes from step N on, run: dataprep schedule {name} --from-step N"
 
 
 def pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory) -> Iterator[Remark]:
@@ -81,7 +81,7 @@ def changed_sources(last: Revision, sources: Sequence[FoundSource]) -> Iterator[
     declared = {found.name for found in sources}
     for source in last.sources:
         if source.name not in declared:
-            yield f"source {source.name} is not declared any more"
+            yield f"source {source.name} is no longer declared"
 
 
 def told_pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory) -> list[str]:

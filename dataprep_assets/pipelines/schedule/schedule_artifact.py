@@ -74,13 +74,13 @@ def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
         declaration=declaration,
         name=SCHEDULE_ARTIFACT,
         version=VERSION,
-        description="What a training run reads at each step, and the documents by which that can be traced.",
+        description="The data that a training run reads at each step, and the documents needed to trace it.",
         kinds={"json", "file"},
         inputs=tuple(
-            DatasetInput(dataset=source.dataset, name="blend", advice="Take `blend: true` away from it")
+            DatasetInput(dataset=source.dataset, name="blend", advice="Remove `blend: true` from it")
             if source.blend
             else DatasetInput(
-                dataset=source.dataset, name=TOKEN_BINS, split=source.split, advice="Add `blend: true` to a blend"
+                dataset=source.dataset, name=TOKEN_BINS, split=source.split, advice="Set `blend: true` for a blend"
             )
             for source in declaration.sources
         ),
@@ -107,7 +107,9 @@ def present_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> 
     if path is not None and path.exists():
         schedule = ScheduleHistory.read(path)
         if schedule.name != declaration.dataset:
-            raise ConfigError(f"{path}: is of the schedule {schedule.name}, not of {declaration.dataset}. Move it away")
+            raise ConfigError(
+                f"{path}: belongs to the schedule {schedule.name}, not to {declaration.dataset}. Move it away"
+            )
         return schedule
     if store.receipt(declaration.artifact(SCHEDULE_ARTIFACT)) is not None:
         return TrainingData(store, declaration.dataset).schedule
@@ -248,8 +250,8 @@ def _require_whole(declaration: ScheduleDeclaration, schedule: ScheduleHistory, 
         finding = proven(schedule, documents, documents.packs)
         if not finding.passed:
             raise ConfigError(
-                f"{declaration.revisions}: {finding.summary}. Was it edited by hand? Undo the last change of "
-                "it; only `dataprep schedule` writes it"
+                f"{declaration.revisions}: {finding.summary}. If it was edited by hand, undo the last change: only "
+                "`dataprep schedule` may write it"
             )
 
 
@@ -309,10 +311,10 @@ def _rebuild_matches(opened: OpenedSchedule) -> Finding:
         name = names[number]
         shard, length = packed[name]
         if pack_bytes(pack_shard(np.asarray(data.ends(shard), np.uint64), length)) != data.handle.read(name):
-            defects.append(f"{name} has other packs than those of its documents")
+            defects.append(f"{name} has other packs than its documents give")
     return verdict(
         (f"{declaration.dataset}: {defect}" for defect in defects),
-        f"The schedule is that of its receipt, with the documents of {count_of(len(_contents(data)), 'shard')}.",
+        f"The schedule matches its receipt, with the documents of {count_of(len(_contents(data)), 'shard')}.",
         AGAIN,
         facts={"shards": len(_contents(data)), "packs": len(names)},
     )
@@ -329,9 +331,9 @@ def _other_schedule(declaration: ScheduleDeclaration, data: TrainingData) -> Ite
     receipt, facts = data.handle.receipt, ScheduleFacts.of(data.handle.receipt)
     # of the stored schedule, not of the file beside the YAML: that may be ahead of it
     if (change := _recipe(declaration, data.schedule).difference(receipt)) is not None:
-        yield f"{SCHEDULE} is not the schedule of its receipt: {change.reason}"
+        yield f"{SCHEDULE} does not match its receipt: {change.reason}"
     if data.handle.read(SCHEDULE) != data.schedule.to_bytes():
-        yield f"{SCHEDULE} is written differently"
+        yield f"{SCHEDULE} is formatted differently"
     told = (facts.revisions, facts.steps, facts.digest, facts.sensitive)
     if told != (len(data.schedule.revisions), data.steps, data.schedule.digest, declaration.sensitive):
         yield "its receipt has different facts"
@@ -349,18 +351,18 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
         description = _parsed(data.handle.read(f"{folder}/{SHARD}"))
         # the same content may have been made again since, of source files with other names and bytes
         if content in present and _contradicts(description, _description(dataset, present[content][1])):
-            yield f"{folder}/{SHARD} is different"
+            yield f"{folder}/{SHARD} differs"
         ends = records.get(f"{folder}/{ENDS}")
         if ends is None or not _counts_documents(data.handle.receipt, description, ends.bytes / 8):
-            yield f"{folder}/{SHARD} counts other documents than those of the shard"
+            yield f"{folder}/{SHARD} has other document counts than the shard"
         files = description.get("files", ())
         if digest_value(files) != content:
-            yield f"{folder}/{SHARD} names other files than those of the shard"
+            yield f"{folder}/{SHARD} lists other files than the shard"
             continue
         for name, size, sha256 in files:
             held = records.get(f"{folder}/{name}")
             if name in _COPIED and (held is None or (held.bytes, held.sha256) != (size, sha256)):
-                yield f"{folder}/{name} is not that of the shard"
+                yield f"{folder}/{name} differs from the shard"
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
@@ -414,7 +416,7 @@ def _metadata(declaration: ScheduleDeclaration, store: ArtifactStore, receipt: R
     data = TrainingData(store, declaration.dataset)
     # another run may have committed since the build ended
     if data.handle.receipt.content != receipt.content:
-        raise IntegrityError(f"{declaration.dataset}: the schedule was replaced meanwhile. Run it again")
+        raise IntegrityError(f"{declaration.dataset}: the schedule was replaced during the run. Run it again")
     rows: Sequence[Mapping[str, str | int | float]] = [
         {
             "source": one.source,

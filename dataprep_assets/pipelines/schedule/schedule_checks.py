@@ -23,7 +23,10 @@ from dataprep_assets.serving.sampler.training_schedule import Ranges, ScheduleHi
 
 _DRAWN = 400
 """Samples that are looked for again among all steps; each costs a millisecond."""
-AGAIN = "`dataprep verify` says what is damaged; restore the artifact `schedule` from a copy, it cannot be made again"
+AGAIN = (
+    "Run `dataprep verify` to see the damage, then restore the artifact `schedule` from a copy, because it "
+    "cannot be rebuilt"
+)
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ class OpenedInPlace(OpenedArtifact):
         """Whether every file that the receipt lists is there with its size and SHA-256."""
         receipt = self.receipt
         holds = (
-            f"{count_of(len(receipt.files), 'file')}, {count_of(receipt.total_bytes, 'byte')}, with the digests "
-            f"of the receipt."
+            f"{count_of(len(receipt.files), 'file')} ({count_of(receipt.total_bytes, 'byte')}): all digests match "
+            "the receipt."
         )
         return verdict(self.store.damage(self.artifact, receipt), holds, remedy)
 
@@ -73,7 +76,7 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                 # compared, not subtracted: a negative difference of uint64 would be a large number
                 if tokens != shard.tokens or np.any(documents.ends[1:] < documents.ends[:-1]):
                     defects.append(
-                        f"{where}: its documents have {count_of(tokens, 'token')}, the schedule {shard.tokens}"
+                        f"{where}: its documents have {count_of(tokens, 'token')}, but the schedule {shard.tokens}"
                     )
                 if documents.ids is not None and len(documents.ids) != len(documents.ends):
                     defects.append(
@@ -85,9 +88,9 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                     samples = len(table.ends)
                     held = int((table.stops - table.starts).sum()) if samples else 0
                     if held != shard.tokens:
-                        defects.append(f"{where}: its packs hold {count_of(held, 'token')} of {shard.tokens}")
+                        defects.append(f"{where}: its packs have {count_of(held, 'token')} of {shard.tokens}")
                 if samples != shard.samples:
-                    defects.append(f"{where}: is {count_of(samples, 'sample')}, the schedule says {shard.samples}")
+                    defects.append(f"{where}: has {count_of(samples, 'sample')}, but the schedule {shard.samples}")
     return verdict(defects, f"{count_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
 
 
@@ -111,19 +114,22 @@ def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, p
                 if then is not None and then.content != shard.content:
                     wanted = changed_between(documents_of(then.content), documents_of(shard.content))
                 if (shard.removed, shard.added) != wanted:
-                    told = "that its documents cannot be told apart" if wanted is None else _counted(*wanted)
+                    told = "that its documents cannot be identified" if wanted is None else _counted(*wanted)
                     defects.append(
-                        f"revision {number}: {source.name}/{shard.name}: says that "
-                        f"{_counted(shard.removed, shard.added)}; its documents say {told}"
+                        f"revision {number}: {source.name}/{shard.name}: records "
+                        f"{_counted(shard.removed, shard.added)}, but its documents show {told}"
                     )
     count = len(schedule.revisions)
     return verdict(
-        defects, f"{count_of(count, 'revision')}, each from the one before.", AGAIN, facts={"revisions": count}
+        defects,
+        f"{count_of(count, 'revision')}, each following from the previous one.",
+        AGAIN,
+        facts={"revisions": count},
     )
 
 
 def _counted(removed: Ranges, added: Ranges) -> str:
-    return f"ranges of tokens: {len(removed)} gone, {len(added)} new"
+    return f"ranges of tokens: {len(removed)} removed, {len(added)} added"
 
 
 def read_once(sampler: Sampler, seed: int) -> Finding:
@@ -146,7 +152,7 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
                 defects.append(f"{where}: are read {count_of(len(found), 'time')} in epoch {epoch}")
             elif (step, position) not in {(one.step, one.position) for one in found}:
                 defects.append(f"{where}: are not found at that step by their document")
-    holds = f"{count_of(looked, 'span')} of tokens drawn from {count_of(sampler.end, 'step')}, each read once an epoch."
+    holds = f"{count_of(looked, 'span')} of tokens from {count_of(sampler.end, 'step')}, each read once per epoch."
     return verdict(defects, holds, "Do not train on it, and report a bug", facts={"spans": looked})
 
 
@@ -154,7 +160,7 @@ def _sources_current(opened: OpenedSchedule) -> Finding:
     declaration, store, last = opened.declaration, opened.store, opened.data.schedule.revisions[-1]
     return verdict(
         list(changed_sources(last, found_sources(declaration, store)[0])),
-        f"{count_of(len(last.sources), 'source')}, as the last revision has them.",
+        f"{count_of(len(last.sources), 'source')}, unchanged since the last revision.",
         revise_line(declaration.dataset),
         warning=True,
     )

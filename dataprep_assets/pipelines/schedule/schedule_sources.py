@@ -70,8 +70,8 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
         raise _absent(name, source.dataset, _BLEND_PLAN)
     if (stage := planned.facts["stage"]) != "pretrain":
         raise ConfigError(
-            f"{name}: source {source.dataset} is a blend of the stage {stage}, whose rows its trainer shuffles itself; "
-            "a schedule reads token streams: a corpus, a release, or a blend of the stage pretrain"
+            f"{name}: source {source.dataset} is a blend of the stage {stage}, whose rows its trainer shuffles "
+            "itself. A schedule reads only token streams: a corpus, a release, or a blend of the stage pretrain"
         )
     # runs of earlier plans may lie beside it
     run = Artifact(dataset=source.dataset, name=_RUNS, partition=planned.facts["run_hash"])
@@ -91,12 +91,12 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
 
 
 def _absent(name: str, dataset: str, what: str) -> MissingArtifactError:
-    return MissingArtifactError(f"{name}: source {dataset}: not there: {what}. Run it first: dataprep run {dataset}")
+    return MissingArtifactError(f"{name}: source {dataset}: not built yet: {what}. Run: dataprep run {dataset}")
 
 
 def _no_split(name: str, source: ScheduleSource, there: Collection[str]) -> ConfigError:
     found = ", ".join(sorted(there))
-    return ConfigError(f"{name}: source {source.dataset}: has no split {source.split!r}; it has {found}")
+    return ConfigError(f"{name}: source {source.dataset}: unknown split {source.split!r}. Available: {found}")
 
 
 def _require_receipts(store: ArtifactStore, name: str, part: SourceSelection) -> list[tuple[Artifact, Receipt]]:
@@ -141,8 +141,8 @@ class ShardDocuments:
         kept = self.schedule_artifact
         if kept is None or not any(record.path.startswith(documents_folder(content)) for record in kept.files):
             raise IntegrityError(
-                f"{self.name}: the documents of the shard {content[:12]}, which earlier steps read, were kept in the "
-                "artifact of the schedule alone, and are not there any more. Restore that artifact from a copy"
+                f"{self.name}: the documents of the shard {content[:12]}, which earlier steps read, were stored only "
+                "in the artifact of the schedule, and are missing. Restore that artifact from a copy"
             )
         return kept
 
@@ -184,7 +184,7 @@ def found_sources(
             if receipt.inputs["tokenizer"] != first.inputs["tokenizer"]:
                 raise IntegrityError(
                     f"{declaration.dataset}: source {declared.called}: {first.partition} and {receipt.partition} "
-                    f"were made with different tokenizers. Run it first: dataprep run {declared.dataset}"
+                    f"were built with different tokenizers. Run: dataprep run {declared.dataset}"
                 )
         # weights are positive, and a source may be without a token
         weight = declared.weight or max(sum(tokens.values()), 1)

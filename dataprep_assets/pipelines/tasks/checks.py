@@ -115,7 +115,7 @@ def _finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remed
     rows += [{"task": p, "verdict": "not migrated yet"} for p in waiting]
     return verdict(
         (f"{p}: {fault.text}" for p, fault in faults),
-        f"{count_of(len(tasks), 'task')} without a fault: {first_of(tasks, 6)}.",
+        f"{count_of(len(tasks), 'task')} without faults: {first_of(tasks, 6)}.",
         f"{remedy}. Tasks with faults: {first_of(bad, 6)}",
         facts={
             "tasks": len(tasks),
@@ -174,7 +174,7 @@ class _TaskFolder:
         artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
         receipt = self.store.receipt(artifact)
         if receipt is None:
-            where = "" if self.route.target.exists() else f": {self.route.target} is not there"
+            where = "" if self.route.target.exists() else f": {self.route.target} is missing"
             raise DataprepError(f"was never migrated{where}. Materialize it")
         record = read_record(self.store.local(artifact))
         made = None if record is None else recipe_of(artifact, record)
@@ -231,7 +231,7 @@ class _TaskFolder:
     def _alike(self, name: str) -> str:
         folder = self.route.target
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
-        return "".join(f" ({n} is there: case counts)" for n in names if n.casefold() == name.casefold())
+        return "".join(f" ({n} exists: names are case-sensitive)" for n in names if n.casefold() == name.casefold())
 
     def _permission_faults(self, name: str) -> Iterator[Fault]:
         """Permissions of a copy, or behind a link, which belong to the old project."""
@@ -240,10 +240,10 @@ class _TaskFolder:
         text = f"{name}: its permissions are {permissions:04o}"
         # a superuser may read everything, and the trainer may be somebody else: some permission has to be there
         if not permissions & 0o444 or not os.access(path, os.R_OK):
-            yield Fault(f"{text}: this user may not read it")
+            yield Fault(f"{text}: not readable by this user")
         elif self.route.declaration.sensitive:
             if permissions & OTHERS:
-                yield Fault(f"{text}: others may read it, and the dataset is sensitive", warns=is_link)
+                yield Fault(f"{text}: readable by others, although the dataset is sensitive", warns=is_link)
         elif permissions & 0o444 != 0o444 or not (is_link or permissions == MODE):
             yield Fault(f"{text}, not {MODE:04o}", warns=True)
 
@@ -252,7 +252,7 @@ class _TaskFolder:
         if (actual := self.route.digests.digest_of(sha256_file(path))) != made.sha256:
             yield Fault(f"{made.name}: sha256 {actual[:12]}…, {made.how} from {made.source} it was {made.sha256[:12]}…")
         elif path.is_symlink() != (made.how == "linked"):
-            yield Fault(f"{made.name}: was {made.how}, and is a {'link' if path.is_symlink() else 'file'} now", True)
+            yield Fault(f"{made.name}: was {made.how}, but is a {'link' if path.is_symlink() else 'file'} now", True)
 
     # --- rows
 
@@ -263,10 +263,12 @@ class _TaskFolder:
             if not rows.rows:
                 path = self.route.target / spec.name
                 kind = no_text(path) or shape_of(path, "json", None)
-                yield Fault(f"{spec.name}: has no row" + ("" if kind is None else f": {kind}"))
+                yield Fault(f"{spec.name}: has no rows" + ("" if kind is None else f": {kind}"))
             elif spec.rows and len(rows.rows) not in spec.rows:
                 allowed = " or ".join(map(str, spec.rows))
-                yield Fault(f"{spec.name}: {count_of(len(rows.rows), 'row')}, the contract has {allowed}", warns=True)
+                yield Fault(
+                    f"{spec.name}: {count_of(len(rows.rows), 'row')}, but the contract allows {allowed}", warns=True
+                )
             for line, text, warns in _line_faults(self.route, split, rows):
                 yield Fault(f"{spec.name}:{line}: {text}", warns)
 
@@ -281,7 +283,7 @@ class _TaskFolder:
         known = {f.file.name for f in source.files} | {f.name for f in (record.files if record else ())}
         for _, spec in self._files():
             if spec.name not in known and os.path.lexists(self.route.target / spec.name):
-                yield Fault(f"{spec.name}: is in {self.route.target}, and no migration of this version put it there")
+                yield Fault(f"{spec.name}: exists in {self.route.target}, but no migration of this version wrote it")
 
 
 def _line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterator[tuple[int, str, bool]]:
@@ -325,13 +327,13 @@ def _choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> Iterato
     elif len(set(labels)) < len(labels):
         yield f"{group.labels}: two choices have the same label"
     if answer not in labels:
-        yield f"{group.answer}: none of the labels of the row's choices"
+        yield f"{group.answer}: not one of the labels of the row's choices"
 
 
 CHECKS = (
     Check[_TaskFolders](
         FILES,
-        "Every required file is there, readable, and the copy or link that its migration made.",
+        "Every required file exists, is readable, and is the copy or link that its migration made.",
         lambda folders: folders.finding(FILES, _CORRECT),
     ),
     Check[_TaskFolders](
@@ -341,7 +343,7 @@ CHECKS = (
     ),
     Check[_TaskFolders](
         CONFLICT,
-        "No file in the new project would be overwritten, or was put there by somebody else.",
+        "No file in the new project would be overwritten, or comes from somewhere else.",
         lambda folders: folders.finding(CONFLICT, "Move the file away, and migrate again"),
     ),
 )

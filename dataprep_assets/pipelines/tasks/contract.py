@@ -29,8 +29,8 @@ _FOLDER = Path(__file__).parent / "contracts"
 class FileSpec(Declared):
     """One split's file."""
 
-    name: str = Field(pattern=_FILE_NAME, description="Exact name; case counts.")
-    required: bool = Field(True, description="Whether the trainer needs it.")
+    name: str = Field(pattern=_FILE_NAME, description="Exact name (case-sensitive).")
+    required: bool = Field(True, description="Whether the trainer requires it.")
     rows: tuple[int, ...] = Field((), description="Allowed numbers of rows. Empty: any.")
 
     @field_validator("rows", mode="before")
@@ -43,8 +43,8 @@ class KeySpec(Declared):
     """What a key of a row holds. The YAML may give the bare type: `premise: string`."""
 
     type: Literal["string", "integer", "boolean", "strings", "object"]
-    one_of: tuple[Scalar, ...] = Field((), description="All values that are allowed; empty: any of the type.")
-    keys: dict[str, "KeySpec"] = Field({}, description="With `object`: its exact keys.")
+    one_of: tuple[Scalar, ...] = Field((), description="Allowed values; empty: any of the type.")
+    keys: dict[str, "KeySpec"] = Field({}, description="For `object`: its exact keys.")
 
     @model_validator(mode="before")
     @classmethod
@@ -54,16 +54,16 @@ class KeySpec(Declared):
     @model_validator(mode="after")
     def _keys_of_objects(self) -> "KeySpec":
         if (self.type == "object") != bool(self.keys):
-            raise ValueError("`keys` belong to type `object`, which needs them")
+            raise ValueError("`keys` are required for type `object`, and not allowed for others")
         return self
 
 
 class ChoiceGroup(Declared):
     """Two parallel lists, the texts and the labels of a question's choices, and the key that names the right label."""
 
-    texts: str = Field(description="Path of the list of texts, for example `choices.text`.")
-    labels: str = Field(description="Path of the list of labels, for example `choices.label`.")
-    answer: str = Field(description="Key that holds the right label.")
+    texts: str = Field(description="Path of the list of texts, e.g., `choices.text`.")
+    labels: str = Field(description="Path of the list of labels, e.g., `choices.label`.")
+    answer: str = Field(description="Key of the right label.")
     least: int = Field(2, ge=1, description="Fewest choices.")
     most: int = Field(26, ge=1, description="Most choices.")
 
@@ -76,12 +76,12 @@ class TaskContract(Declared):
     keys: dict[str, KeySpec] = Field(min_length=1, description="The keys of a row.")
     extra_keys: Literal["allowed", "warned", "refused"] = Field(
         "warned",
-        description="Other keys of rows: `allowed` says nothing of them, `warned` names them, `refused` blocks.",
+        description="Other keys in rows: `allowed` ignores them, `warned` lists them, `refused` blocks.",
     )
-    id: str | None = Field(None, description="Key that identifies a row in a file; none: its place does.")
+    id: str | None = Field(None, description="Key that identifies a row in a file; default: its position.")
     label: str = Field(description="Key of the label or answer.")
     labels: dict[Split, tuple[Scalar, ...]] = Field({}, description="Labels allowed in each split.")
-    text: tuple[str, ...] = Field(min_length=1, description="Paths that together are a row's text.")
+    text: tuple[str, ...] = Field(min_length=1, description="Paths that together give a row's text.")
     choices: ChoiceGroup | None = None
 
     @property
@@ -93,18 +93,18 @@ class TaskContract(Declared):
     def _consistent(self) -> "TaskContract":
         for split in ("train", "validation"):
             if split not in self.files:
-                raise ValueError(f"files: {split} is missing; the trainer reads train and validation")
+                raise ValueError(f"files: {split} is missing. The trainer reads train and validation")
         if len({f.name for f in self.files.values()}) < len(self.files):
             raise ValueError("files: two splits have the same file name")
         for what, key in (("id", self.id), ("label", self.label)):
             if key is not None and key not in self.keys:
-                raise ValueError(f"{what}: {key!r} is none of the keys {sorted(self.keys)}")
+                raise ValueError(f"{what}: unknown key {key!r}. Available: {', '.join(sorted(self.keys))}")
         if self.labels and set(self.labels) != set(self.files):
-            raise ValueError(f"labels: give them for {list(self.splits)}, or not at all")
+            raise ValueError(f"labels: must be set for all of {', '.join(self.splits)}, or not at all")
         group = (self.choices.texts, self.choices.labels, self.choices.answer) if self.choices else ()
         for path in (*self.text, *group):
             if not self._has(path):
-                raise ValueError(f"{path!r} is none of the keys {sorted(self.keys)}")
+                raise ValueError(f"unknown key {path!r}. Available: {', '.join(sorted(self.keys))}")
         return self
 
     def row_validator(self, split: Split) -> SchemaValidator:
@@ -164,7 +164,7 @@ def contract_from(value: Any, where: str) -> TaskContract:
     if isinstance(value, Mapping) and "like" in value:
         if value["like"] not in _shipped_values():
             known = ", ".join(_shipped_values())
-            raise ConfigError(f"{where}: like: {value['like']!r}: there is no such contract, only {known}")
+            raise ConfigError(f"{where}: like: unknown contract {value['like']!r}. Available: {known}")
         value = _merge_mappings(_shipped_values()[value["like"]], {k: v for k, v in value.items() if k != "like"})
     try:
         return TaskContract.model_validate(value)

@@ -72,13 +72,13 @@ class Tasks(Dataset):
         try:
             receipt = store.receipt(self.declaration.artifact(TASK_FOLDER, partition))
         except DataprepError:
-            return f"{partition:<24}  its record is damaged: the check `files_match_receipt` says how"
+            return f"{partition:<24}  its record is damaged (see the check `files_match_receipt`)"
         if receipt is None:
             return f"{partition:<24}  not there"
         facts = TaskFolderFacts.of(receipt)
         files, rows, target = len(facts.rows), sum(facts.rows.values()), target_of(self.declaration, partition)
         # a line that a script can take over is given only where it would work
-        line = task_line(target) if target.is_dir() else f"its folder is not there: {target}"
+        line = task_line(target) if target.is_dir() else f"its folder is missing: {target}"
         return f"{partition:<24}{facts.version:>16}{files:>8}{rows:>10,}   {line}"
 
     def standing(self, store: ArtifactStore) -> list[str]:
@@ -88,7 +88,7 @@ class Tasks(Dataset):
 def _remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
     """Yield remarks on the folders before a migration. Folders are listed, and no file is read."""
     if not migration.old_tasks.is_dir():
-        text = f"old_root: {migration.old_tasks}: no such folder; `layout` is the part below the root"
+        text = f"old_root: {migration.old_tasks}: folder does not exist. `layout` is the part below the root"
         yield Remark(keys=("old_root",), sentence=text, of_source=True)
         return
     for partition, reason in skipped_partitions(migration).items():
@@ -102,10 +102,10 @@ def _remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
             yield Remark(keys=("tasks", task), sentence=str(error), of_source=True)
             continue
         if not source.is_dir():
-            text = f"tasks.{task}: {source}: no such folder; `old_folder` is its name where that is another"
+            text = f"tasks.{task}: {source}: folder does not exist. Set `old_folder` if it has a different name"
             yield Remark(keys=("tasks", task), sentence=text, of_source=True)
     if migration.original is not None and not migration.original.is_dir():
-        text = f"original: {migration.original}: no such folder; the old project's base stands in for it"
+        text = f"original: {migration.original}: folder does not exist. The old project's base is used instead"
         yield Remark(keys=("original",), sentence=text, hint=True)
 
 
@@ -195,9 +195,9 @@ def _about(declaration: TaskMigrationDeclaration) -> str:
         files = ", ".join(file.name for file in declaration.contract(name).files.values())
         tasks.append(f"| {name}{' (optional)' if task.optional else ''} | {task.version} | {task.mode} | {files} |")
     about = (
-        "Task folders of the old project, where the new project's trainer looks. A partition is a task, or a task and "
-        "a version; its metadata says which file came from where, how rows differ from the original, and what `TASK` "
-        "has to be in a training script."
+        "Task folders of the old project, where the new project's trainer looks. A partition is a task, or a task "
+        "and a version. Its metadata shows the origin of every file, the differences of rows from the original, and "
+        "the value of `TASK` in a training script."
     )
     listed = "\n".join(["| task | version | mode | files |", "|---|---|---|---|", *tasks])
     return "\n\n".join(part for part in (declaration.description, about, listed) if part)

@@ -33,26 +33,26 @@ class TaskDeclaration(Attribution):
     )
     mode: Mode = Field("copy", description="`copy`: independent files, 0644. `symlink`: links into the old project.")
     inherit: tuple[InheritedSplit, ...] = Field(
-        ("validation", "test"), description="Splits taken from the task's own folder when the version has no file."
+        ("validation", "test"), description="Splits taken from the task's own folder if the version has no file."
     )
     old_folder: str | None = Field(
-        None, pattern=r"^[^/]+$", description="The task's folder in the old project, if it has another name there."
+        None, pattern=r"^[^/]+$", description="The task's folder in the old project, if it has a different name there."
     )
     versions_in: str = Field(
         "mezo_gpt",
-        description="Folder below the task's, whose folders are the versions; `.`: the task's folder itself.",
+        description="Folder below the task's that contains the versions; `.`: the task's folder itself.",
     )
     optional: bool = Field(
         False,
-        description="Skip the task while its folder, its version or a required file is missing, and only warn of rows "
-        "that do not fit its contract. The end of a run lists what was skipped, and why.",
+        description="Skip the task if its folder, its version or a required file is missing, and only warn about rows "
+        "that do not fit its contract. The end of a run lists the skipped tasks and the reasons.",
     )
 
     @field_validator("versions_in")
     @classmethod
     def _below(cls, value: str) -> str:
         if Path(value).is_absolute() or ".." in Path(value).parts:
-            raise ValueError(f"{value!r}: must be a folder below the task's, for example mezo_gpt")
+            raise ValueError(f"{value!r}: must be a folder below the task's, e.g., mezo_gpt")
         return value
 
 
@@ -62,16 +62,18 @@ class TaskMigrationDeclaration(KeyedSources):
     old_root: Path = Field(description="Root of the old project; relative paths are relative to this YAML.")
     new_root: Path = Field(description="Root of the new project; relative paths are relative to this YAML.")
     layout: str = Field(
-        "Data/rejection_sampling/0_data", description="Where both projects keep `<Task>/`, below their roots."
+        "Data/rejection_sampling/0_data", description="Folder of `<Task>/` in both projects, below their roots."
     )
-    old_layout: str | None = Field(None, description="The same of the old project alone, where it is another place.")
-    new_layout: str | None = Field(None, description="The same of the new project alone, where it is another place.")
+    old_layout: str | None = Field(None, description="Overrides `layout` for the old project.")
+    new_layout: str | None = Field(None, description="Overrides `layout` for the new project.")
     original: Path | None = Field(
-        None, description="Folder with the original `<Task>/` folders, which rewrites are compared with."
+        None, description="Folder with the original `<Task>/` folders, for comparison with rewrites."
     )
-    tasks: dict[str, TaskDeclaration] = Field(min_length=1, description="Task folder → which version, and how.")
+    tasks: dict[str, TaskDeclaration] = Field(
+        min_length=1, description="Task folder → the version and how it is migrated."
+    )
     contracts: dict[str, dict[str, Any]] = Field(
-        {}, description="Contracts of tasks that do not come with the package; `like: Copa` starts from one that does."
+        {}, description="Contracts of tasks that are not included in the package; `like: Copa` extends an included one."
     )
     _contracts: dict[str, TaskContract] = PrivateAttr(default_factory=dict)
 
@@ -97,13 +99,13 @@ class TaskMigrationDeclaration(KeyedSources):
             self._contracts[name] = contract
         if all(task.optional for task in self.tasks.values()):
             raise ValueError(
-                "tasks: all of them are optional. Leave `optional` out of one, so that nothing to do fails"
+                "tasks: all of them are optional. Remove `optional` from one, so that a run without any task fails"
             )
         for name in self.tasks:
             if name not in self._contracts:
                 raise ValueError(
-                    f"tasks.{name}: there is no contract of this name, only {', '.join(sorted(self._contracts))}; "
-                    f"give one under `contracts`"
+                    f"tasks.{name}: unknown contract. Available: {', '.join(sorted(self._contracts))}. Declare it in "
+                    "`contracts`"
                 )
         return self
 

@@ -73,7 +73,7 @@ class Placement:
             return "same_content" if _digest(target) == self.sha256 else "other_link"
         if not stat.S_ISREG(kind):
             what = "a folder" if stat.S_ISDIR(kind) else "not a regular file"
-            raise ConfigError(f"{target}: is {what} where a file must be. Move it away, then migrate again")
+            raise ConfigError(f"{target}: {what}, but must be a file. Move it away, then migrate again")
         if _digest(target) != self.sha256:
             return "other_file"
         if self.mode == "symlink":
@@ -89,7 +89,7 @@ class Placement:
             self.target.parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise ConfigError(
-                f"{error.filename}: is a file where a folder must be. Move it away, then migrate again"
+                f"{error.filename}: a file, but must be a folder. Move it away, then migrate again"
             ) from error
         if self.mode == "symlink":
             os.symlink(self.link_text, self.staged_path)
@@ -111,7 +111,7 @@ class Placement:
         if (actual := sha256_file(self.staged_path)) != self.sha256:
             self.staged_path.unlink()
             raise SourceError(
-                f"{self.source}: changed while it was copied (sha256 {self.shorten(actual)}, was "
+                f"{self.source}: changed while it was being copied (sha256 {self.shorten(actual)}, was "
                 f"{self.shorten(self.sha256)}). Migrate again"
             )
 

@@ -165,15 +165,15 @@ def _unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCause, s
         # as they are listed: where a disk ignores case, a file answers to a name that the trainer's may not know
         names = os.listdir(path.parent)
     except (FileNotFoundError, NotADirectoryError):
-        return "missing", f"the folder {path.parent.relative_to(route.declaration.old_root).as_posix()} is not there"
+        return "missing", f"the folder {path.parent.relative_to(route.declaration.old_root).as_posix()} does not exist"
     if path.name not in names:
         if alike := sorted(n for n in names if n.casefold() == path.name.casefold()):
-            return "other_case", f"it is named {alike[0]} there; rename it: case counts"
-        return "missing", f"{place} is not there"
+            return "other_case", f"its name there is {alike[0]}. Rename it: names are case-sensitive"
+        return "missing", f"{place} does not exist"
     try:
         kind = path.stat().st_mode
     except FileNotFoundError:
-        return "broken_link", f"{place} is a link to {os.readlink(path)}, which is not there"
+        return "broken_link", f"{place} is a link to {os.readlink(path)}, which does not exist"
     if not stat.S_ISREG(kind):
         if stat.S_ISDIR(kind):
             return "directory", f"{place} is a folder, not a file"
@@ -182,7 +182,7 @@ def _unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCause, s
         return "unreadable", f"{place} cannot be read: its permissions are {stat.S_IMODE(kind):04o}"
     is_linked = route.declared.mode == "symlink"
     if is_linked and not path.resolve().is_relative_to(route.declaration.old_root.resolve()):
-        return "outside_old_project", f"{place} is itself a link out of the old project; migrate it by copy"
+        return "outside_old_project", f"{place} is itself a link out of the old project. Migrate it by copy"
     return None
 
 
@@ -325,7 +325,7 @@ def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, 
         content = "a link to other content"
         if state == "other_file":
             sha256 = placement.shorten(sha256_file(target))
-            content = f"other content (sha256 {sha256}, the version's is {placement.shorten(placement.sha256)})"
+            content = f"different content (sha256 {sha256}, the version's is {placement.shorten(placement.sha256)})"
         yield f"{target.name} in {target.parent}: the new project already has {content}. Move the file away"
 
 
@@ -353,7 +353,7 @@ def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, part
     except DataprepError as error:
         return PendingRecipe(artifact=artifact, key="", reason=str(error))
     if pending:
-        reason = f"{', '.join(pending)} in {route.target}: not as the migration left it"
+        reason = f"{', '.join(pending)} in {route.target}: changed since the migration"
         return PendingRecipe(**{**vars(recipe), "reason": reason})
     return recipe
 
@@ -362,8 +362,8 @@ def _not_into_old_project(route: TaskRoute) -> None:
     """Refuse a target folder that is a link into the old project: a link would replace the file it points to."""
     if route.target.resolve().is_relative_to(route.base.parent.resolve()):
         raise ConfigError(
-            f"new_root: {route.target} is a folder of the old project ({route.base.parent}): a migration into it would "
-            "replace its sources. Give the new project's own root"
+            f"new_root: {route.target} is a folder of the old project ({route.base.parent}), so the migration would "
+            "replace its own sources. Set the new project's own root"
         )
 
 

@@ -128,7 +128,7 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
     """
     task, _, version = partition.partition(".")
     if task not in declaration.tasks:
-        raise ConfigError(f"{partition}: no such task; the declared tasks are {', '.join(declaration.tasks)}")
+        raise ConfigError(f"unknown task {partition}. Available: {', '.join(declaration.tasks)}")
     wanted = declaration.tasks[task].version
     choice = _choice(declaration, task)
     if wanted == "all" and version not in choice.chosen:
@@ -171,8 +171,8 @@ def _choice(declaration: TaskMigrationDeclaration, task: str) -> Choice:
     if names is None and declared.version != BASE:
         present = ", ".join(_folders(folder.parent) or ()) or "no folder"
         raise SourceError(
-            f"tasks.{task}.version: {declared.version}: {folder} is not there; {folder.parent} has {present}. "
-            f"Set `versions_in` to the folder that holds the versions"
+            f"tasks.{task}.version: {declared.version}: {folder} does not exist; {folder.parent} has {present}. Set "
+            "`versions_in` to the folder that contains the versions"
         )
     try:
         return choose(names or (), declared.version)

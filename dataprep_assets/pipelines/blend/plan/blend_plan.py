@@ -152,9 +152,15 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
 
 def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
     if [shard.index for shard in unit.shards] != list(range(len(unit.shards))):
-        yield f"{unit.name}: its shards are numbered {[s.index for s in unit.shards]}, not 0 to {len(unit.shards) - 1}"
+        yield (
+            f"{unit.name}: its shards are numbered {', '.join(str(s.index) for s in unit.shards)}, not 0 to "
+            f"{len(unit.shards) - 1}"
+        )
     if not set(unit.chosen) <= set(range(len(unit.shards))) or len(set(unit.chosen)) != len(unit.chosen):
-        yield f"{unit.name}: the chosen shards {list(unit.chosen)} are not different ones of {len(unit.shards)}"
+        yield (
+            f"{unit.name}: the chosen shards ({', '.join(map(str, unit.chosen))}) must be distinct and among its "
+            f"{len(unit.shards)}"
+        )
     taken: dict[str, list[tuple[int, int | None]]] = {}
     for shard in unit.shards:
         for part in shard.parts:
@@ -176,7 +182,7 @@ def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
         if ranges and reached is not None and max_rows is None:
             yield f"{unit.name}: rows of {entry.relpath} from {reached} on are in no shard"
     for path in taken:
-        yield f"{unit.name}: {path} is in a shard and not in the dataset"
+        yield f"{unit.name}: {path} is in a shard, but not in the dataset"
 
 
 def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Iterable[str] = ()) -> Finding:
@@ -197,8 +203,9 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Itera
         defects += others
     return verdict(
         defects,
-        f"The plan {frozen.run_hash} of {count_of(len(frozen.units), 'dataset')} is what it would be now.",
-        f"Sources or settings changed. {_REPLAN} if that was meant",
+        f"The plan {frozen.run_hash} of {count_of(len(frozen.units), 'dataset')} matches the current sources and "
+        "settings.",
+        f"Sources or settings changed. If this was intended, {_REPLAN[:1].lower()}{_REPLAN[1:]}",
         facts={"run_hash": frozen.run_hash, "datasets": len(frozen.units)},
     )
 
@@ -332,9 +339,9 @@ def _other_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterator[str
     plan, artifact = load_blend_plan(blend, store), blend.artifact(BLEND_PLAN)
     receipt, config = store.require(artifact), store.local(artifact) / CONFIG
     if config.read_bytes() != _config(blend, plan).encode():
-        yield f"{config}: is not what the run hash {plan.run_hash} stands for"
+        yield f"{config}: does not match the run hash {plan.run_hash}"
     if receipt.key != plan_key(plan):
-        yield f"{artifact}: its receipt is that of another plan"
+        yield f"{artifact}: its receipt belongs to a different plan"
     if BlendPlanFacts.of(receipt) != _facts(blend, plan):
         yield f"{artifact}: the counts in its receipt differ from the plan"
 

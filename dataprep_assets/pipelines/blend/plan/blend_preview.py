@@ -327,7 +327,7 @@ def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> Artifa
         declaration=blend,
         name=BLEND_PREVIEW,
         version=VERSIONS[blend.stage],
-        description="Rows, tokens, epochs and realisable weights of each dataset, from a sample of it.",
+        description="Rows, tokens, epochs and possible weights of each dataset, estimated from a sample.",
         kinds={"json"},
         inputs=(plan,),
         verification="full",
@@ -426,9 +426,8 @@ def _too_long(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview)
     if blend.stage != "sft" or source.tokens or blend.sft_options.too_long != "drop":
         return None
     return (
-        f"{unit.name}: of the conversations that were looked at{from_file_on(blend, unit)} none is left. With "
-        f"`too_long: drop` those longer than `pack_size: {blend.sft_options.pack_size}` are left out: raise it, or "
-        "have them truncated"
+        f"{unit.name}: none of the sampled conversations{from_file_on(blend, unit)} is left. `too_long: drop` drops "
+        f"conversations longer than `pack_size: {blend.sft_options.pack_size}`. Raise it, or set `too_long: truncate`"
     )
 
 
@@ -443,9 +442,8 @@ def _too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview
     epochs = f", {times:g} times over," if times != 1 else ""
     # a receipt keeps it, without types: no noun behind the number tells that it is one
     return (
-        f"{unit.name}: {count_of(source.tokens, 'token')} in all (rows: "
-        f"{source.rows:,}{from_file_on(blend, unit)}){epochs} are "
-        f"less than a sample of {size:,}"
+        f"{unit.name}: {count_of(source.tokens, 'token')} in total (rows: "
+        f"{source.rows:,}{from_file_on(blend, unit)}){epochs} are fewer than one sample of {size:,}"
     )
 
 
@@ -479,16 +477,16 @@ class _OpenedPreview(OpenedArtifact):
         """Claims of the receipt or the file that contradict each other or the plan."""
         facts, file = self.facts, self.directory / PREVIEW
         if facts != _facts(load_blend_plan(self.blend, self.store), facts.sources, facts.faults):
-            yield f"{self.blend.dataset}: the receipt of its preview contradicts itself, or is of another plan"
+            yield f"{self.blend.dataset}: the receipt of its preview contradicts itself, or belongs to a different plan"
         if not file.is_file() or file.read_bytes() != _text(facts.sources).encode():
-            yield f"{file}: is not what the receipt of the preview says"
+            yield f"{file}: does not match the receipt of the preview"
 
 
 def _opened(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedPreview:
     return _OpenedPreview(blend.artifact(BLEND_PREVIEW), store, blend).opened()
 
 
-_FAULT_ADVICE = "Name the field that its rows have, correct its rows or its path, give it more, or set its weight to 0"
+_FAULT_ADVICE = "Set the field that its rows have, correct its rows or its path, add data, or set its weight to 0"
 
 
 def every_dataset_sampled(preview: Receipt, others: Iterable[str] = ()) -> Finding:
@@ -509,7 +507,7 @@ def every_dataset_sampled(preview: Receipt, others: Iterable[str] = ()) -> Findi
     ]
     return verdict(
         [*told, *others],
-        f"Each of {count_of(len(sources), 'dataset')} is at least one sample.",
+        f"Each of {count_of(len(sources), 'dataset')} contributes at least one sample.",
         _FAULT_ADVICE if faults else "Raise its weight, or `train_tokens`, or set its weight to 0",
         facts={"datasets": len(sources), "rounded_to_zero": len(zero)},
         table=[_preview_row(source) for source in sources],

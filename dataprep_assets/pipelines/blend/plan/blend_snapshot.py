@@ -55,7 +55,7 @@ def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, prev
         declaration=blend,
         name=BLEND_SNAPSHOT,
         version=VERSION,
-        description="Source files of each shard, fetched where they are remote, with their SHA-256.",
+        description="Source files of each shard, downloaded if remote, with their SHA-256.",
         kinds={"file"},
         inputs=(preview,),
         partitions=partitions,
@@ -175,7 +175,7 @@ def shard_parts(
     access = open_place(unit.dataset, blend.sources).access
     known = {line["relpath"]: line["sha256"] for line in _read_lines(blend, store, partition)}
     if set(known) != {part.entry.relpath for part in shard.parts}:
-        raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan; materialize it again")
+        raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan. Materialize it again")
     limit = blend.bad_records.max_record_bytes
     # fetched files have the digest that their hub or bucket lists
     digests = PLAIN if access.mirrored else blend.source_digests()
@@ -245,15 +245,17 @@ def _other_claims(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     wanted = [part.entry for part in plan.find(partition)[1].parts]
     lines, receipt = _read_lines(blend, store, partition), store.receipt(artifact)
     if (store.local(artifact) / FILES).read_bytes() != files_bytes(lines):
-        yield f"{partition}: {FILES} of its snapshot is not written as its lines say"
+        yield f"{partition}: {FILES} of its snapshot does not match its parsed lines"
     if [line["relpath"] for line in lines] != [entry.relpath for entry in wanted]:
         yield f"{partition}: its snapshot does not list each file once, in the plan's order"
     elif lines != [_expected_line(entry, line) for entry, line in zip(wanted, lines, strict=True)]:
-        yield f"{partition}: a line of its snapshot has another size, digest or etag than the plan, or other keys"
+        yield (
+            f"{partition}: a line of its snapshot has a size, digest or etag that differs from the plan, or other keys"
+        )
     told = BlendSnapshotFacts(files=len(wanted), source_bytes=sum(entry.size_bytes for entry in wanted))
     if receipt is not None and BlendSnapshotFacts.of(receipt) != told:
-        yield f"{partition}: the receipt of its snapshot counts other files or bytes than the plan"
+        yield f"{partition}: the receipt of its snapshot has other file or byte counts than the plan"
     # a form alone: the key is of the files, and a snapshot stays where other settings make another plan of them
     inputs = receipt.inputs if receipt is not None else None
     if inputs is not None and not (inputs.keys() == {"plan"} and _PLAN_HASH.fullmatch(str(inputs["plan"]))):
-        yield f"{partition}: the receipt of its snapshot names no plan"
+        yield f"{partition}: the receipt of its snapshot has no plan"

@@ -90,7 +90,7 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
     if path.startswith("hf://"):
         found = _HUB.fullmatch(path)
         if found is None:
-            raise ConfigError(f"{dataset.name}.path: {path!r} is not hf://organization/name or hf://…/name@revision")
+            raise ConfigError(f"{dataset.name}.path: {path!r} must be hf://organization/name or hf://…/name@revision")
         repo = HubRepo(
             repo_id=found[1],
             revision=found[2] or "main",
@@ -107,7 +107,10 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
         key = path.removeprefix(ASSET).split("/")
         return SourcePlace(open_asset(key, cache_dir=sources.object_cache, follow_links=sources.follow_links))
     if "://" in path:
-        raise ConfigError(f"{dataset.name}.path: {path!r}: known are hf://, {bucket_urls('')}, asset://, local paths")
+        raise ConfigError(
+            f"{dataset.name}.path: unsupported location {path!r}. Use hf://, {bucket_urls('')}, asset:// or a "
+            "local path"
+        )
     return _local_place(path, sources.follow_links)
 
 
@@ -122,7 +125,9 @@ def upstream_of(blend: BlendDeclaration) -> tuple[AssetInput, ...]:
 
 def _bucket_place(dataset: BlendDataset, url: str, sources: SourceAccessDeclaration) -> SourcePlace:
     if sources.object_cache is None:
-        raise ConfigError(f"sources.object_cache: {dataset.name} is in {dataset.path}; name the folder to fetch it to")
+        raise ConfigError(
+            f"sources.object_cache: required, because {dataset.name} is in {dataset.path}. Set it to a download folder"
+        )
     scheme, _, rest = url.partition("://")
     folder, globs, single = _cut_path(rest)
     is_s3 = scheme == "s3"
@@ -190,12 +195,14 @@ def discover_splits(
         if (chosen := [f for f in files if any(has_component(f.relpath, name) for name in names)])
     }
     if claimed := [f.relpath for f in files if sum(f in chosen for chosen in found.values()) > 1]:
-        raise SourceError(f"{unit.name}: {claimed[0]} names two splits; give each split a list of its own in the blend")
+        raise SourceError(
+            f"{unit.name}: {claimed[0]} contains the names of two splits. Give each split its own list in the blend"
+        )
     if left := [f.relpath for f in files if not any(f in chosen for chosen in found.values())]:
         if found:
             raise SourceError(
-                f"{unit.name}: {left[0]} belongs to none of the splits {list(found)} that other files name; set "
-                "`split`, or give each split a list of its own in the blend"
+                f"{unit.name}: {left[0]} does not belong to any of the splits named by other files "
+                f"({', '.join(found)}). Set `split`, or give each split its own list in the blend"
             )
         # no path names a split: all of it is to train on
         found = {"train": files}
@@ -223,7 +230,7 @@ def left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[s
     listing = _list(place, dataset)
     others = [file.relpath for file in listing.files if not place.is_taken(file.relpath)]
     found = {
-        "names begin with `_` or `.`. Name them in `path` if they are data": others,
+        "names begin with `_` or `.`. Include them in `path` if they are data": others,
         LEFT_OUT: listing.left_out,
     }
     return {
@@ -298,8 +305,8 @@ def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourceP
         found = kept
     if not found:
         raise SourceError(
-            f"{dataset.name}.path: {dataset.path} holds no data file (.parquet, .jsonl, .json; the last two also with "
-            f"{', '.join(COMPRESSION)}; others only where the path ends with theirs, as *.csv does)"
+            f"{dataset.name}.path: no data files found in {dataset.path} (.parquet, .jsonl, .json; the last two also "
+            f"with {', '.join(COMPRESSION)}; others only if the path ends with theirs, e.g., *.csv)"
         )
     return found
 

@@ -103,7 +103,7 @@ def all_refused(
     if not files:
         return None
     counted = ", ".join(files) if blend.sensitive else by_file(files)
-    return f"dataset {dataset.name}: no row that was read can be used: {counted}. The first is {first}"
+    return f"dataset {dataset.name}: none of the rows read can be used: {counted}. First error: {first}"
 
 
 def _refusals(
@@ -137,7 +137,7 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
         looked_at.append(row)
     count = len(looked_at)
     if not count and whole:
-        return f"dataset {dataset.name} is empty: there is no row in {dataset.path}"
+        return f"dataset {dataset.name} is empty: no rows found in {dataset.path}"
     if asked is None or not any(looked_at):
         return None
     # any text can be a field's name, so those of a sensitive dataset are not shown
@@ -164,5 +164,5 @@ def of_no_use(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any
         return found.reason if isinstance(found, Refusal) and found.reason not in FILTERED else None
     text = value_at(row, dataset.text_field)
     if not isinstance(text, str):
-        return "not a text"
+        return "not a string"
     return None if text.strip() else _BLANK

@@ -124,11 +124,11 @@ def plan_from_json(value: dict[str, Any], where: str) -> BlendPlan:
     try:
         if value["version"] != VERSION:
             raise FormatError(
-                f"{where}: version {value['version']}, expected {VERSION}. Materialize `blend_plan` again"
+                f"{where}: version {value['version']} is not supported (only {VERSION}). Materialize `blend_plan` again"
             )
         return BlendPlan(run_hash=value["run_hash"], units=tuple(_unit_from_json(unit) for unit in value["datasets"]))
     except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise FormatError(f"{where}: not a blend's plan: {type(error).__name__}: {error}") from error
+        raise FormatError(f"{where}: not the plan of a blend: {type(error).__name__}: {error}") from error
 
 
 def _unit_from_json(value: dict[str, Any]) -> PlannedUnit:
@@ -175,7 +175,7 @@ def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
     try:
         return plan_from_json(json_of(path.read_bytes()), str(path))
     except ValueError as error:
-        raise IntegrityError(f"{path}: not JSON: {error}. Materialize `blend_plan` again") from error
+        raise IntegrityError(f"{path}: invalid JSON: {error}. Materialize `blend_plan` again") from error
 
 
 def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:

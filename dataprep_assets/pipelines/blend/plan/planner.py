@@ -85,7 +85,7 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     # a split is appended to some names, so a dataset `web` in `train` meets one that is called `web__train`
     names = [unit.name for unit in units]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"blend: two datasets would be called {twice[0]}; rename one")
+        raise ConfigError(f"blend: two datasets would have the name {twice[0]}. Rename one")
     if blend.held_out is not None:
         _refuse_held_out(blend.held_out, units)
     return BlendPlan(run_hash=_run_hash(blend, units), units=tuple(units))
@@ -96,13 +96,13 @@ def _refuse_held_out(held: HeldOut, units: Sequence[PlannedUnit]) -> None:
     for unit in units:
         if unit.home != "train":
             raise ConfigError(
-                f"held_out: {unit.dataset.name} has files of its own for `{unit.home}`, which stay what they are; "
-                "leave `held_out` out, or let `path` name the files to train on alone"
+                f"held_out: {unit.dataset.name} has its own files for `{unit.home}`. Remove `held_out`, or restrict "
+                "`path` to the training files"
             )
         if held.valid + held.test >= len(unit.chosen):
             raise ConfigError(
-                f"held_out: {unit.name} has {count_of(len(unit.chosen), 'shard')}; {held.valid} for valid "
-                f"and {held.test} for test leave none to train on. Raise `num_shards`, or hold out fewer"
+                f"held_out: {unit.name} has {count_of(len(unit.chosen), 'shard')}, but {held.valid} for valid and "
+                f"{held.test} for test leave none for training. Raise `num_shards`, or hold out fewer"
             )
 
 

@@ -109,7 +109,7 @@ def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
     # without the error's message: it may quote the record
     place = place_in_project(error)
     raised = type(error).__name__ + (f" ({place})" if place else "")
-    text = f"{where}: {name} raised {raised}. Correct it, or let it return None to leave the record out"
+    text = f"{where}: {name} raised {raised}. Correct it, or return None to drop the record"
     return BadRecordError(text, code=place) if place else BadRecordError(text)
 
 

@@ -95,13 +95,13 @@ class RlOptions(Declared):
     compression: Literal["none", "zstd"] = Field("none", description="Compression of the output files.")
     like: Literal["ours", "nemotron"] = Field(
         "ours",
-        description="Preset: how records are treated; `nemotron`: lines as Nemotron's data_prep writes them.",
+        description="Preset for records; `nemotron`: lines as written by Nemotron's data_prep.",
     )
     prompt: str = Field(
         AUTO,
         pattern=r"^[^.\s]+(\.[^.\s]+)*$",
-        description="Where finished records have their prompt: keys joined by dots (`responses_create_params.input`); "
-        "`auto`: where the transforms look for it, if they do; `none`: it is not asked for.",
+        description="Location of the prompt in finished records: keys joined by dots "
+        "(`responses_create_params.input`); `auto`: where the transforms look for it; `none`: no prompt is required.",
     )
 
     @property

@@ -33,8 +33,8 @@ class PlaceholderSource(Declared):
     path: str = Field(
         description="`hf://organization/name@<40-digit commit>`, or a file, folder or glob, relative to the YAML."
     )
-    split: str | None = Field(None, description="Only these files, told by their paths as those of a blend's dataset.")
-    kind: Literal["dapo", "skywork"] = Field(description="How question and template go together.")
+    split: str | None = Field(None, description="Only these files, selected by path like `split` of a blend's dataset.")
+    kind: Literal["dapo", "skywork"] = Field(description="How question and template are combined.")
 
 
 _DAPO, _SKYWORK = {"kind": "dapo"}, {"kind": "skywork", "split": "math"}
@@ -70,17 +70,17 @@ def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
     """The declared sources by the name that records call them; raises ConfigError for an invalid source."""
     if set(options) != {"sources"} or not isinstance(options["sources"], Mapping) or not options["sources"]:
         raise ConfigError(
-            "transforms: resolve_hf_placeholders needs `sources`: name of the dataset → path with its commit, for "
-            f"example {{{next(iter(KNOWN))}: hf://BytedTsinghua-SIA/DAPO-Math-17k@<commit>}}"
+            "transforms: resolve_hf_placeholders needs `sources`: name of the dataset → path with its commit, e.g., "
+            f"{{{next(iter(KNOWN))}: hf://BytedTsinghua-SIA/DAPO-Math-17k@<commit>}}"
         )
     found = {}
     for name, given in options["sources"].items():
         value = {"path": given} if isinstance(given, str) else given
         if name not in KNOWN and isinstance(value, Mapping) and "kind" not in value:
             raise ConfigError(
-                f"transforms: resolve_hf_placeholders.sources.{name}: `kind` is missing: `dapo` or `skywork`, how "
-                f"question and template go together. It follows from the name of {', '.join(KNOWN)} alone: write "
-                f"{name}: {{path: …, kind: …}}, with `split` where only some of its files are meant"
+                f"transforms: resolve_hf_placeholders.sources.{name}: `kind` is missing: `dapo` or `skywork`, which "
+                f"sets how question and template are combined. Only the names {', '.join(KNOWN)} imply it. Write "
+                f"{name}: {{path: …, kind: …}}, with `split` to use only some of its files"
             )
         try:
             found[name] = PlaceholderSource.model_validate({**KNOWN.get(name, {}), **value})
@@ -89,8 +89,8 @@ def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
         path = found[name].path
         if path.startswith("hf://") and not _COMMIT.fullmatch(path):
             raise ConfigError(
-                f"transforms: resolve_hf_placeholders.sources.{name}: {path} is not pinned: row numbers drift with the "
-                "dataset. Write hf://organization/name@<40-digit commit>"
+                f"transforms: resolve_hf_placeholders.sources.{name}: {path} is not pinned, so row numbers can "
+                "change. Write hf://organization/name@<40-digit commit>"
             )
     return found
 

@@ -198,7 +198,7 @@ def lines_of(directory: Path, receipt: Receipt) -> Iterator[bytes]:
         for line in lines:
             yield line + b"\n"
     if tail:
-        raise FormatError(f"{path}: the last line has no line end; the file was cut. {_REBUILD}")
+        raise FormatError(f"{path}: the last line has no line end, so the file is truncated. {_REBUILD}")
 
 
 def round_trip(shard: OpenedRecords) -> Finding:
@@ -212,10 +212,10 @@ def round_trip(shard: OpenedRecords) -> Finding:
     for wanted, line in zip_longest(_made(planned), lines_of(shard.directory, receipt)):
         made, stored = made + (wanted is not None), stored + (line is not None)
         if wanted is not None and line is not None and line != wanted[1] and len(defects) < SHOWN:
-            defects.append(f"line {made}, from {wanted[0]}: is not what the transforms make of it")
+            defects.append(f"line {made}, from {wanted[0]}: differs from the result of the transforms")
     counted = ledger_of(receipt).documents
     if len({made, stored, counted}) > 1:
-        defects.append(f"{count_of(stored, 'line')}, the source gives {made}, the receipt says {counted}")
+        defects.append(f"{count_of(stored, 'line')}, but the source gives {made} and the receipt has {counted}")
     if planned.level == EVERY_DOCUMENT and not defects:  # what was left out, too
 
         def build(store: ArtifactStore) -> None:
@@ -226,8 +226,8 @@ def round_trip(shard: OpenedRecords) -> Finding:
             defects += other_bytes(shard.directory, folder, left_out=left_out)
     return verdict(
         (f"{shard.name}: {defect}" for defect in defects),
-        f"{count_of(made, 'record')}, made again, are the stored lines.",
-        f"Source or transforms changed since it was built. {_REBUILD}",
+        f"{count_of(made, 'record')}, read and transformed again, match the stored lines.",
+        f"Source or transforms changed since the build. {_REBUILD}",
         facts={"documents": made, "documents_compared": made, "level": planned.level},
     )
 
@@ -265,7 +265,7 @@ RL_JSONL_CHECKS: tuple[Check[OpenedRecords], ...] = (
 )
 RL_JSONL_SHARDS = BlendShards(
     name=RL_JSONL,
-    description="Records of each shard, through the declared transforms.",
+    description="Records of each shard, after the declared transforms.",
     kinds={"json"},
     shards=rl_shards,
     build=build_rl_shards,

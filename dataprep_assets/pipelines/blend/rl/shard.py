@@ -290,7 +290,7 @@ def compact_line(record: Record) -> bytes:
     line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
     # only a line with a null can hide one, so most records are not walked through
     if b"null" in line and _holds_not_finite(record):
-        raise ValueError("a number that JSON does not have")
+        raise ValueError("a number that JSON cannot represent")
     return line
 
 
@@ -326,7 +326,7 @@ def _require_readable(shard: RlShard, part: SourcePart, steps: Sequence[Transfor
 
 
 _TOLD = {
-    NO_PROMPT: "nothing is where its prompt should be",
+    NO_PROMPT: "no prompt found",
     NO_PREFERENCE: "`chosen` and `rejected` are equal, or one is empty",
 }
 
@@ -335,11 +335,11 @@ def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> 
     tally.first_bad = tally.first_bad or place_of(bad)
     if shard.bad_records == "fail":
         told = f"{bad}: {_TOLD[bad.reason]}" if bad.reason in _TOLD else str(bad)
-        place = ", name the place in `rl.prompt`" if bad.reason == NO_PROMPT else ""
+        place = ", set the location in `rl.prompt`" if bad.reason == NO_PROMPT else ""
         byte = f", byte {bad.byte}" if bad.byte >= 0 else ""
         raise BadRecordError(
-            f"{part.label}: row {bad.row}{byte}: {told}. Correct the source{place}, or set "
-            "`bad_records: {policy: drop}` to count and skip such rows",
+            f"{part.label}: row {bad.row}{byte}: {told}. Correct the source{place}, or set `bad_records: {{policy: "
+            "drop}` to count and skip such rows",
             file=part.label,
             **bad.position,
         )
@@ -353,7 +353,6 @@ def _check_budget(shard: RlShard, tally: _Tally) -> None:
         first = tally.quarantine[0]
         raise BadRecordError(
             f"{shard.artifact}: {bad} of {count_of(tally.rows, 'row')} would be dropped as bad, more than the budget "
-            "of "
-            f"{shard.budget:.4%}. The first is {first['file']}, row {first['row']}: {first['reason']}. Correct "
+            f"of {shard.budget:.4%}. First error: {first['file']}, row {first['row']}: {first['reason']}. Correct "
             "the source, or raise `bad_records.budget`"
         )

@@ -114,14 +114,17 @@ def parse(declared: Declared) -> list[DeclaredTransform]:
     steps = []
     for entry in declared:
         if isinstance(entry, dict) and len(entry) != 1:
-            raise ConfigError(f"transforms: {sorted(entry)}: one transform an entry; write each with its own `-`")
+            raise ConfigError(
+                f"transforms: {', '.join(sorted(entry))}: must be one transform per entry. Write each with its own `-`"
+            )
         name, options = next(iter(entry.items())) if isinstance(entry, dict) else (entry, None)
         if name not in _FACTORIES and name != RESOLVE and ":" not in name:
             raise ConfigError(
-                f"transforms: {name!r} is none of {[*_FACTORIES, RESOLVE]}; a function of your own is `module:function`"
+                f"transforms: unknown transform {name!r}. Available: {', '.join([*_FACTORIES, RESOLVE])}; or your "
+                "own function as `module:function`"
             )
         if ":" in name and not isinstance(options, Mapping | None):
-            raise ConfigError(f"transforms: {name}: its options are no names with values, but {options!r}")
+            raise ConfigError(f"transforms: {name}: its options must be names with values, not {options!r}")
         steps.append(DeclaredTransform(name, options))
     return steps
 
@@ -264,7 +267,7 @@ def _build_transform(step: DeclaredTransform) -> Transform:
     except TypeError as error:
         raise ConfigError(f"transforms: {step.name}: {error}. Its options are {inspect.signature(factory)}") from error
     if step.name in ("select", "rename") and not options:
-        raise ConfigError(f"transforms: {step.name} without fields would leave nothing; name them")
+        raise ConfigError(f"transforms: {step.name} without fields would drop everything. Add fields")
     return built
 
 
@@ -273,7 +276,9 @@ def _imported(name: str) -> Callable[..., Record | None]:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"transforms: {name}: cannot be imported: {error}. Is its folder on PYTHONPATH?") from error
+        raise ConfigError(
+            f"transforms: {name}: cannot be imported: {error}. Check that its folder is on PYTHONPATH"
+        ) from error
     except Exception as error:  # the user's module: whatever it raises, the transform must be named
         place = place_in_project(error)
         raised = type(error).__name__ + (f" ({place})" if place else "")
@@ -289,5 +294,5 @@ def _source_of(function: Callable[..., Any]) -> Path:
     except TypeError:
         found = None
     if found is None:
-        raise ConfigError(f"transforms: {function!r} has no source file, so a change of it could not be seen")
+        raise ConfigError(f"transforms: {function!r} has no source file, so its changes could not be detected")
     return Path(found)

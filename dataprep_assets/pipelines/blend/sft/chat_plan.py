@@ -154,7 +154,7 @@ def chat_plan(
     """
     for name, value in (("pack_size", pack_size), ("max_doc_tokens", max_doc_tokens)):
         if value is not None and value < 2:
-            raise ConfigError(f"{name}: {value}: a sequence that trains anything has at least 2 tokens")
+            raise ConfigError(f"{name}: {value}: a sequence with trained tokens has at least 2 tokens")
     renderer = compile_template(template, template_variables(bundle), template_date, template_kwargs)
     plan = ChatPlan(
         tokenizer=bundle.directory,
@@ -187,9 +187,9 @@ def chat_plan(
     plan = replace(plan, turn_end=_turn_end(plan, bundle, renderer), openings=_proved_openings(plan, bundle, renderer))
     if isinstance(tried, Refusal):
         raise ConfigError(
-            f"chat_template {template.name}: {tried} on a conversation of two questions and two answers. "
-            "What it writes for the first messages must not depend on later ones; where it does on purpose, leave out "
-            "`turns`, or set `turns: always`, which makes one sequence of each user turn"
+            f"chat_template {template.name}: {tried} on a conversation of two questions and two answers. Its text "
+            "for the first messages must not depend on later ones. If this is intended, remove `turns`, or set "
+            "`turns: always`, which makes one sequence per user turn"
         )
     check_cutting(bundle, tried, plan.structure)
     # refused here, where it cannot read a literal of them as text, and not at the first row that has one

@@ -42,5 +42,5 @@ def template_at_hand(options: SftOptions, tokenizer: TokenizerDeclaration) -> bo
 def _from_hub(repo: str, revision: str, file: str) -> ChatTemplate:
     path = hub_file(repo, revision, file, key=_KEY)
     if path is None:
-        raise ConfigError(f"chat_template: {repo}@{revision} has no file {file}. Name the one that it has as `file`")
+        raise ConfigError(f"chat_template: {repo}@{revision} has no file {file}. Set `file` to an existing one")
     return ChatTemplate.load(str(path))

@@ -175,7 +175,7 @@ class OpenedShard:
         counts = np.diff(rows.heads)
         begins, ends = rows.bounds()
         if (counts == 0).any() or (rows.starts[rows.heads[:-1]] != 0).any() or (ends <= begins).any():
-            return (row_defects(rows, self.facts.pack_size) or ["its sequences have no sound bounds"])[0]
+            return (row_defects(rows, self.facts.pack_size) or ["the bounds of its sequences are invalid"])[0]
         return None
 
     def _follow_stops(self, found: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:

@@ -26,64 +26,67 @@ class HubTemplate(Declared):
     """A chat template in a repository of the hub."""
 
     repo: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="Repository of a model, `organization/name`.")
-    revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="Its commit, 40 hexadecimal digits.")
-    file: str = Field("chat_template.jinja", min_length=1, description="The file in it.")
+    revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="Commit of the repository, 40 hexadecimal digits.")
+    file: str = Field("chat_template.jinja", min_length=1, description="File in the repository.")
 
 
 class SftOptions(Declared):
     """Packed Parquet with a loss mask."""
 
-    pack_size: int = Field(4096, ge=2, description="Tokens in a packed row.")
+    pack_size: int = Field(4096, ge=2, description="Tokens per packed row.")
     algorithm: Algorithm = Field("first_fit_shuffle", description="How sequences are packed.")
     seed: int = Field(42, ge=0, description="Seed of the packing's shuffle.")
     chat_template: str | HubTemplate = Field(
         "tokenizer",
-        description="`tokenizer`: its own; `chatml_reasoning`: the one that ships; a path; a file on the hub; or Jinja "
-        "itself.",
+        description="`tokenizer`: the tokenizer's own template; `chatml_reasoning`: included; a path; a file on the "
+        "Hub; or Jinja text.",
     )
     template_date: date | None = Field(
-        None, description="Date that `strftime_now` gives in a template; without one, such a template is refused."
+        None, description="Date that `strftime_now` returns in a template; without it, such a template is rejected."
     )
     template_kwargs: dict[str, Any] = Field(
         {},
-        description="Further variables of the template, each on its own and together as `chat_template_kwargs`; not "
-        "`enable_thinking`, which each conversation decides.",
+        description="Additional variables of the template, each by itself and together as `chat_template_kwargs`; not "
+        "`enable_thinking`, which each conversation sets.",
     )
     turns: Turns | Literal["auto"] = Field(
         "auto",
-        description="When each user turn is a sequence of its own: if a row has `reasoning`, or `always`; `auto`: as "
-        "the template wants it, `always` for one that writes earlier answers in another way, such as Qwen3's.",
+        description="When each user turn becomes its own sequence: if a row has `reasoning`, or `always`; `auto`: as "
+        "the template needs, i.e., `always` for one that writes earlier answers differently, such as "
+        "Qwen3's.",
     )
-    stop: str = Field("auto", description="The token that ends an answer; `auto`: as the template ends it.")
+    stop: str = Field("auto", description="The token that ends an answer; `auto`: found from the template.")
     like: Like = Field(
         "ours",
-        description="Preset: which rows are taken and which tokens trained; `nemotron`: as Nemotron's data_prep does.",
+        description="Preset for accepted rows and trained tokens; `nemotron`: like Nemotron's data_prep.",
     )
     answers: Answers = Field(
-        "every", description="Trained of a sequence: `every` answer, or `last_turn`, those after its last question."
+        "every", description="Answers in the loss: `every` answer, or `last_turn`, only those after the last question."
     )
     roles: tuple[str, ...] | None = Field(
         None,
         min_length=1,
-        description="Roles that messages may have; default of `ours`: system, user, assistant, tool; of `nemotron`: "
-        "any that the template takes.",
+        description="Allowed roles of messages; default for `ours`: system, user, assistant, tool; for `nemotron`: any "
+        "that the template accepts.",
     )
     join_text_parts: bool = Field(
-        False, description="A content that is a list of text parts is their texts, joined by newlines."
+        False, description="Join the texts of a content that is a list of text parts with newlines."
     )
     messages_field: str = Field(
-        "messages", description="Key of the messages; a dot leads into an object (`data.messages`)."
+        "messages", description="Key of the messages. A dot selects a key of an object (`data.messages`)."
     )
     tools_field: str = Field("tools", description="Key of the tools.")
     used_in_filter: tuple[str, ...] = Field(
-        (), description="Only rows whose `used_in_field` names one of these, or this one."
+        (), description="Only rows whose `used_in_field` contains one of these values."
     )
-    used_in_field: str = Field("used_in", description="Key of what a row is used in: text, comma list or list.")
-    max_doc_tokens: int | None = Field(None, ge=2, description="Longer sequences are cut.")
+    used_in_field: str = Field(
+        "used_in", description="Key with the uses of a row: a string, a comma-separated list or a list."
+    )
+    max_doc_tokens: int | None = Field(None, ge=2, description="Longer sequences are truncated.")
     too_long: Literal["truncate", "drop"] = Field(
-        "truncate", description="What happens to sequences longer than a packed row."
+        "truncate", description="How sequences longer than a packed row are handled."
     )
-    row_group_size: int = Field(1000, ge=1, description="Packed rows in a Parquet row group.")
+    row_group_size: int = Field(1000, ge=1, description="Packed rows per Parquet row group.")
     compression: Literal["zstd", "snappy", "gzip", "none"] = Field(
         "zstd", description="Compression of the Parquet files."
     )

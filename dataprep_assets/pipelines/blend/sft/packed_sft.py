@@ -170,7 +170,7 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 def turns_lines(blend: BlendDeclaration, receipts: Iterable[Receipt]) -> list[str]:
     """A line that says which conversations became a sequence for each user turn, and who decided it."""
     made = sorted({receipt.recipe["settings"]["turns"] for receipt in receipts})
-    why = ": as the template wants it" if blend.sft_options.turns == "auto" else ""
+    why = ": as the template needs" if blend.sft_options.turns == "auto" else ""
     return [f"turns: {turns}{why}" for turns in made]
 
 

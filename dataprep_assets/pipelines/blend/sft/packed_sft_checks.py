@@ -63,8 +63,7 @@ def ledger_balances(packed: OpenedShard) -> Finding:
     return verdict(
         _unbalanced(packed, ledger),
         f"{count_of(ledger.rows_in, 'row is', 'rows are')} {count_of(ledger.documents, 'conversation')} and "
-        f"{count_of(sum(ledger.dropped.values()), 'drop')}, in "
-        "total and source by source.",
+        f"{count_of(sum(ledger.dropped.values()), 'drop')}, in total and per source.",
         REBUILD,
         facts={
             "rows_in": ledger.rows_in,
@@ -86,11 +85,12 @@ def _unbalanced(packed: OpenedShard, ledger: Ledger) -> Iterator[str]:
     for key in sorted(set(held) | set(counted)):
         if held[key] != counted[key]:
             yield (
-                f"{name}: {key[0]}: {count_of(counted[key], 'row')} dropped as {key[1]}, {QUARANTINE} holds {held[key]}"
+                f"{name}: {key[0]}: {count_of(counted[key], 'row')} dropped as {key[1]}, but {QUARANTINE} has "
+                f"{held[key]}"
             )
     for field, total in (("rows_in", ledger.rows_in), ("conversations", ledger.documents), ("tokens", ledger.tokens)):
         if (found := sum(getattr(source, field) for source in sources)) != total:
-            yield f"{name}: {field} of the sources sum to {found}, the ledger has {total}"
+            yield f"{name}: {field} of the sources sum to {found}, but the ledger has {total}"
 
 
 def counts_match(packed: OpenedShard) -> Finding:
@@ -98,21 +98,23 @@ def counts_match(packed: OpenedShard) -> Finding:
     name, facts, ledger = packed.name, packed.facts, ledger_of(packed.receipt)
     if facts.empty:
         exists = (packed.directory / PACKED).exists()
-        return verdict([f"{name}: declared empty, but {PACKED} exists"] * exists, "An empty shard, no file.", REBUILD)
+        return verdict(
+            [f"{name}: declared empty, but {PACKED} exists"] * exists, "The shard is empty and has no file.", REBUILD
+        )
     scan = packed.scan
     tokens, trained = scan.tokens, scan.trained
     found = {"bins": scan.bins, "sequences": scan.sequences, "tokens": tokens, "trained_tokens": trained}
     defects = [
-        f"{name}: {PACKED} has {count} {what}, the receipt says {getattr(facts, what)}"
+        f"{name}: {PACKED} has {count} {what}, but the receipt {getattr(facts, what)}"
         for what, count in found.items()
         if count != getattr(facts, what)
     ]
     if ledger.tokens != tokens:
-        defects.append(f"{name}: {PACKED} has {count_of(tokens, 'token')}, the ledger {ledger.tokens}")
+        defects.append(f"{name}: {PACKED} has {count_of(tokens, 'token')}, but the ledger {ledger.tokens}")
     filled = tokens / (scan.bins * facts.pack_size) if scan.bins else 1.0
     # the receipt has six decimals
     if abs(filled - facts.fill) > 1e-6:
-        defects.append(f"{name}: rows are filled to {filled:.6f}, the receipt says {facts.fill}")
+        defects.append(f"{name}: rows are filled to {filled:.6f}, but the receipt has {facts.fill}")
     return verdict(
         defects,
         f"{count_of(scan.bins, 'row holds', 'rows hold')} {count_of(scan.sequences, 'sequence')}, "
@@ -130,11 +132,13 @@ def rows_valid(packed: OpenedShard) -> Finding:
     """
     facts = packed.facts
     if facts.empty:
-        return Finding(passed=True, summary="An empty shard, no rows.")
+        return Finding(passed=True, summary="The shard is empty.")
     wanted, scan = facts.row_group_bins, packed.scan
     sizes, defects = scan.group_sizes, []
     if any(size != wanted for size in sizes[:-1]) or not 0 < sizes[-1] <= wanted:
-        defects.append(f"{packed.name}: row groups of {sorted(set(sizes))} rows, declared are {wanted}")
+        defects.append(
+            f"{packed.name}: row groups of {', '.join(map(str, sorted(set(sizes))))} rows, but {wanted} are declared"
+        )
     defects += [f"{packed.name}: {PACKED}: {defect}" for defect in scan.defects]
     return verdict(
         defects,
@@ -148,10 +152,11 @@ def rows_valid(packed: OpenedShard) -> Finding:
 def ids_in_vocabulary(packed: OpenedShard) -> Finding:
     """Every id is 0 or more and below `len(tokenizer)`, and their range is the ledger's."""
     ledger, scan, size = ledger_of(packed.receipt), packed.scan, packed.bundle.vocab_size
-    defects = [f"{packed.name}: row {row} holds id {token}, not in [0, {size})" for row, token in scan.beyond]
+    defects = [f"{packed.name}: row {row} has id {token}, outside [0, {size})" for row, token in scan.beyond]
     if (scan.low, scan.high) != (ledger.min_id, ledger.max_id):
         defects.append(
-            f"{packed.name}: ids are in [{scan.low}, {scan.high}], the ledger says [{ledger.min_id}, {ledger.max_id}]"
+            f"{packed.name}: ids are in [{scan.low}, {scan.high}], but the ledger has [{ledger.min_id}, "
+            f"{ledger.max_id}]"
         )
     return verdict(
         defects,
@@ -170,8 +175,8 @@ def stop_tokens_in_loss(packed: OpenedShard) -> Finding:
     stop, allowed = facts.stop_id, facts.truncated + facts.truncated_to_pack_size
     defects = [
         (
-            f"{packed.name}: row {row}: the trained labels that end at token {token} end with id {label}, not "
-            f"with the stop token {stop} ({count} such in this row group)"
+            f"{packed.name}: row {row}: the trained labels that end at token {token} end with id {label}, not with "
+            f"the stop token {stop} ({count} times in this row group)"
         )
         for row, token, label, count in found.wrong
     ]
@@ -183,8 +188,7 @@ def stop_tokens_in_loss(packed: OpenedShard) -> Finding:
     return verdict(
         defects,
         f"{count_of(found.runs - found.unfinished, 'answer ends', 'answers end')} with the stop token (id {stop}); "
-        f"{found.unfinished} were cut "
-        "before it.",
+        f"{found.unfinished} were truncated before it.",
         REBUILD,
         facts={"answers": found.runs, "unfinished": found.unfinished, "truncated": allowed},
     )
@@ -202,8 +206,8 @@ def no_repeated_special_tokens(packed: OpenedShard) -> Finding:
         return Finding(
             passed=True,
             summary=(
-                f"{count_of(doubled.total(), 'special token is', 'special tokens are')} followed by themselves: "
-                f"literals are special here."
+                f"{count_of(doubled.total(), 'special token is', 'special tokens are')} repeated: special tokens in "
+                "texts are allowed here."
             ),
             facts={"doubled": doubled.total()},
         )
@@ -211,11 +215,11 @@ def no_repeated_special_tokens(packed: OpenedShard) -> Finding:
     if first is not None:
         names = {token.id: token.content for token in packed.bundle.special_tokens}
         counts = ", ".join(f"{names[token]!r} {count_of(count, 'time')}" for token, count in doubled.most_common())
-        defects.append(f"{packed.name}: doubled special tokens: {counts}; the first in row {first[0]}, {first[1]}")
+        defects.append(f"{packed.name}: repeated special tokens: {counts}; first in row {first[0]}, {first[1]}")
     return verdict(
         defects,
         "No special token is followed by itself.",
-        "The template writes a token twice: correct the template",
+        "The template writes a token twice. Correct the template",
         facts={"doubled": doubled.total()},
     )
 
@@ -230,7 +234,7 @@ def sampled_sequences_trained(packed: OpenedShard) -> Finding:
     """Show a few decoded sequences, spread over the shard, with the trained text between ⟦ and ⟧. Fails when
     a decoded sequence has nothing to train, unless the declaration keeps such."""
     if packed.facts.empty:
-        return Finding(passed=True, summary="An empty shard, nothing to show.")
+        return Finding(passed=True, summary="The shard is empty: nothing to show.")
     table: list[Row] = []
     defects = []
     for sample in packed.to_show:
@@ -244,7 +248,7 @@ def sampled_sequences_trained(packed: OpenedShard) -> Finding:
         }
         table.append(row)
         if not trained and not packed.untrained_allowed:
-            defects.append(f"{packed.name}: row {sample.row}: sequence {sample.number} has nothing to train")
+            defects.append(f"{packed.name}: row {sample.row}: sequence {sample.number} has no trained tokens")
     return verdict(
         defects,
         f"{count_of(len(table), 'sequence')} decoded, trained text between {OPEN} and {CLOSE}.",
@@ -276,13 +280,13 @@ def round_trip(packed: OpenedShard) -> Finding:
     and has these rows, in this order. Messages name files and rows, never text.
     """
     if packed.facts.empty:
-        return Finding(passed=True, summary="An empty shard, nothing to compare.")
+        return Finding(passed=True, summary="The shard is empty: nothing to compare.")
     name, origins, sequences = packed.name, packed.origins, packed.facts.sequences
     defects: list[str] = []
     if len(origins) != sequences:
         defects.append(f"{name}: {ORIGINS} has {count_of(len(origins), 'line')} for {count_of(sequences, 'sequence')}")
     elif len(np.unique(origins, axis=0)) != len(origins):
-        defects.append(f"{name}: {ORIGINS} names one sequence of a conversation twice")
+        defects.append(f"{name}: {ORIGINS} has one sequence of a conversation twice")
     else:
         defects += _differences(packed)
     every = packed.plan.level == EVERY_DOCUMENT
@@ -291,7 +295,7 @@ def round_trip(packed: OpenedShard) -> Finding:
     compared = sequences if every else min(packed.compared, len(origins))
     return verdict(
         [f"{name}: {d}" if not d.startswith(name) else d for d in defects],
-        f"{compared} of {count_of(len(origins), 'sequence is', 'sequences are')} those of their source rows.",
+        f"{compared} of {count_of(len(origins), 'sequence matches', 'sequences match')} their source rows.",
         REBUILD,
         facts={"documents": len(origins), "documents_compared": compared, "level": packed.plan.level},
     )
@@ -300,7 +304,7 @@ def round_trip(packed: OpenedShard) -> Finding:
 def made_otherwise(packed: OpenedShard) -> Iterator[str]:
     """How the shard differs from what is made again of its sources: rows, origins, quarantine."""
     if packed.shard is None:
-        raise ValueError("every document of a shard is made again by what describes it")
+        raise ValueError("a shard must be rebuilt as a whole")
     shard = packed.shard
 
     def build(store: ArtifactStore) -> None:
@@ -313,7 +317,7 @@ def made_otherwise(packed: OpenedShard) -> Iterator[str]:
         ):
             alive()
             if held is None or made is None or not held.equals(made):
-                yield f"row group {number} of {PACKED} is not what is made again of the sources"
+                yield f"row group {number} of {PACKED} differs from the one rebuilt from the sources"
                 break
         yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, {PACKED}))
 
@@ -339,16 +343,16 @@ def _differences(packed: OpenedShard) -> Iterator[str]:
                 else:
                     yield f"{where}: has no sequence {turn}"
         for row in sorted(left):
-            yield f"{source.label}: row {row} is packed, but the source has no such row"
+            yield f"{source.label}: row {row} is packed, but does not exist in the source"
     for ordinal in sorted(wanted):
-        yield f"{ORIGINS} names source {ordinal}, which this shard does not have"
+        yield f"{ORIGINS} lists source {ordinal}, which this shard does not have"
     yield from _not_the_same(packed, again)
 
 
 def _not_the_same(packed: OpenedShard, again: list[tuple[SampledSequence, str, RenderedConversation]]) -> Iterator[str]:
     """The sequences that are encoded again in another way than they are packed, a few of them by the reference. Each
     comes with its place and what the template makes of it."""
-    refused = refused_outright(packed.bundle, "text", "tokenizers", "a proof encodes with the reference")
+    refused = refused_outright(packed.bundle, "text", "tokenizers", "a check encodes with the reference")
     reference = ChatEncoder(packed.bundle, CertifiedEncoder(packed.bundle, "text", refused), packed.plan.structure)
     try:
         _, engine, _ = load_tools(packed.plan)
@@ -386,7 +390,7 @@ def answers_in_loss(packed: OpenedShard) -> Finding:
     Messages name files and rows, never text.
     """
     if packed.facts.empty:
-        return Finding(passed=True, summary="An empty shard, nothing to compare.")
+        return Finding(passed=True, summary="The shard is empty: nothing to compare.")
     comparison = _Comparison(packed.plan, packed.bundle)
     defects: list[str] = []
     for source in packed.sources:
@@ -397,9 +401,8 @@ def answers_in_loss(packed: OpenedShard) -> Finding:
                 defects += [f"{packed.name}: {source.label}: row {row}: {place}" for place in places]
     return verdict(
         defects,
-        f"{count_of(comparison.compared, 'trained answer is', 'trained answers are')} those of their source rows; "
-        f"{comparison.others} have no text of "
-        "their own to compare.",
+        f"{count_of(comparison.compared, 'trained answer matches', 'trained answers match')} their source rows; "
+        f"{comparison.others} have no text of their own to compare.",
         "The template writes answers differently from its generation prompt. Correct it, or look at the text shown by "
         "`sampled_sequences_trained`",
         facts={"compared": comparison.compared, "not_compared": comparison.others},
@@ -445,12 +448,13 @@ class _Comparison:
                 self.compared += 1
                 if self._holds_several(labels):
                     yield (
-                        f"what is trained from token {start} of sequence {sample.number} on runs through a stop token"
+                        f"the trained text from token {start} of sequence {sample.number} on continues after a stop "
+                        "token"
                     )
             elif not self._plan.openings or (is_whole and is_cut) or any(s is None or s.calls for s in said):
                 self.others += 1
             else:
-                yield f"what is trained from token {start} of sequence {sample.number} on is none of its answers"
+                yield f"the trained text from token {start} of sequence {sample.number} on is not one of its answers"
 
     def _given_back(self, text: str) -> str:
         """A text after encoding and decoding, because some tokenizers normalize."""

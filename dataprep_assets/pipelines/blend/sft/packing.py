@@ -103,7 +103,7 @@ class _Packing:
         for source, receipt in zip(shard.sources, self._receipts, strict=True):
             # the original takes any spool that it finds for this one; ours says by its key what it was made with
             if receipt.key != spool.spool_key(shard.plan, source):
-                raise FormatError(f"{receipt.artifact} {receipt.partition}: made with other settings. Spool it again")
+                raise FormatError(f"{receipt.artifact} {receipt.partition}: built with other settings. Spool it again")
 
     def write(self, staged: Path) -> WrittenFiles:
         """Write the files of the artifact, and return what the receipt says about them."""
@@ -170,7 +170,10 @@ class _Packing:
         for name, dtype in ((spool.TOKENS, "<i4"), (spool.MASKS, "u1")):
             concatenate([folder / name for folder in self._folders], staged / name)
             if (found := (staged / name).stat().st_size // np.dtype(dtype).itemsize) != size:
-                raise FormatError(f"spool {name}: {count_of(found, 'item')}, its lengths sum to {size}. Run it again")
+                raise FormatError(
+                    f"spool {name}: inconsistent: {count_of(found, 'item')}, but the lengths add up to {size}. "
+                    "Run again"
+                )
             reads.append(partial(read_ranges, staged / name, dtype))
         packing = self._shard.packing
         write_rows(staged / PACKED, layout.blocks(packing.row_group_bins, *reads), compression=packing.compression)
@@ -189,9 +192,8 @@ class _Packing:
         if total > self._shard.budget * ledger.rows_in:
             raise BadRecordError(
                 f"{self._shard.artifact}: {total} of {count_of(ledger.rows_in, 'row')} would be dropped {bad}, more "
-                "than the "
-                f"budget of {self._shard.budget:.4%}. The first is {self._first_bad()}. Correct the source, or raise "
-                "`bad_records.budget`"
+                f"than the budget of {self._shard.budget:.4%}. First error: {self._first_bad()}. Correct the source, "
+                "or raise `bad_records.budget`"
             )
 
     def _first_bad(self) -> str:

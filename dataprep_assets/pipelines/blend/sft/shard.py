@@ -35,7 +35,7 @@ class PackPlan:
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
-            raise ConfigError(f"packing algorithm {self.algorithm!r}: must be one of {', '.join(ALGORITHMS)}")
+            raise ConfigError(f"packing: unknown algorithm {self.algorithm!r}. Available: {', '.join(ALGORITHMS)}")
         if self.seed < 0 or self.row_group_bins < 1:
             raise ConfigError(
                 f"packing: seed {self.seed} must not be negative, row_group_bins {self.row_group_bins} at least 1"

@@ -78,7 +78,7 @@ def _tools(plan_key: str, directory: Path, plan: "_Hidden") -> tuple[Conversatio
     # the plan has a folder and a digest: who loads it later, maybe elsewhere, has to find the same tokenizer there
     bundle = TokenizerBundle.load(directory)
     if bundle.digest != plan.value.tokenizer_digest:
-        raise TokenizerError(f"{directory}: the tokenizer changed during the run; start it again")
+        raise TokenizerError(f"{directory}: the tokenizer changed during the run. Start it again")
     certified = CertifiedEncoder(bundle, "text", Certificate.from_json(plan.value.certificate))
     encoder = ChatEncoder(bundle, certified, plan.value.structure)
     return conversation_renderer(plan.value, bundle), encoder, bundle.vocab_size
@@ -339,7 +339,7 @@ class _Spooling:
         # an embedding of the vocabulary's size has no row for such an id; the engine disagrees with its tokenizer
         if self._high >= self._vocab_size:
             raise TokenizerError(
-                f"{self._source.label}: token id {self._high} is not below {self._vocab_size}, the vocabulary's size. "
+                f"{self._source.label}: token id {self._high} is not below the vocabulary size {self._vocab_size}. "
                 "Set `tokenizer.engine: tokenizers`"
             )
         arrays = (token_ids(tokens, self._source.label), mask, lengths.astype(np.uint32), origins)

@@ -32,7 +32,8 @@ def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, bundl
     if not options.choices.unprompted_header and (header := unprompted_header(plan, bundle)):
         yield Remark(
             keys=("sft", "chat_template"),
-            sentence=f"chat_template {plan.template.name}: writes no generation prompt, so each answer is trained with "
-            f"what precedes it ({header!r}). Write that where `add_generation_prompt` is true, if prompts end with it",
+            sentence=f"chat_template {plan.template.name}: writes no generation prompt, so the text before each "
+            f"answer ({header!r}) is in the loss. If prompts end with it, write it where "
+            "`add_generation_prompt` is true",
             hint=True,
         )

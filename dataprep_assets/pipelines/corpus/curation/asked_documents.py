@@ -42,12 +42,12 @@ class CorpusDocuments(AskedDocuments):
         """Take a corpus; raises ConfigError if it declares no table, MissingArtifactError before it is planned."""
         if not corpus.has_table:
             raise ConfigError(
-                f"{corpus.dataset} has no table of documents. Declare `tag`, `keep` or `drop`, or `keep_fields: {{}}` "
-                "in `document` for the table alone, and run it"
+                f"{corpus.dataset} has no document table. Declare `tag`, `keep` or `drop`, or only the table with "
+                "`keep_fields: {}` in `document`, and run it"
             )
         if not has_manifest(corpus, store):
             raise MissingArtifactError(
-                f"{corpus.dataset} has no table of documents yet. Run `dataprep run {corpus.dataset}`"
+                f"{corpus.dataset} has no document table yet. Run `dataprep run {corpus.dataset}`"
             )
         self._corpus, self._store = corpus, store
 
@@ -64,7 +64,9 @@ class CorpusDocuments(AskedDocuments):
         if declared is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
             least = declared.similarity
             told[DUPLICATE] = (
-                "equal to one that is kept" if least == 1 else f"alike to one that is kept, by {least:g} or more"
+                "equal to a kept one"
+                if least == 1
+                else f"near-duplicates of a kept one, with a similarity of {least:g} or more"
             )
         if len(listed_ids(self._corpus)):
             told[RETRACTED] = "on the retraction list"
@@ -108,7 +110,7 @@ class CorpusDocuments(AskedDocuments):
             declared = [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
             if reason not in (reasons := {*declared, *RESERVED, *self.reasons()}):
                 known = ", ".join([*declared, *sorted(reasons - set(declared))])
-                raise ConfigError(f"--reason: there is no reason {reason!r}. Reasons: {known}")
+                raise ConfigError(f"--reason: unknown reason {reason!r}. Available: {known}")
             asked["reason"] = parse(f"reason == {reason!r}", every, "--reason")
         if kept is not None:
             asked["kept"] = parse("kept" if kept else "not kept", every, "kept")
@@ -171,7 +173,7 @@ class CorpusDocuments(AskedDocuments):
             return bad_in_words(reason)
         told, rule = in_words(reason), self._corpus.rules.get(reason)
         if reason == DUPLICATE and row["representative"] is not None:
-            return f"{told} of {row['representative']}, {row['similarity']:.1%} alike"
+            return f"{told} of {row['representative']}, {row['similarity']:.1%} similar"
         if rule is None:
             return told
         names = sorted(rule[1].columns)
@@ -196,8 +198,9 @@ class CorpusDocuments(AskedDocuments):
         artifact = self._corpus.artifact(DOCUMENTS, partition)
         if self._store.receipt(artifact) is None:
             raise MissingArtifactError(
-                f"{artifact}: not there. Run the dataset first; if a check of `selection` holds that back, such as a "
-                f"budget, `dataprep documents {self._corpus.dataset}` alone says what each rule drops, with examples"
+                f"{artifact}: not built yet. Run the dataset first. If a check of `selection` blocks it, e.g., a "
+                f"budget, `dataprep documents {self._corpus.dataset}` without options shows the drops per rule, with "
+                "examples"
             )
         return self._store.local(artifact) / FILE
 

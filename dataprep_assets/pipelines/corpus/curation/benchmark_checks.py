@@ -49,7 +49,7 @@ def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, 
     return verdict(
         defects,
         f"No kept document contains one of {count_of(sum(one.looked_for for one in every), 'item')} of "
-        f"{count_of(len(asked.sets), 'benchmark')}; planted ones are found in {len(found)} forms."
+        f"{count_of(len(asked.sets), 'benchmark')}; planted items are found in {len(found)} forms."
         + "".join(f" {note}." for note in notes),
         todo,
         facts={
@@ -172,7 +172,7 @@ def _flagged(benchmarks: Benchmarks, containment: float, forms: Mapping[str, Seq
 def _missed(found: Mapping[str, float], mistaken: Mapping[str, float]) -> Iterator[str]:
     for form, share in found.items():
         if share < _FOUND:
-            yield f"{share:.1%} of planted items are found in the form {form!r}, and {_FOUND:.0%} have to be"
+            yield f"{share:.1%} of planted items are found in the form {form!r}, but at least {_FOUND:.0%} must be"
     for kind, share in mistaken.items():
         if share > 1 - _FOUND:
-            yield f"{share:.1%} of texts that only look like an item ({kind}) are flagged as the item"
+            yield f"{share:.1%} of look-alikes of items ({kind}) are flagged as the item"

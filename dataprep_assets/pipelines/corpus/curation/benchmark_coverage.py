@@ -23,7 +23,7 @@ def not_looked_for(coverage: Mapping[str, Coverage]) -> Iterator[str]:
         every = one.items + one.empty
         if every > one.looked_for:
             yield (
-                f"{name}: {every - one.looked_for:,} of {count_of(every, 'item is', 'items are')} not looked for "
+                f"{name}: {every - one.looked_for:,} of {count_of(every, 'item is', 'items are')} not searched for "
                 f"({_reasons(one)})"
             )
 
@@ -39,8 +39,8 @@ def uncovered(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
         if one.share < floor:
             yield (
                 f"decontaminate.sets.{name}: {f'{one.share:.0%}'} of its "
-                f"{count_of(one.items, 'item is', 'items are')} looked "
-                f"for, not {f'{floor:.0%}'} ({_reasons(one)})"
+                f"{count_of(one.items, 'item is', 'items are')} searched for, but {f'{floor:.0%}'} are required "
+                f"({_reasons(one)})"
             )
 
 
@@ -85,5 +85,5 @@ def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Ite
                 yield Remark(keys=keys, sentence=f"{told}. {todo}")
             continue
         for told in not_looked_for({one.name: coverage}):
-            whose = "" if every < _FIRST else ", of the first that were examined"
+            whose = "" if every < _FIRST else ", of the first ones examined"
             yield Remark(keys=keys, sentence=f"decontaminate.sets.{told}{whose}", hint=True)

@@ -68,13 +68,13 @@ class TableSums:
             found = self._lines.pop(str(line["file"]), empty)
             for name in ("rows_in", "documents", "tokens"):
                 if found[name] != line[name]:
-                    yield f"{line['file']}: {name} sum to {found[name]:,}, the ledger says {line[name]:,}"
+                    yield f"{line['file']}: {name} sum to {found[name]:,}, but the ledger has {line[name]:,}"
             dropped, told = self._as_one(found["dropped"]), self._as_one(line["dropped"])
             if dropped != told:
-                yield f"{line['file']}: drops are {dict(dropped)}, the ledger says {dict(told)}"
+                yield f"{line['file']}: drops are {dict(dropped)}, but the ledger has {dict(told)}"
         # what is left: the files of the ledger were taken out above
         for file in self._lines:
-            yield f"{file}: is in the table, and no file of the shard"
+            yield f"{file}: in the table, but not a file of the shard"
 
     def _as_one(self, dropped: Mapping[str, int]) -> Counter[str]:
         """Counts by reason as the ledger of a stream has them; a reason that dropped nothing makes no difference."""
@@ -89,4 +89,4 @@ class TableSums:
             return
         ids = np.concatenate(self._ids) if self._ids else np.empty(0, np.uint64)
         if not np.array_equal(ids, stored):
-            yield "its kept rows have other ids than the documents of the stream"
+            yield "the ids of its kept rows differ from the stream's"

@@ -94,8 +94,8 @@ def documents_spec(
         name=DOCUMENTS,
         split=split,
         version=VERSION,
-        description="The table of documents: each row of the source, what is known of it, and whether it was kept or "
-        "why not.",
+        description="The document table: each row of the source with its tags, and whether it was kept or why it was "
+        "dropped.",
         kinds={"parquet", "table"},
         inputs=(tags, *(() if selection is None else (selection,)), token_bins),
         partitions=partitions,
@@ -278,7 +278,7 @@ class _Tokenized:
     def count_tokens(self, file: str, rows: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Which rows of a file are documents, and the tokens of each: shapes `(rows,)`."""
         if file not in self._files:
-            raise IntegrityError(f"{self.artifact}: was made without {file}. Materialize it again")
+            raise IntegrityError(f"{self.artifact}: built without {file}. Materialize it again")
         held, lengths = self._files[file]
         if not len(held):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
@@ -338,14 +338,13 @@ def _sums_equal_ledger(opened: _OpenedDocuments) -> Finding:
     sums = TableSums(opened.directory, (RETRACTED, DUPLICATE, *corpus.rules) if corpus.selects else ())
     defects = [*sums.other_than(shard.receipt), *sums.other_ids(shard.ids())]
     if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
-        defects.append("its receipt counts other rows than the table has")
+        defects.append("its receipt has other row counts than the table")
     return verdict(
         (f"{opened.name}: {defect}" for defect in defects),
         f"{count_of(sums.rows, 'row is', 'rows are')} {count_of(sums.kept, 'document')} and "
-        f"{count_of(sums.rows - sums.kept, 'drop')}, as in the ledger of "
-        "the token bins, file by file.",
-        "The tags were made of other rows than the stream, or one of them is damaged: delete the shards of tags and "
-        "documents and materialize them again",
+        f"{count_of(sums.rows - sums.kept, 'drop')}, matching the ledger of the token bins per file.",
+        "The tags were built from other rows than the stream, or one of them is damaged. Delete the shards of tags "
+        "and documents and materialize them again",
         facts={"rows": sums.rows, "documents": sums.kept, **{f"dropped_{k}": v for k, v in facts.reasons.items()}},
     )
 
@@ -357,7 +356,7 @@ def _rebuild_matches(opened: _OpenedDocuments) -> Finding:
     defects = rebuilt(recipe, store, opened.receipt, opened.directory, write)
     return verdict(
         (f"{opened.name}: {defect}" for defect in defects),
-        "The table is that of its tags, its selection and its stream.",
+        "The table matches its tags, its selection and its stream.",
         REBUILD,
         facts={"rows": opened.facts.rows},
     )

@@ -105,7 +105,7 @@ def pairs_in(directory: Path) -> ComparedPairs:
     data = (directory / PAIRS).read_bytes()
     if len(data) % 32:
         raise FormatError(
-            f"{directory / PAIRS}: {count_of(len(data), 'byte is', 'bytes are')} no pairs, which have 32 each"
+            f"{directory / PAIRS}: {count_of(len(data), 'byte is', 'bytes are')} not whole pairs of 32 bytes"
         )
     return ComparedPairs(np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 4))
 

@@ -105,8 +105,7 @@ def selection_spec(
         name=SELECTION,
         split=split,
         version=VERSION,
-        description="The rows of each shard that are retracted, that the rules drop or that are duplicates, with the "
-        "reason.",
+        description="The rows of each shard that are removed, dropped by a rule or duplicates, with the reason.",
         kinds={"parquet"},
         inputs=(tags, *(() if duplicates is None else (duplicates,))),
         partitions=partitions,
@@ -283,8 +282,7 @@ def _rebuild_matches(opened: _OpenedSelection) -> Finding:
     defects = rebuilt(recipe, store, receipt, opened.directory, partial(_write, corpus, store, partition))
     return verdict(
         (f"{opened.name}: {defect}" for defect in defects),
-        f"{count_of(dropped, 'row is', 'rows are')} dropped, as "
-        f"{count_of(len(corpus.rules), 'rule says', 'rules say')}.",
+        f"{count_of(dropped, 'row')} dropped by {count_of(len(corpus.rules), 'rule')}.",
         REBUILD,
         facts={"dropped": dropped},
     )

@@ -120,7 +120,7 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
     examples = examples_of(corpus, store, partitions, [one for names, _ in over for one in names][:_EXAMPLES])
     return verdict(
         [*_emptied(corpus, split, every, by_rule), *(told for _, told in over)],
-        f"Rules drop {gone[0]:,} of {count_of(every[0], 'document')} of {split}; no source and no rule is over its "
+        f"Rules drop {gone[0]:,} of {count_of(every[0], 'document')} in {split}; no source and no rule exceeds its "
         "budget.",
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
         facts=facts,
@@ -137,7 +137,7 @@ def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRu
     if there[0] and not may and folded(rules.values())[0] == there[0]:
         names = ", ".join(sorted(rules, key=lambda rule: -rules[rule][0]))
         yield (
-            f"no document of {split} is left: rules drop all of them ({names}). If that is meant, set "
+            f"no document of {split} is left: rules drop all of them ({names}). If this is intended, set "
             "`budget.per_source` to 1"
         )
 
@@ -160,13 +160,13 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
             wholes |= {f"the {noun} {name}": (every[name], dropped.get(name, {})) for name in every}
     return verdict(
         [
-            f"of {name} the rule {rule} drops {counts[rule][0]:,} of {count_of(whole[0], 'document')} "
+            f"the rule {rule} drops {counts[rule][0]:,} of {count_of(whole[0], 'document')} in {name} "
             f"({percent(*pair(counts[rule], whole, 0))} %)"
             for name, (whole, counts) in wholes.items()
             for rule in sorted(free & counts.keys())
             if whole[0] >= FEW and counts[rule][0] >= _NEARLY_ALL * whole[0]
         ],
-        f"No rule drops {_NEARLY_ALL:.0%} of a source or language of {split}, or it has a budget.",
+        f"No rule without a budget drops {_NEARLY_ALL:.0%} of a source or language in {split}.",
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or declare `budget.per_rule`",
         facts={"sources": len(counted.sources)},
         warning=True,
@@ -237,8 +237,8 @@ def _sources_over(
         yield (
             names,
             (
-                f"of {whose} in {split} rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} "
-                f"({share:.2%}), most of them {worst}; `budget.per_source` allows {most:.2%}"
+                f"rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} ({share:.2%}) of {whose} in {split}, "
+                f"mostly {worst}; `budget.per_source` allows {most:.2%}"
             ),
         )
 

@@ -83,7 +83,7 @@ class ShardTasks(Generic[S]):
             own = [one.function for one in corpus.taggers if self.name == TAGS and isinstance(one, FunctionTagger)]
             if not own:
                 raise
-            raise WorkerDiedError(f"{error}. It ran {', '.join(own)}: look there first") from error
+            raise WorkerDiedError(f"{error}. It ran {', '.join(own)}. Check these first") from error
 
     def group(self, corpus: CorpusDeclaration) -> PartitionChecks[S, Any]:
         """The checks of each shard."""

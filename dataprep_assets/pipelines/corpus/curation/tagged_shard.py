@@ -263,7 +263,7 @@ def batches_of_shard(
                 yield batch.at(places)
             start = stop
     if some is not None and start != some.of:
-        raise IntegrityError(f"its source has {count_of(start, 'row')}, and its receipt says {some.of:,}. {REBUILD}")
+        raise IntegrityError(f"its source has {count_of(start, 'row')}, but its receipt {some.of:,}. {REBUILD}")
 
 
 def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:

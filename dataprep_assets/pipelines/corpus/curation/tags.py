@@ -70,7 +70,7 @@ def _rows_complete(opened: OpenedTags) -> Finding:
     shard, facts = opened.planned, opened.facts
     return verdict(
         (f"{opened.name}: {defect}" for defect in _row_defects(shard, opened.directory, facts)),
-        f"{count_of(facts.rows, 'row')} in {count_of(len(shard.names), 'file')}, {facts.bad:,} of them refused.",
+        f"{count_of(facts.rows, 'row')} in {count_of(len(shard.names), 'file')}, {facts.bad:,} of them rejected.",
         REBUILD,
         facts={"rows": facts.rows, "refused": facts.bad},
     )
@@ -81,11 +81,11 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
 
     declared = {ROWS: shard.fields.columns, **{file_of(one): one.columns for one in shard.taggers}}
     if set(declared) != set(facts.made_of):
-        yield "has files of other taggers than are declared"
+        yield "has files of taggers that are not declared"
         return
     for name, columns in declared.items():
         if not pq.read_schema(directory / name).equals(schema_of(columns)):
-            yield f"{name} has other columns than are declared"
+            yield f"{name} has columns that are not declared"
             return
     order = {part.label: at for at, part in enumerate(shard.files)}
     last, rows, bad = (-1, 0), 0, 0
@@ -103,7 +103,7 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
             last = (at, int(numbers[-1]))
         rows, bad = rows + piece.num_rows, bad + piece.num_rows - piece["bad"].null_count
     if (rows, bad) != (facts.rows, facts.bad):
-        yield f"has {count_of(rows, 'row')}, {bad:,} refused; the receipt says {facts.rows:,} and {facts.bad:,}"
+        yield f"has {count_of(rows, 'row')}, {bad:,} rejected; the receipt has {facts.rows:,} and {facts.bad:,}"
 
 
 def _rebuild_matches(opened: OpenedTags) -> Finding:
@@ -127,10 +127,9 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
     differences = sorted(found.items(), key=lambda one: one[0] in chance)
     return verdict(
         (f"{name_of(receipt)}: {one}" for _, one in differences),
-        f"{compared:,} of {count_of(facts.rows, 'row has', 'rows have')} the stored values when they are read and "
-        "tagged again.",
-        "A tagger that uses time, chance or the other documents of its batch gives a dataset that nobody can build "
-        "again: give it a seed, or look at each document alone"
+        f"{compared:,} of {count_of(facts.rows, 'row has', 'rows have')} the same values when read and tagged again.",
+        "A tagger that uses time, randomness or other documents of its batch cannot be reproduced: give it a seed, "
+        "or look at one document at a time"
         if chance.issuperset(found)
         else REBUILD,
         facts={"rows_compared": compared, "rows": facts.rows},
@@ -178,7 +177,7 @@ def taggers_accurate(
         names: The taggers that have cases.
     """
     if not names:
-        return Finding(passed=True, summary="No tagger of the dataset has cases of which the truth is known.")
+        return Finding(passed=True, summary="No tagger of the dataset has test cases.")
     around = _documents(shard)
     rows: list[dict[str, str | int | float]] = []
     defects: list[str] = []
@@ -197,13 +196,13 @@ def taggers_accurate(
             if counts.precision < floor.precision:
                 told = f"{counts.mistaken} of {count_of(counts.negatives, 'text')} that only look like {kind}"
                 defects.append(
-                    f"{name} takes {told} for them: a precision of {counts.precision:.2%}, less than "
-                    f"{floor.precision:.2%}"
+                    f"{name} flags {told}: a precision of {counts.precision:.2%}, less than {floor.precision:.2%}"
                 )
     return verdict(
         defects,
-        f"Taggers find of their planted cases what they have to: {', '.join(names)}.",
-        "Another version of the tagger or of its library may be the cause. Lower `floors` if that is good enough",
+        f"Taggers are accurate enough on their planted cases: {', '.join(names)}.",
+        "A different version of the tagger or of its library may be the cause. Lower `floors` if the accuracy is "
+        "good enough",
         facts=facts,
         table=rows,
     )
@@ -248,7 +247,7 @@ def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, 
         name=TAGS,
         split=split,
         version=VERSION,
-        description="What is known of each row of a shard before rules decide: carried fields and taggers' columns.",
+        description="The values of each row of a shard before rules are applied: carried fields and taggers' columns.",
         kinds={"parquet"},
         inputs=(snapshot, *(AssetInput(key=one.key) for one in corpus.taggers if isinstance(one, AssetTagger))),
         partitions=partitions,

@@ -52,7 +52,7 @@ def tried(corpus: CorpusDeclaration) -> Iterator[Remark]:
             yield Remark(keys=keys, sentence=str(found))
         elif found is None:
             told = (
-                f"tag: {tagger.name}: took more than {count_of(round(_SECONDS), 'second')} for the first "
+                f"tag: {tagger.name}: needed more than {count_of(round(_SECONDS), 'second')} for the first "
                 "documents, and was ended"
             )
             yield Remark(keys=keys, sentence=told, hint=True)
@@ -147,5 +147,5 @@ def _rule_remarks(corpus: CorpusDeclaration, batches: Sequence[DocumentBatch], c
     for name, (keeps, rule) in corpus.rules.items():
         if rule.columns <= types.keys() and (ruled(table, {name: (keeps, rule)}) == 0).all():
             key = "keep" if keeps else "drop"
-            told = f"{key}.{name}: drops every document that was looked at, the first ones of each split"
+            told = f"{key}.{name}: drops every document examined (the first ones of each split)"
             yield Remark(keys=(key, name), sentence=told, hint=True)

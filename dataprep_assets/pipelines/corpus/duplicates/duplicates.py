@@ -96,7 +96,7 @@ _ACROSS: Columns = {
     "other_row": "string",
     "similarity": "number",
 }
-_ADVICE = "Give it `duplicates` with the same settings"
+_ADVICE = "Declare `duplicates` with the same settings in it"
 _LARGEST = 1000
 """Clusters that are listed."""
 
@@ -141,7 +141,7 @@ def duplicates_spec(
         declaration=corpus,
         name=DUPLICATES,
         version=VERSION,
-        description="Documents that are alike, of all shards and splits: which of them go, and which stands for each.",
+        description="Near-duplicates in all shards and splits: the dropped documents, and the document kept for each.",
         kinds={"parquet", "numpy"},
         inputs=(
             *signatures,
@@ -215,7 +215,9 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     back = change_of(corpus, store, before, compared[0]).back if compared else 0
     if back:
         # without a verb, which would tell whether it is one
-        request.warn(f"{artifact}: back, because the representative is gone: {count_of(back, 'document')}")
+        request.warn(
+            f"{artifact}: restored, because the document kept instead was removed: {count_of(back, 'document')}"
+        )
     outcome = Outcome.from_receipt(receipt, reused)
     yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
 

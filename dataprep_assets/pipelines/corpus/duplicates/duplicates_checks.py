@@ -54,7 +54,7 @@ def recall_sufficient(opened: OpenedDuplicates) -> Finding:
     assert corpus.duplicates is not None
     texts = _sample(corpus, opened.store)
     if not texts:
-        return Finding(passed=True, summary=f"No text of the sample has {_WORDS} words, so nothing could be planted.")
+        return Finding(passed=True, summary=f"No text in the sample has {_WORDS} words, so nothing could be planted.")
     planted = plant(texts, corpus.signing, opened.seed)
     alike = np.concatenate([one.similarities for one in planted])
     shared = np.concatenate([one.shared for one in planted])
@@ -71,14 +71,15 @@ def recall_sufficient(opened: OpenedDuplicates) -> Finding:
     defects = []
     if recall < floor:
         defects.append(
-            f"{recall:.2%} of the planted near-duplicates from the threshold on are found, {floor:.2%} are asked for"
+            f"{recall:.2%} of the planted near-duplicates at or above the threshold are found, but {floor:.2%} are "
+            "required"
         )
     if found < promised - _SLACK - _DEVIATIONS * deviation:
-        defects.append(f"{found:.2%} of all planted pairs share a band, and {promised:.2%} should")
+        defects.append(f"{found:.2%} of all planted pairs share a band, but {promised:.2%} are expected")
     finding = verdict(
         defects,
-        f"{recall:.2%} of {int(above.sum()):,} planted near-duplicates at or above the threshold are found; the bands "
-        f"promise {promised_above:.2%}. None below it is removed.",
+        f"{recall:.2%} of {int(above.sum()):,} planted near-duplicates at or above the threshold are found; the "
+        f"bands predict {promised_above:.2%}. None below it is dropped.",
         "Raise `duplicates.permutations`, or lower `duplicates.recall`",
         facts={
             "planted": len(alike),
@@ -142,7 +143,7 @@ def _rebuild_matches(opened: OpenedDuplicates) -> Finding:
     total = sum(facts.removed.values())
     return verdict(
         (f"{corpus.artifact(DUPLICATES)}: {one}" for one in defects),
-        f"{count_of(total, 'document')} of {facts.documents:,} go, as when they are compared again.",
+        f"{count_of(total, 'document')} of {facts.documents:,} are dropped, the same as when compared again.",
         _REBUILD,
         facts={"documents": facts.documents, "removed": total, "equal": facts.equal},
     )
@@ -152,16 +153,17 @@ def _splits_disjoint(opened: OpenedDuplicates) -> Finding:
     corpus, directory = opened.corpus, opened.store.local(opened.artifact, [ACROSS])
     pairs = [one for piece in side_by_side([directory / ACROSS]) for one in piece.to_pylist()]
     defects = [
-        f"a document of {one['split']} is like one of {one['other']}"
+        f"a document of {one['split']} is a near-duplicate of one in {one['other']}"
         if corpus.sensitive
-        else f"{one['row']} of {one['split']} is {one['similarity']:.1%} like {one['other_row']} of {one['other']}"
+        else f"{one['row']} of {one['split']} is {one['similarity']:.1%} similar to {one['other_row']} of "
+        f"{one['other']}"
         for one in pairs
     ]
     return verdict(
         defects,
-        f"No kept document of one of {count_of(len(corpus.splits), 'split')} is like one of another.",
-        "Take them out of a split, or declare `duplicates.across_splits: drop`, which drops them from the split that "
-        "is declared first",
+        f"No kept document in one of {count_of(len(corpus.splits), 'split')} is a near-duplicate of one in another.",
+        "Remove them from a split, or declare `duplicates.across_splits: drop`, which drops them from the split "
+        "that is declared first",
         facts={"pairs": len(pairs)},
         table=[] if corpus.sensitive else pairs[:SHOWN],
     )

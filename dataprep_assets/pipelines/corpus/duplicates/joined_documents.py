@@ -79,9 +79,8 @@ def join_documents(
         # rows of both are told by position alone, so they have to be of the same files
         if len(rows.taken) != signed.rows:
             raise IntegrityError(
-                f"{corpus.artifact(SIGNATURES, partition)}: has {count_of(signed.rows, 'row')}, its tags "
-                f"{len(rows.taken):,}. "
-                "Materialize both again"
+                f"{corpus.artifact(SIGNATURES, partition)}: has {count_of(signed.rows, 'row')}, but its tags have "
+                f"{len(rows.taken):,}. Materialize both again"
             )
         shards.append(signed)
         # an empty text has zeros for a digest, and is compared with nothing

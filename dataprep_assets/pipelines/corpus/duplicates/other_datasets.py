@@ -61,7 +61,7 @@ class OtherShard:
         # a bit a row, the last byte filled up
         if len(data) != -(-signed.rows // 8):
             raise IntegrityError(
-                f"{self._duplicates}: {name} is not of {count_of(signed.rows, 'row')}. Materialize it again"
+                f"{self._duplicates}: {name} does not have {count_of(signed.rows, 'row')}. Materialize it again"
             )
         return signed, np.unpackbits(data, count=signed.rows).astype(np.bool_)
 
@@ -137,9 +137,9 @@ def _shards(
     for (partition, content), now in zip(signed.items(), store.receipts(artifacts), strict=True):
         # which rows are kept is told by their positions in those signatures
         if now is None or now.content != content:
-            raise _absent(corpus, name, f"signatures of {partition} are not those by which its duplicates were found")
+            raise _absent(corpus, name, f"signatures of {partition} differ from those used to find its duplicates")
         if kept_file(partition) not in kept:
-            raise _absent(corpus, name, f"{DUPLICATES} does not say which rows are kept, an older version made it")
+            raise _absent(corpus, name, f"{DUPLICATES} was built by an older version and does not record the kept rows")
         yield OtherShard(
             dataset=name, place=place, partition=partition, signatures=content, kept=kept[kept_file(partition)]
         )
@@ -159,10 +159,12 @@ def _require_alike(corpus: CorpusDeclaration, name: str, theirs: Mapping[str, An
         if own.get(one) == theirs.get(one):
             continue
         where = _DECLARED.get(one)
-        told = f"has another `{where}`" if where else f"was made with another version of {one}: {theirs.get(one)}"
+        told = (
+            f"has a different `{where}`" if where else f"was built with a different version of {one}: {theirs.get(one)}"
+        )
         # of a key not even its digest is shown
         shown = "" if one == "key" or where is None else f" ({one} {theirs.get(one)}, here {own.get(one)})"
-        remedy = "Give both the same" if where else f"Run it again: dataprep run {name}"
+        remedy = "Set the same in both" if where else f"Run it again: dataprep run {name}"
         raise ConfigError(
             f"{corpus.dataset}: duplicates.against: {name} {told}{shown}, so its texts cannot be compared with these. "
             f"{remedy}"

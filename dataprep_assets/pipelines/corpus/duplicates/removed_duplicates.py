@@ -38,7 +38,7 @@ def duplicates_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
     for file in receipt.files:
         if file.path == removed_file(partition):
             return file.sha256
-    raise IntegrityError(f"{corpus.artifact(DUPLICATES)}: was made without {partition}. Materialize it again")
+    raise IntegrityError(f"{corpus.artifact(DUPLICATES)}: built without {partition}. Materialize it again")
 
 
 @dataclass(frozen=True, kw_only=True)

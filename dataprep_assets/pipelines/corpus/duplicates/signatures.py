@@ -58,7 +58,7 @@ def signatures_spec(
         name=SIGNATURES,
         split=split,
         version=VERSION,
-        description="What is compared of each text of a shard to find its duplicates: digests, shingles, bands.",
+        description="MinHash signatures of the texts of a shard, for finding duplicates: digests, shingles, bands.",
         kinds={"numpy"},
         inputs=(snapshot,),
         partitions=partitions,
@@ -117,8 +117,7 @@ def _rebuild_matches(opened: OpenedSignatures) -> Finding:
         defects = list(_other_drawn(shard, receipt, drawn))
     return verdict(
         (f"{name_of(receipt)}: {defect}" for defect in defects),
-        f"{len(drawn.places):,} of {count_of(facts.rows, 'row has', 'rows have')} the stored signatures when they "
-        "are read and signed again.",
+        f"{len(drawn.places):,} of {count_of(facts.rows, 'row has', 'rows have')} the same signatures when recomputed.",
         REBUILD,
         facts={"rows_compared": len(drawn.places), "rows": facts.rows, "documents": facts.documents},
     )

@@ -89,7 +89,9 @@ def read_whole(store: ArtifactStore, artifact: Artifact, read: Callable[[Path, R
 
 def replaced(store: ArtifactStore, artifact: Artifact) -> IntegrityError:
     """The error of an artifact that others replace again and again."""
-    return IntegrityError(f"{store.location(artifact)}: other runs replace it again and again. Run again after them")
+    return IntegrityError(
+        f"{store.location(artifact)}: replaced repeatedly by other runs. Wait for them, then run again"
+    )
 
 
 def built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
@@ -110,7 +112,7 @@ def built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str
 
 
 logger = logging.getLogger(__name__)
-_AGAIN = "Materialize `manifest` again if the source was meant to change"
+_AGAIN = "If the source was meant to change, materialize `manifest` again"
 
 VERSION = 2
 MANIFEST = "manifest"
@@ -343,7 +345,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | 
         try:
             asked = _recipe(corpus, plan_manifest(corpus, store, patient=False))
         except TransferError as error:
-            logger.warning("%s: the source cannot be asked for changes: %s", corpus.dataset, error)
+            logger.warning("%s: the source cannot be checked for changes: %s", corpus.dataset, error)
     yield asked
 
 
@@ -373,7 +375,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], w
         declaration=corpus,
         name=MANIFEST,
         version=VERSION,
-        description="Every source file, in natural order, and the shard plan.",
+        description="Every source file in natural order, and the shard plan.",
         kinds={"json", corpus.source.kind},
         inputs=upstream_of(corpus.source),
         plans=plans,
@@ -457,15 +459,15 @@ def count_matches(
     changed = list(_changed(known, fresh))
     defects = []
     for paths, what in (
-        (missing, "of the manifest not in the source"),
-        (extra, "of the source not in the manifest"),
+        (missing, "in the manifest, but not in the source"),
+        (extra, "in the source, but not in the manifest"),
         (repeated, "in the manifest more than once"),
     ):
         if paths:
             defects.append(f"{count_of(len(paths), 'file')} {what}: {first_of(paths)}")
     return verdict(
         defects + changed,
-        f"The manifest lists what the source has: {count_of(len(entries), 'file')}, with its sizes and digests.",
+        f"The manifest matches the source: {count_of(len(entries), 'file')} with their sizes and digests.",
         _AGAIN,
         facts={
             "files": len(entries),
@@ -484,14 +486,16 @@ def _changed(known: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[Sourc
             continue
         file, split = fresh[path]
         if entry.size_bytes != file.size_bytes:
-            yield f"{path}: the manifest says {count_of(entry.size_bytes, 'byte')}, the source {file.size_bytes}"
+            yield (
+                f"{path}: the manifest lists {count_of(entry.size_bytes, 'byte')}, but the source has {file.size_bytes}"
+            )
         elif entry.sha256 and file.sha256 and entry.sha256 != file.sha256:
-            yield f"{path}: the manifest says sha256 {entry.sha256}, the source {file.sha256}"
+            yield f"{path}: the manifest lists sha256 {entry.sha256}, but the source has {file.sha256}"
         # compared only without a digest: a source with digests may change its etags
         elif not (entry.sha256 and file.sha256) and entry.etag and file.etag and entry.etag != file.etag:
-            yield f"{path}: the manifest says etag {entry.etag}, the source {file.etag}"
+            yield f"{path}: the manifest lists etag {entry.etag}, but the source has {file.etag}"
         elif entry.split != split:
-            yield f"{path}: the manifest has it in split {entry.split}, the globs put it in {split}"
+            yield f"{path}: the manifest has it in split {entry.split}, but the globs match {split}"
 
 
 def entries_resolve(
@@ -509,7 +513,7 @@ def entries_resolve(
                 defects.append(f"{entry.relpath}: {path} is not a file")
             elif size != entry.size_bytes:
                 defects.append(
-                    f"{entry.relpath}: {path} has {count_of(size, 'byte')}, the manifest says {entry.size_bytes}"
+                    f"{entry.relpath}: {path} has {count_of(size, 'byte')}, but the manifest lists {entry.size_bytes}"
                 )
         except OSError as error:
             defects.append(f"{entry.relpath}: {error.filename}: {error.strerror or error}")
@@ -517,7 +521,7 @@ def entries_resolve(
             defects.append(f"{entry.relpath}: {error}")
     return verdict(
         defects,
-        f"{len(drawn):,} of {count_of(len(entries), 'file')}, drawn at random: there, with their sizes.",
+        f"Checked {len(drawn):,} of {count_of(len(entries), 'file')} at random: all exist with the expected size.",
         "Materialize `snapshot` again, or restore the files",
         facts={"sampled": len(drawn), "files": len(entries)},
     )
@@ -530,8 +534,8 @@ def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range], oth
     """
     return verdict(
         [*_uncovered(entries, plan), *others],
-        f"{count_of(len(entries), 'file')} of the manifest, in {count_of(len(plan), 'shard')}: each once, in order.",
-        "Materialize `manifest` again: it freezes a new plan",
+        f"{count_of(len(entries), 'file')} in the manifest, in {count_of(len(plan), 'shard')}: each once, in order.",
+        "Materialize `manifest` again to make a new plan",
         facts={"shards": len(plan), "files": len(entries)},
     )
 
@@ -539,13 +543,13 @@ def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range], oth
 def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> Iterator[str]:
     for position, entry in enumerate(entries):
         if entry.ordinal != position:
-            yield f"{entry.relpath}: is line {position + 1} of the manifest, but has ordinal {entry.ordinal}"
+            yield f"{entry.relpath}: line {position + 1} of the manifest has ordinal {entry.ordinal}"
             # the first is told: what follows it is shifted, too
             break
     expected = 0
     for key, ordinals in plan.items():
         if not len(ordinals) or ordinals.step != 1:
-            yield f"shard {key}: {ordinals} does not hold consecutive files"
+            yield f"shard {key}: {ordinals} are not consecutive files"
             continue
         if ordinals.start > expected:
             skipped = first_of(e.relpath for e in entries[expected : ordinals.start])
@@ -558,7 +562,7 @@ def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> I
         # after an overlap the furthest end counts: what is covered already is no gap
         expected = max(expected, ordinals.stop)
     if expected != len(entries):
-        yield f"the plan ends at ordinal {expected}, the manifest has {count_of(len(entries), 'file')}"
+        yield f"the plan ends at ordinal {expected}, but the manifest has {count_of(len(entries), 'file')}"
 
 
 def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
@@ -566,22 +570,22 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
     entries, counts = manifest.entries, shard_counts(manifest.plan)
     facts, where = ManifestFacts.of(manifest.receipt), store.location(corpus.artifact(MANIFEST))
     if (facts.files, facts.source_bytes) != (len(entries), sum(entry.size_bytes for entry in entries)):
-        yield f"{where}: its receipt counts other files or bytes than it lists"
+        yield f"{where}: its receipt has other file or byte counts than its list"
     if facts.shards != counts:
-        yield f"{where}: its receipt counts other shards than its plan has"
+        yield f"{where}: its receipt has other shard counts than its plan"
     # first, because `summarize` looks up the shards of every split
     if missing := sorted({entry.split for entry in entries} - {*counts}):
         yield f"{where}: its plan has no shard of {', '.join(missing)}"
     elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize(entries, counts):
-        yield f"{where}: its summary is not that of what it lists"
+        yield f"{where}: its summary does not match its list"
     folder = store.local(corpus.artifact(MANIFEST))
     if other := written_otherwise(folder, entries):
-        yield f"{where}: of its lines {other}"
+        yield f"{where}: among its lines, {other}"
     if (folder / SHARD_PLAN).read_bytes() != plan_bytes(manifest.plan):
-        yield f"{where}: {SHARD_PLAN} is written otherwise"
+        yield f"{where}: {SHARD_PLAN} is formatted differently"
     listed = listing_digest(entries)
     if manifest.receipt.inputs.get("listing") not in (None, listed):
-        yield f"{where}: its lines are not those of the listing that its receipt names"
+        yield f"{where}: its lines do not match the listing in its receipt"
 
 
 # The first two ask the source as it is now, which the key does not decide: if they blocked, a manifest that is

@@ -100,7 +100,7 @@ class ManifestChanges:
                 (len(self.gone_shards), "shard", "gone"),
             )
         )
-        moved = [f"the revision moved from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
+        moved = [f"the revision changed from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
         return "; ".join(filter(None, [*moved, counted]))
 
 
@@ -141,8 +141,8 @@ class Amounts:
     def __str__(self) -> str:
         seconds = shown_time(self.cpu_seconds).strip()
         return (
-            f"{shown_bytes(self.source_bytes)} of source, about {count_of(self.tokens, 'token')}, about {seconds} "
-            f"of a core"
+            f"{shown_bytes(self.source_bytes)} of source, about {count_of(self.tokens, 'token')}, about {seconds} on "
+            "one core"
         )
 
 
@@ -218,15 +218,15 @@ def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: Manifest
     built = len(changes.new_shards) + len(changes.edited_shards)
     lines = []
     if built:
-        made = f"- `snapshot` and `token_bins` of {count_of(built, 'shard')}, of all others nothing: "
+        made = f"- `snapshot` and `token_bins` of {count_of(built, 'shard')}, and nothing of the others: "
         lines.append(made + str(amounts))
     if corpus.combines:
         views = f", then {count_of(len(corpus.views), 'view')}" if corpus.views else ""
         lines.append(f"- `combined_bins` of {', '.join(splits)}" + views)
     else:
-        lines.append(f"- whatever is made of {', '.join(splits)}")
+        lines.append(f"- all artifacts built from {', '.join(splits)}")
     if changes.gone_shards:
-        gone = f"- {count_of(len(changes.gone_shards), 'shard')}: there until "
+        gone = f"- {count_of(len(changes.gone_shards), 'shard')}: kept until "
         lines.append(gone + f"`dataprep prune {corpus.dataset} --yes`")
-    lines.append(f"- `dataprep status {corpus.dataset}` has the whole list, with sizes and times")
+    lines.append(f"- `dataprep status {corpus.dataset}` shows the whole list, with sizes and times")
     return "\n".join(lines)

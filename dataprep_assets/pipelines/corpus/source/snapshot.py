@@ -155,7 +155,7 @@ def _digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator
             if isinstance(actual, SourceError):
                 refused.append(actual)
             elif entry.sha256 is not None and actual != entry.sha256:
-                told = f"{entry.relpath}: sha256 {actual}, the source says {entry.sha256}. Fetch this file again"
+                told = f"{entry.relpath}: sha256 {actual}, but the source has {entry.sha256}. Download this file again"
                 refused.append(CorruptSourceError(told))
             else:
                 yield actual
@@ -260,15 +260,15 @@ def _other_claims(
     directory = store.local(artifact)
     lines = read_files(directory)
     if (directory / FILES).read_bytes() != files_bytes(lines):
-        yield f"{artifact}: {FILES} is not written as its lines say"
+        yield f"{artifact}: {FILES} does not match its parsed lines"
     held = [(line["relpath"], line.get("size_bytes")) for line in lines]
     if held != [(entry.relpath, entry.size_bytes) for entry in entries]:
-        yield f"{artifact}: lists other files, sizes or another order than the manifest"
+        yield f"{artifact}: lists other files or sizes, or a different order, than the manifest"
     wanted = SnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
     if SnapshotFacts.of(receipt) != wanted:
-        yield f"{artifact}: its receipt counts other files or bytes than the manifest"
+        yield f"{artifact}: its receipt has other file or byte counts than the manifest"
     if receipt.inputs != {"manifest": _listing(entries)}:
-        yield f"{artifact}: its receipt names other inputs than the files of the manifest"
+        yield f"{artifact}: its receipt has other inputs than the files of the manifest"
 
 
 @dataclass(frozen=True)

@@ -167,10 +167,10 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
 
 def _samples(corpus: CorpusDeclaration, store: ArtifactStore, view: str, split: str) -> Sequence[int]:
     if (samples := view_named(view).samples) is None:
-        raise ConfigError(f"trace: the view {view} has no samples of its own: ask by `document` or `token`")
+        raise ConfigError(f"trace: the view {view} has no samples. Use `document` or `token`")
     artifact = corpus.artifact(artifact_name(view))
     if store.receipt(artifact) is None:
         raise MissingArtifactError(
-            f"trace: {artifact}: not there; only a corpus with `views: [{view}]` has its samples"
+            f"trace: {artifact} does not exist: only a corpus with `views: [{view}]` has its samples"
         )
     return samples(ArtifactHandle.of(store, artifact), split)

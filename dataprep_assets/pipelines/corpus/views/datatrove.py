@@ -37,10 +37,10 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
         datatrove.validate(tokens, dtype=split.facts.dtype)
         # any increasing ends fit a stream, so they are compared with those of the combined bins
         if sha256_file(index := datatrove.index_path(tokens)) != split.receipt.file(ENDS).sha256:
-            yield f"{index}: its documents do not end where those of combined_bins/{split.split} do"
+            yield f"{index}: its documents end elsewhere than in combined_bins/{split.split}"
         said = datatrove.metadata(split.token_count, split.facts.dtype, ViewFacts.of(receipt).tokenizer)
         if (path := datatrove.metadata_path(tokens)).read_bytes() != said:
-            yield f"{path}: other lines than {said.decode().splitlines()}"
+            yield f"{path}: its lines differ from the expected ones: {'; '.join(said.decode().splitlines())}"
 
 
 def _trainer(where: str, facts: ViewFacts) -> str:

@@ -41,7 +41,7 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
     hf_parquet.validate(directory, written)
     about = _about(ViewFacts.of(receipt).tokenizer)
     if (directory / hf_parquet.CARD).read_bytes() != hf_parquet.card_bytes(receipt.dataset, written, about):
-        yield f"{directory / hf_parquet.CARD}: is not the card of these files"
+        yield f"{directory / hf_parquet.CARD}: does not match these files"
 
 
 def _places(handle: ArtifactHandle) -> Locate:
@@ -71,7 +71,7 @@ def _rows(handle: ArtifactHandle, name: str) -> int:
 
 VIEW = CorpusView(
     name="hf_parquet",
-    description="`data/<split>-*.parquet`, a document a row, and the dataset card, for Hugging Face `datasets`.",
+    description="`data/<split>-*.parquet`, one document per row, and the dataset card, for Hugging Face `datasets`.",
     columns=hf_parquet.COLUMN_TYPES,
     kinds=frozenset({"parquet", "huggingface"}),
     version=4,
@@ -79,7 +79,7 @@ VIEW = CorpusView(
     places=_places,
     rows=Rows(
         prefix=lambda split: f"data/{split}-",
-        columns=(ParquetColumn(name=hf_parquet.COLUMN, about="Token ids of a document, its separator included."),),
+        columns=(ParquetColumn(name=hf_parquet.COLUMN, about="Token ids of a document, including its separator."),),
     ),
     keeps_documents=True,
     write=_write,

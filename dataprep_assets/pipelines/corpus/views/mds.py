@@ -54,8 +54,7 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
         if samples * length + left_out != split.token_count or left_out >= length:
             yield (
                 f"{directory / split.split}: {count_of(samples, 'sample')} of {length} and "
-                f"{count_of(left_out, 'token')} left out are not "
-                f"{count_of(split.token_count, 'token')}"
+                f"{count_of(left_out, 'token')} left out are not {count_of(split.token_count, 'token')}"
             )
 
 
@@ -99,8 +98,8 @@ def _shortest(corpus: CorpusDeclaration) -> MinimumLength:
         tokens=length,
         key="mds_sequence_length",
         refusal=lambda split, _: (
-            f"{split}: its tokens are less than one sample of {length}, and StreamingDataset opens no dataset "
-            "without one. Set `mds_sequence_length`, or leave the view mds out"
+            f"{split}: it has fewer tokens than one sample of {length}, and StreamingDataset cannot open an empty "
+            "dataset. Set `mds_sequence_length`, or remove the view mds"
         ),
     )
 

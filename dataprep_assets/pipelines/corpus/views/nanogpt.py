@@ -19,7 +19,7 @@ def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> It
     for split in splits:
         flat_bins.validate_meta(directory)
         if flat_bins.read_meta(directory)["dtype"] != split.facts.dtype:
-            yield f"{directory / 'meta.json'}: dtype is not {split.facts.dtype}, that of {split.split}"
+            yield f"{directory / 'meta.json'}: dtype must be {split.facts.dtype}, as in {split.split}"
 
 
 VIEW = CorpusView(

@@ -37,7 +37,7 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
         path = directory / f"{split.split}_index.json"
         olmo.validate(path, directory, sequence_length=length)
         if json.loads(path.read_bytes()) != _index(split, length, tokenizer):
-            yield f"{path}: is not the index of {split.split} in instances of {count_of(length, 'token')}"
+            yield f"{path}: does not match {split.split} in instances of {count_of(length, 'token')}"
 
 
 def _instances(span: DocumentSpan, receipt: Receipt) -> Mapping[str, int | list[int]]:

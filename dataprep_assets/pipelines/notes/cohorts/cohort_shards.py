@@ -113,7 +113,8 @@ class CohortShards:
         # rows behind the last record were compared with nothing
         if sum(found.records) != len(rows):
             found.different.append(
-                f"{count_of(sum(found.records), 'record')} of {split}, {count_of(len(rows), 'row')} in {PACKED_COHORTS}"
+                f"{count_of(sum(found.records), 'record')} in {split}, but {count_of(len(rows), 'row')} in "
+                f"{PACKED_COHORTS}"
             )
         return found
 
@@ -152,9 +153,9 @@ def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
 def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]]) -> Iterator[str]:
     for name, column in found.items():
         if column.shape != stored[name].shape:
-            yield f"column {name} has {count_of(len(column), 'row')}, {PACKED_COHORTS} {len(stored[name])}"
+            yield f"column {name} has {count_of(len(column), 'row')}, but {PACKED_COHORTS} {len(stored[name])}"
         elif (wrong := (column != stored[name]).any(axis=1)).any():
-            yield f"row {int(wrong.argmax())}, column {name}: not that of {PACKED_COHORTS}"
+            yield f"row {int(wrong.argmax())}, column {name}: differs from {PACKED_COHORTS}"
 
 
 def open_shards(cohort: ShardedCohort) -> CohortShards:
@@ -178,8 +179,8 @@ def records_intact(shards: CohortShards) -> Finding:
     defects = [*_misnamed(shards), *(defect for of in counted for defect in of.broken), *_miscounted(shards)]
     return verdict(
         (f"{name_of(shards.receipt)}: {defect}" for defect in defects),
-        f"{count_of(records, 'record')} in {count_of(sum(len(of.records) for of in counted), 'shard')}, every "
-        "checksum right.",
+        f"{count_of(records, 'record')} in {count_of(sum(len(of.records) for of in counted), 'shard')}, all "
+        "checksums correct.",
         f"rows_per_shard may have changed since. {_REBUILD}",
         facts={"records": records, "rows_per_shard": str(shards.notes.rows_per_shard)},
     )
@@ -203,11 +204,13 @@ def _miscounted(shards: CohortShards) -> Iterator[str]:
             # compared shard by shard: a wrong length that another shard makes up for is found
             if (rows, size) != (length, told_size):
                 yield (
-                    f"{name}: {count_of(rows, 'record')} of {count_of(size, 'byte')}, the receipt says {length} of "
-                    f"{told_size}"
+                    f"{name}: {count_of(rows, 'record')} of {count_of(size, 'byte')}, but the receipt lists {length} "
+                    f"of {told_size}"
                 )
             if rows > most or not rows or (rows < most and number < last):
-                yield f"{name}: {count_of(rows, 'row')}, {most} are declared and only the last shard has fewer"
+                yield (
+                    f"{name}: {count_of(rows, 'row')}, but {most} are declared, and only the last shard may have fewer"
+                )
 
 
 def matches_packed_rows(shards: CohortShards) -> Finding:
@@ -216,14 +219,14 @@ def matches_packed_rows(shards: CohortShards) -> Finding:
     defects = [defect for of in counted for defect in of.different]
     # no check passes on half of the records
     if broken := sum(len(of.broken) for of in counted):
-        defects.append(f"{count_of(broken, 'shard')} cannot be read to their end")
+        defects.append(f"{count_of(broken, 'shard')} cannot be read completely")
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
-        defects.append(f"made of other rows than {PACKED_COHORTS} has now")
+        defects.append(f"built from other rows than {PACKED_COHORTS} has now")
     rows = sum(sum(of.records) for of in counted)
     if shards.receipt.ledger != row_ledger(rows, [shards.packed_receipt.ledger]):
-        defects.append("its ledger is not that of these rows")
+        defects.append("its ledger does not match these rows")
     if not RowFacts.of(shards.receipt).alike(RowFacts.of(shards.packed_receipt)):
-        defects.append(f"its receipt tells of other rows than that of {PACKED_COHORTS}")
+        defects.append(f"its receipt has other rows than the receipt of {PACKED_COHORTS}")
     return verdict(
         (f"{name_of(shards.receipt)}: {defect}" for defect in defects),
         f"{count_of(rows, 'row')}, all equal.",

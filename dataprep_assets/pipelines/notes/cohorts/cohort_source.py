@@ -81,7 +81,6 @@ def no_file(months: list[str]) -> SourceError:
     """The error for declared months without a file."""
     shown = ", ".join(months[:8]) + (", …" if len(months) > 8 else "")
     return SourceError(
-        f"{count_of(len(months), 'declared month has', 'declared months have')} no file in the source: {shown}. Put "
-        "the files there, correct "
-        "cohorts.pattern, or name the months in months.allow_missing"
+        f"{count_of(len(months), 'declared month has', 'declared months have')} no file in the source: {shown}. Add "
+        "the files, correct cohorts.pattern, or list the months in months.allow_missing"
     )

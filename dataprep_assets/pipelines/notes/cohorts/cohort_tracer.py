@@ -169,7 +169,7 @@ class TracedDirectory:
         count = linked[-1].before + linked[-1].origin.rows if linked else 0
         if not 0 <= row < count:
             raise NotFoundError(
-                f"trace: no row {row} in {self.handle.artifact}, {split}, which has {count}, counted from 0"
+                f"trace: row {row} is out of range: {self.handle.artifact}, {split}, has {count} (counted from 0)"
             )
         # the last shard that begins at or before the row
         at = int(np.searchsorted([one.before for one in linked], row, side="right")) - 1
@@ -245,8 +245,8 @@ class CohortTracer(Tracer):
             return self._of_row(self._shard_row(question, question.tfrecord_row))
         if not self._months:
             raise ConfigError(
-                f"trace: {self._declaration.dataset} is made of the shards of other datasets: its own rows are found "
-                "by `tfrecord_row`; ask for records in the dataset that packed them"
+                f"trace: {self._declaration.dataset} is built from shards of other datasets. Find its rows by "
+                "`tfrecord_row`, or trace records in the dataset that packed them"
             )
         if question.packed_row is not None:
             return self._of_row(self._packed_row(question, question.packed_row))
@@ -255,16 +255,16 @@ class CohortTracer(Tracer):
         if question.id is not None:
             return self._of_patient(question, str(question.id))
         raise ConfigError(
-            "trace: notes are found by `tfrecord_row`, by `shard` and `packed_row` (the shard is a month), by `file` "
-            "and `row` (the file is a month, the row a record), or by a patient's `id`"
+            "trace: set `tfrecord_row`, `shard` and `packed_row` (the shard is a month), `file` and `row` (the file "
+            "is a month, the row a record), or a patient's `id`"
         )
 
     def _require_split(self, question: Question) -> str:
         if question.split is None and len(self._splits) > 1:
-            raise ConfigError(f"trace: {question.way}: name the split, one of {', '.join(self._splits)}")
+            raise ConfigError(f"trace: {question.way}: the split is missing. Use one of {', '.join(self._splits)}")
         split = question.split or self._splits[0]
         if split not in self._splits:
-            raise NotFoundError(f"trace: no split {split!r}; there are {', '.join(self._splits)}")
+            raise NotFoundError(f"trace: unknown split {split!r}. Available: {', '.join(self._splits)}")
         return split
 
     def _month(self, dataset: str, month: str) -> TracedMonth:
@@ -274,8 +274,8 @@ class CohortTracer(Tracer):
 
     def _own(self, month: str | None) -> TracedMonth:
         if month not in self._months:
-            told = "name the month" if month is None else f"no month {month!r}"
-            raise NotFoundError(f"trace: {told}; there are {self._months[0]} to {self._months[-1]}")
+            told = "the month is missing" if month is None else f"no month {month!r}"
+            raise NotFoundError(f"trace: {told}. Available: {self._months[0]} to {self._months[-1]}")
         return self._month(self._declaration.dataset, str(month))
 
     def _shard_row(self, question: Question, row: int) -> RowOfMonth:
@@ -300,8 +300,8 @@ class CohortTracer(Tracer):
         split, directory = self._require_split(question), self._directories[0]
         if directory.facts.directory is None:
             raise ConfigError(
-                f"trace: {directory.handle.artifact} is virtual: its loader decides the order of rows. Name the file, "
-                "too, as `shard`"
+                f"trace: {directory.handle.artifact} is virtual, so its loader decides the order of rows. Also set "
+                "the file as `shard`"
             )
         return (split, *directory.of_row(split, row))
 
@@ -312,14 +312,16 @@ class CohortTracer(Tracer):
                 if question.split not in (None, split):
                     continue
                 if not 0 <= row < origin.rows:
-                    raise NotFoundError(f"trace: no row {row} in {name}, which has {origin.rows}, counted from 0")
+                    raise NotFoundError(f"trace: row {row} is out of range: {name} has {origin.rows} (counted from 0)")
                 return split, origin, row
-        raise NotFoundError(f"trace: no file {name!r} in {self._directories[0].handle.artifact}")
+        raise NotFoundError(f"trace: {self._directories[0].handle.artifact} has no file {name!r}")
 
     def _packed_row(self, question: Question, row: int) -> RowOfMonth:
         month, split = self._own(question.shard), self._require_split(question)
         if not 0 <= row < (count := month.facts.splits[split].rows):
-            raise NotFoundError(f"trace: no row {row} in {month.month}, {split}, which has {count}, counted from 0")
+            raise NotFoundError(
+                f"trace: row {row} is out of range: {month.month}, {split}, has {count} (counted from 0)"
+            )
         return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=row)
 
     def _of_row(self, found: RowOfMonth) -> Iterator[Found]:
@@ -335,7 +337,9 @@ class CohortTracer(Tracer):
                 absent = False
                 yield note
         if absent:
-            raise NotFoundError(f"trace: record {record} of {name} is in no row: no such record, or it was dropped")
+            raise NotFoundError(
+                f"trace: record {record} of {name} is not in any row: it does not exist, or was dropped"
+            )
 
     def _of_patient(self, question: Question, patient: str) -> Iterator[Found]:
         assert self._key is not None, "a dataset with months has a key"
@@ -348,7 +352,7 @@ class CohortTracer(Tracer):
                     origins = month.rows(split).origins
                     yield from _notes(month, split, origins[origins[:, PATIENT] == place])
         if absent:
-            raise NotFoundError(f"trace: no row of {self._declaration.dataset} is of this patient")
+            raise NotFoundError(f"trace: {self._declaration.dataset} has no row of this patient")
 
     def _traced(self, month: TracedMonth, split: str, record: int, note: int, *, shown: bool) -> Trace:
         rows = month.rows(split)
@@ -358,7 +362,9 @@ class CohortTracer(Tracer):
         segments = [rows.segment(at) for at in chosen.tolist()]
         places = [place for segment in segments for place in self._places(month, split, segment, note)]
         for stale in month.stale:
-            self.notes = tuple(dict.fromkeys([*self.notes, f"{stale} was made of other rows. Run the dataset first"]))
+            self.notes = tuple(
+                dict.fromkeys([*self.notes, f"{stale} was built from other rows. Run the dataset first"])
+            )
         return Trace(
             dataset=month.dataset,
             split=split,

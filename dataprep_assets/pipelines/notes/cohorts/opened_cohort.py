@@ -80,7 +80,7 @@ def sampled_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) ->
     with open(path, "rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
-                raise FormatError(f"{path}: line {count + 1} has no end; the file was cut. {remedy}")
+                raise FormatError(f"{path}: line {count + 1} has no end, so the file is truncated. {remedy}")
             if count in wanted:
                 columns = _if_verbatim(line, rows, shape, count)
                 if columns is not None:
@@ -119,7 +119,7 @@ def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
     """The tokenizer with this digest; raises TokenizerError if its files have changed."""
     bundle = loaded_once(directory)
     if bundle.digest != digest:
-        raise TokenizerError(f"{directory}: the tokenizer changed while the proofs were going on; start them again")
+        raise TokenizerError(f"{directory}: the tokenizer changed during the checks. Start them again")
     return bundle
 
 

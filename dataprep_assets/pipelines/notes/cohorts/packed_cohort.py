@@ -123,7 +123,7 @@ class _Writer:
         spooled = self._staged / _SPOOL
         spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report)
         if reader.sha256 != sha256:
-            raise CorruptSourceError(f"{self._month}: its file changed while it was read; run it again")
+            raise CorruptSourceError(f"{self._month}: its file changed while it was being read. Run it again")
         # All splits are laid out before a row is written: until then not all is known that is dropped from the month.
         layouts = [
             lay_out(self._notes, spool, index, self._drops, self._plan.retracted)
@@ -204,8 +204,8 @@ class _Writer:
         # `checked_pad` judges by the vocabulary; these are the ids that the tokenizer made of the notes
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
-                f"{self._month}: a note holds the pad id {self._plan.shape.pad_id}; choose another, or declare "
-                "`pad: {may_occur: true}`"
+                f"{self._month}: a note contains the pad id {self._plan.shape.pad_id}. Choose a different one, or "
+                "declare `pad: {may_occur: true}`"
             )
         if block.tokens.size:
             self._low = min(self._low, int(block.tokens.min()))
@@ -264,14 +264,14 @@ class _Writer:
         if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
         if not spool.patients_seen and not ledger.dropped:
-            found = "its file has no patient"
+            found = "its file has no patients"
         elif not ledger.dropped:
-            found = f"none of its {count_of(spool.patients_seen, 'patient')} has a note: their lists are empty"
+            found = f"all {count_of(spool.patients_seen, 'patient')} have empty lists of notes"
         else:
             reasons = ", ".join(f"{count} for {reason}" for reason, count in ledger.dropped.items())
-            found = f"none of its notes is left: {reasons}"
+            found = f"all of its notes were dropped: {reasons}"
         raise BadRecordError(
-            f"{self._month}: {found}. Check cohorts.fields, or name the month in months.allow_empty if that is right",
+            f"{self._month}: {found}. Check cohorts.fields, or list the month in months.allow_empty if this is right",
             month=self._month,
         )
 

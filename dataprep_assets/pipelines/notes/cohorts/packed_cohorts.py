@@ -224,7 +224,7 @@ def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterab
     chosen = list(months)
     for month in chosen:
         if month not in expected:
-            raise ConfigError(f"{notes.dataset}: {month} is not one of its months")
+            raise ConfigError(f"{notes.dataset}: has no month {month}")
     return [
         PackedCohort(
             artifact=notes.artifact(PACKED_COHORTS, month),

@@ -85,8 +85,7 @@ def no_retracted_document(packed: OpenedCohort) -> Finding:
     return verdict(
         (f"{name_of(packed.receipt)}: {defect}" for defect in defects),
         f"None of the {count_of(len(packed.retracted), 'patient')} and notes on the list is in the rows; {looked} of "
-        "their "
-        f"{count_of(dropped, 'note was', 'notes were')} looked for by their tokens."
+        f"their {count_of(dropped, 'note was', 'notes were')} searched for by their tokens."
         if packed.retracted
         else "No patient or note of this dataset is retracted.",
         REBUILD,
@@ -102,15 +101,15 @@ def _by_digest(packed: OpenedCohort, dropped: int) -> Iterator[str]:
     # a patient whose entry was taken off the list is to come back
     if strays := len(packed.left_out - packed.retracted):
         yield (
-            f"{RETRACTED_PATIENTS}: notes of {count_of(strays, 'patient was', 'patients were')} left out who are "
-            f"on the list no more"
+            f"{RETRACTED_PATIENTS}: notes of {count_of(strays, 'patient was', 'patients were')} left out who are no "
+            "longer on the list"
         )
     if strays := len(packed.notes_left_out - packed.retracted):
-        yield f"{RETRACTED_NOTES}: {count_of(strays, 'note was', 'notes were')} left out that are on the list no more"
+        yield f"{RETRACTED_NOTES}: {count_of(strays, 'note was', 'notes were')} left out that are no longer on the list"
     if bool(packed.left_out or packed.notes_left_out) != bool(dropped):
         yield (
-            f"{RETRACTED_PATIENTS} has {count_of(len(packed.left_out), 'patient')}, {RETRACTED_NOTES} "
-            f"{count_of(len(packed.notes_left_out), 'note')}, the ledger {count_of(dropped, 'note')} that were left out"
+            f"{RETRACTED_PATIENTS} has {count_of(len(packed.left_out), 'patient')} and {RETRACTED_NOTES} "
+            f"{count_of(len(packed.notes_left_out), 'note')}, but the ledger {count_of(dropped, 'note')} left out"
         )
 
 
@@ -118,17 +117,17 @@ def _by_source(packed: OpenedCohort, dropped: int) -> Iterator[str]:
     """Compare the counts with the source. Notes that do not fit in a row are dropped for that reason in any case."""
     source, late = packed.source, ledger_of(packed.receipt).dropped.get("header_too_long", 0)
     if not dropped <= source.retracted <= dropped + late:
-        yield f"the source has {count_of(source.retracted, 'retracted note')}, {dropped} were left out"
+        yield f"the source has {count_of(source.retracted, 'removed note')}, but {dropped} were left out"
     alone = source.retracted_notes - packed.notes_left_out
     if packed.notes_left_out - source.retracted_notes or (alone and not late):
         yield (
-            f"the source has {count_of(len(source.retracted_notes), 'note')} that are retracted by themselves, "
+            f"the source has {count_of(len(source.retracted_notes), 'individually removed note')}, but "
             f"{len(packed.notes_left_out)} were left out"
         )
     missing = source.retracted_digests - packed.left_out
     if packed.left_out - source.retracted_digests or (missing and not late):
         yield (
-            f"the source has notes of {count_of(len(source.retracted_digests), 'retracted patient')}, those of "
+            f"the source has notes of {count_of(len(source.retracted_digests), 'removed patient')}, but those of "
             f"{len(packed.left_out)} were left out"
         )
 
@@ -187,7 +186,9 @@ def misplaced(
     paths = packed_paths(packed.notes, packed.month)[split]
     origins = read_origins(packed.directory / paths.origins, ORIGIN_COLUMNS)
     if len(origins) != packed.scans[split].segments:
-        yield f"{paths.origins} has {count_of(len(origins), 'segment')}, the rows {packed.scans[split].segments}"
+        yield (
+            f"{paths.origins} has {count_of(len(origins), 'segment')}, but the rows have {packed.scans[split].segments}"
+        )
         return
     yield from _mixed_up(origins, len(read_patients(packed.directory / paths.patients)), paths.origins)
     held, made = _pieces(packed.rows(split), origins, notes), defaultdict[int, list[bytes]](list)
@@ -198,7 +199,7 @@ def misplaced(
         # the pieces of a stream follow each other; chunks are packed in any order
         same = b"".join(found) == b"".join(wanted) if packed.notes.concatenated else sorted(found) == sorted(wanted)
         if not same:
-            yield f"record {note.record}, note {note.number}: not where {paths.origins} says"
+            yield f"record {note.record}, note {note.number}: not at its position in {paths.origins}"
 
 
 def _mixed_up(origins: Origins, patients: int, name: str) -> Iterator[str]:
@@ -211,7 +212,7 @@ def _mixed_up(origins: Origins, patients: int, name: str) -> Iterator[str]:
     pairs = np.unique(np.stack([origins[:, RECORD], origins[:, PATIENT]]), axis=1)
     whose = np.unique(pairs[1])
     if len(np.unique(pairs[0])) != pairs.shape[1] or not np.array_equal(whose, np.arange(patients)):
-        yield f"{name}: a record is of two patients, or a patient of none"
+        yield f"{name}: a record belongs to two patients, or a patient has none"
 
 
 def _note_numbers(records: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -245,31 +246,32 @@ def note_counts_match(packed: OpenedCohort) -> Finding:
     expected = {
         "digest": (source.digest, receipt.inputs["cohort"]),
         # a retracted note without room is retracted in the source's count, and `header_too_long` in the ledger's
-        "notes that are kept": (kept, ledger.documents + late - (source.retracted - retracted)),
+        "kept notes": (kept, ledger.documents + late - (source.retracted - retracted)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
         "patients": (source.patients, packed.facts.patients + len(packed.left_out)),
         "patients without notes": (source.patients_without_notes, packed.facts.patients_without_notes),
     }
-    defects = [f"{where}: the source has {what} {a}, the receipt {b}" for what, (a, b) in expected.items() if a != b]
+    defects = [
+        f"{where}: the source has {what} {a}, but the receipt {b}" for what, (a, b) in expected.items() if a != b
+    ]
     dropped = {r: n for r, n in ledger.dropped.items() if r not in ("header_too_long", RETRACTED)}
     if source.dropped != dropped:
-        defects.append(f"{where}: the source has drops {dict(source.dropped)}, the receipt {dropped}")
+        defects.append(f"{where}: the source has drops {dict(source.dropped)}, but the receipt {dropped}")
     stored = _digests(packed)
     strangers = len(stored - source.digests)
     # a patient of whom no note has room is in the source and in no row
     if strangers or (not late and len(stored) != len(source.digests)):
         defects.append(
-            f"{where}: {count_of(len(stored), 'patient is', 'patients are')} in the rows, {len(source.digests)} of "
-            "the source have notes, "
-            f"{strangers} of the former are not among the latter"
+            f"{where}: {count_of(len(stored), 'patient is', 'patients are')} in the rows, {len(source.digests)} in "
+            f"the source have notes, and {strangers} are only in the rows"
         )
     missing = source.dropped.get("missing_metadata", 0)
     return verdict(
         defects,
         f"{count_of(source.notes, 'note')} of {count_of(source.patients, 'patient')}, {source.headers} with a "
-        f"header, {missing} dropped "
-        "because a field of theirs is missing" + (f", {retracted} because they are retracted." if retracted else "."),
-        f"The source or the key changed since the cohort was packed. {REBUILD}",
+        f"header, {missing} dropped because of a missing field"
+        + (f", {retracted} because they are removed." if retracted else "."),
+        f"The source or the key changed since packing. {REBUILD}",
         facts={
             "notes": source.notes,
             "with_header": source.headers,
@@ -317,7 +319,7 @@ def round_trip(packed: OpenedCohort) -> Finding:
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
         f"{count_of(compared, 'note')}, rendered and encoded again, are in the rows.",
-        f"Source, template or tokenizer changed since it was packed. {REBUILD}",
+        f"Source, template or tokenizer changed since packing. {REBUILD}",
         facts={"documents_compared": compared, "documents": packed.source.notes, "level": level},
     )
 
@@ -326,7 +328,7 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
     """How the files differ from those of the cohort, packed again."""
     cohort = packed.cohort
     if cohort is None:
-        raise ValueError("every document of a cohort is packed again by what describes it")
+        raise ValueError("a cohort must be repacked as a whole")
 
     def pack(store: ArtifactStore) -> None:
         ensure_packed_cohort(replace(cohort, store=store))
@@ -339,7 +341,7 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
             for held, made in zip_longest(*blocks):
                 alive()
                 if held is None or made is None or not held.equals(made):
-                    yield f"{name}: its rows from {(held or made).first} on are not those that are packed again"
+                    yield f"{name}: its rows from {(held or made).first} on differ from the repacked ones"
                     break
         yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, of_rows))
 
@@ -358,10 +360,10 @@ def ledger_balances(packed: OpenedCohort) -> Finding:
     defects = []
     if in_splits != ledger.documents:
         defects.append(
-            f"{name_of(receipt)}: its splits have {count_of(in_splits, 'note')}, its ledger {ledger.documents}"
+            f"{name_of(receipt)}: its splits have {count_of(in_splits, 'note')}, but its ledger {ledger.documents}"
         )
     if dict(quarantined) != defective:
-        defects.append(f"{name_of(receipt)}: {QUARANTINE} has {dict(quarantined)}, the ledger {defective}")
+        defects.append(f"{name_of(receipt)}: {QUARANTINE} has {dict(quarantined)}, but the ledger {defective}")
     return verdict(
         defects,
         f"{count_of(ledger.rows_in, 'note')} in, {ledger.documents} kept, {sum(ledger.dropped.values())} dropped.",
@@ -398,11 +400,13 @@ def patients_in_their_split(packed: OpenedCohort) -> Finding:
             defects.append(f"{path.patients}: its digests are not sorted, or one occurs twice")
         if len(digests) != packed.splits[name].patients:
             defects.append(
-                f"{path.patients}: {count_of(len(digests), 'patient')}, the receipt says {packed.splits[name].patients}"
+                f"{path.patients}: {count_of(len(digests), 'patient')}, but the receipt lists "
+                f"{packed.splits[name].patients}"
             )
         if strays := sum(split_of(digest, shares) != index for digest in digests):
             defects.append(
-                f"{path.patients}: {count_of(strays, 'patient is', 'patients are')} of another split than {name}"
+                f"{path.patients}: {count_of(strays, 'patient belongs', 'patients belong')} to a split other than "
+                f"{name}"
             )
     return verdict(
         (f"{name_of(packed.receipt)}: {d}" for d in defects),

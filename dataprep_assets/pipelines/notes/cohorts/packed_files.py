@@ -151,6 +151,7 @@ def read_patients(path: Path, width: int = DIGEST_BYTES) -> NDArray[np.void]:
     content = path.read_bytes()
     if len(content) % width:
         raise FormatError(
-            f"{path}: {count_of(len(content), 'byte is', 'bytes are')} not a multiple of {width}; it was cut"
+            f"{path}: {count_of(len(content), 'byte is', 'bytes are')} not a multiple of {width}, so the file is "
+            "truncated"
         )
     return np.frombuffer(content, np.dtype((np.void, width)))

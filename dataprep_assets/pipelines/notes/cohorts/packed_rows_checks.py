@@ -32,7 +32,7 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
     """
     if set(columns) != {TOKENS} or columns[TOKENS].shape[1] > shape.row_length:
         yield (
-            f"its columns are {sorted(columns)}, unpacked rows have `tokens` of at most "
+            f"its columns are {', '.join(sorted(columns))}, but unpacked rows must have `tokens` of at most "
             f"{count_of(shape.row_length, 'value')}"
         )
         return
@@ -43,9 +43,9 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
     wrong = ((tokens < 0) | (tokens >= vocab_size)) & stored | ~stored & (tokens != ABSENT)
     if wrong.any():
         row, at = np.argwhere(wrong)[0].tolist()
-        yield f"row {row}, position {at}: the id is not below the vocabulary of {vocab_size}"
+        yield f"row {row}, position {at}: the id is not below the vocabulary size {vocab_size}"
     if not lengths.all():
-        yield f"row {int(lengths.argmin())} has no token"
+        yield f"row {int(lengths.argmin())} has no tokens"
 
 
 def rows_valid(packed: OpenedCohort) -> Finding:
@@ -61,21 +61,21 @@ def rows_valid(packed: OpenedCohort) -> Finding:
     for name, scan in packed.scans.items():
         path = packed_paths(packed.notes, packed.month)[name].jsonl
         if packed.shape.row_length != packed.notes.capacity or packed.shape.columns != packed.notes.columns:
-            defects.append(f"{path}: rows of {packed.shape.row_length}, {packed.notes.capacity} are declared")
+            defects.append(f"{path}: rows of {packed.shape.row_length}, but {packed.notes.capacity} are declared")
         if packed.shape.pad_id != pad_id:
-            defects.append(f"{path}: {packed.shape.pad_id} fills the rows, the pad that is declared is {pad_id}")
+            defects.append(f"{path}: rows are padded with {packed.shape.pad_id}, but the declared pad is {pad_id}")
         for line, columns in packed.lines[name].columns.items():
             looked += 1
             if packed.notes.layout == "unpacked" and columns.keys() == {TOKENS}:
                 stored, there = int(scan.used[line]), columns[TOKENS].size
-                defects += [f"{path}: line {line + 1}: {count_of(there, 'token')}, its row has {stored}"] * (
+                defects += [f"{path}: line {line + 1}: {count_of(there, 'token')}, but its row has {stored}"] * (
                     there != stored
                 )
             defects += [f"{path}: line {line + 1}: {d}" for d in _invalid(packed, columns)]
     return verdict(
         defects,
         f"{count_of(sum(len(s.used) for s in packed.scans.values()), 'row')} fit; "
-        f"{count_of(looked, 'JSON line holds', 'JSON lines hold')} every invariant.",
+        f"{count_of(looked, 'JSON line satisfies', 'JSON lines satisfy')} every invariant.",
         REBUILD,
         facts={"rows": sum(len(s.used) for s in packed.scans.values()), "lines_examined": looked},
     )
@@ -106,8 +106,8 @@ def jsonl_matches_rows(packed: OpenedCohort) -> Finding:
         total += lines
         if not lines == len(file) == packed.splits[name].rows:
             defects.append(
-                f"{path.jsonl}: {count_of(lines, 'line')} for {count_of(len(file), 'columnar row')}; the receipt says "
-                f"{packed.splits[name].rows}"
+                f"{path.jsonl}: {count_of(lines, 'line')} for {count_of(len(file), 'columnar row')}, but the receipt "
+                f"lists {packed.splits[name].rows}"
             )
         for line, columns in sampled.columns.items():
             compared += 1
@@ -124,10 +124,10 @@ def jsonl_matches_rows(packed: OpenedCohort) -> Finding:
                 continue
             different = [column for column in stored if not np.array_equal(stored[column], columns[column])]
             if different:
-                defects.append(f"{path.jsonl}: line {line + 1}, column {different[0]}: not that of {path.rows}")
+                defects.append(f"{path.jsonl}: line {line + 1}, column {different[0]}: differs from {path.rows}")
     return verdict(
         defects,
-        f"{count_of(total, 'line')}, as many as columnar rows; {compared} compared are equal.",
+        f"{count_of(total, 'line')}, as many as columnar rows; all {compared} compared are equal.",
         REBUILD,
         facts={"lines": total, "lines_compared": compared},
     )
@@ -156,19 +156,21 @@ def labels_within_notes(packed: OpenedCohort) -> Finding:
     facts = {"labels": labels, "on_padding": padding, "across_notes": across, "masked_labels": masked}
     where = name_of(packed.receipt)
     if across and not padding and packed.notes.concatenated:
-        said = f"{where}: {across} of {labels} labels lead from one note into the next: its rows are one stream"
+        said = (
+            f"{where}: {across} of {labels} labels cross from one note into the next, because its rows are one stream"
+        )
         return Finding(
             passed=False,
             warning=True,
             facts=facts,
-            summary=f"{said}. That is what the declaration asks for; with `rows: notes`, or another "
-            "packing.algorithm, none would.",
+            summary=f"{said}. The declaration requests this; with `rows: notes`, or a different packing.algorithm, "
+            "no labels would.",
         )
     defects = [f"{where}: {padding} of {labels} labels are padding"] if padding else []
-    defects += [f"{where}: {across} of {labels} labels lead from one note into the next"] if across else []
+    defects += [f"{where}: {across} of {labels} labels cross from one note into the next"] if across else []
     return verdict(
         defects,
-        f"{labels} labels of sampled rows, none on padding, none across notes; {masked} that the loader leaves out.",
+        f"{labels} labels of sampled rows: none on padding, none across notes; {masked} left out by the loader.",
         REBUILD,
         facts=facts,
     )
@@ -181,7 +183,9 @@ def _trained(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> tuple
         # stored segments decide what is trained, so no label is left out because of its id
         return batch["targets_segmentation"][0] != 0, 0
     if columns.keys() != {TOKENS}:
-        raise FormatError(f"{packed.month}: a line has the columns {sorted(columns)}, not {TOKENS}. {REBUILD}")
+        raise FormatError(
+            f"{packed.month}: a line has the columns {', '.join(sorted(columns))}, not {TOKENS}. {REBUILD}"
+        )
     batch_of_one = stock_rule(packed.notes, packed.bundle).labels([columns[TOKENS][0]])
     return batch_of_one.trained[0], int(np.count_nonzero(batch_of_one.masked))
 
@@ -195,15 +199,15 @@ def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
     pads = sum(s.pads for s in packed.scans.values())
     defects = []
     if low is not None and high is not None and (low < 0 or high >= size):
-        defects.append(f"{name_of(packed.receipt)}: ids are {low} to {high}, {packed.bundle.name} has {size}")
+        defects.append(f"{name_of(packed.receipt)}: ids are {low} to {high}, but {packed.bundle.name} has {size}")
     if (low, high) != (ledger.min_id, ledger.max_id):
-        defects.append(f"{name_of(packed.receipt)}: ids are {low} to {high}, its ledger says otherwise")
+        defects.append(f"{name_of(packed.receipt)}: ids are {low} to {high}, but its ledger has others")
     if pads and not packed.notes.pad_may_occur:
-        defects.append(f"{name_of(packed.receipt)}: {count_of(pads, 'token')} of notes are the reserved pad id")
+        defects.append(f"{name_of(packed.receipt)}: {count_of(pads, 'token')} in notes are the reserved pad id")
     return verdict(
         defects,
-        f"Ids are {low} to {high}, below {size}; {count_of(pads, 'token')} of notes are the pad id.",
-        f"The rows were made with another tokenizer, or are damaged. {REBUILD}",
+        f"Ids are {low} to {high}, below {size}; {count_of(pads, 'token')} in notes are the pad id.",
+        f"The rows were built with a different tokenizer, or are damaged. {REBUILD}",
         facts={
             "vocab_size": str(size),
             "pad_ids_in_notes": pads,
@@ -220,7 +224,7 @@ def tokens_conserved(packed: OpenedCohort) -> Finding:
         where = f"{name_of(packed.receipt)}: split {name}"
         if tokens.balance != tokens.in_rows:
             defects.append(
-                f"{where}: its notes come to {count_of(tokens.balance, 'token')}, its rows to {tokens.in_rows}"
+                f"{where}: its notes have {count_of(tokens.balance, 'token')}, but its rows {tokens.in_rows}"
             )
         positions = _positions(packed, scan)
         counted = {
@@ -237,7 +241,7 @@ def tokens_conserved(packed: OpenedCohort) -> Finding:
     in_rows, ledger = sum(scan.tokens for scan in packed.scans.values()), ledger_of(packed.receipt)
     if in_rows != ledger.tokens:
         defects.append(
-            f"{name_of(packed.receipt)}: {count_of(in_rows, 'token')} in its rows, {ledger.tokens} in its ledger"
+            f"{name_of(packed.receipt)}: {count_of(in_rows, 'token')} in its rows, but {ledger.tokens} in its ledger"
         )
     return verdict(
         defects, f"{count_of(in_rows, 'token')}, none lost or added.", REBUILD, facts={"tokens": in_rows}, table=table
@@ -260,12 +264,12 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
     if not ledger.literal_separators:
         if found != ledger.separators:
             defects.append(
-                f"{where}: {count_of(found, 'separator')} in its rows, "
+                f"{where}: {count_of(found, 'separator')} in its rows, but "
                 f"{count_of(ledger.separators, 'note has', 'notes have')} their end there"
             )
         if inner:
             defects.append(
-                f"{where}: {count_of(inner, 'separator is', 'separators are')} within a note: doubled, or out of its "
+                f"{where}: {count_of(inner, 'separator is', 'separators are')} within a note: repeated, or from its "
                 "text"
             )
     bos = packed.facts.bos_id
@@ -276,7 +280,9 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
         repeats = not packed.notes.concatenated and packed.notes.long_notes.rule == "repeat_header"
         wanted = every if repeats else ledger.documents
         if begins != wanted:
-            defects.append(f"{where}: {count_of(begins, 'segment begins', 'segments begin')} with BOS, {wanted} should")
+            defects.append(
+                f"{where}: {count_of(begins, 'segment begins', 'segments begin')} with BOS, but {wanted} should"
+            )
         if doubled := sum(s.doubled_bos for s in scans):
             defects.append(f"{where}: {count_of(doubled, 'segment begins', 'segments begin')} with two BOS")
     return verdict(
@@ -301,7 +307,7 @@ def packing_efficient(packed: OpenedCohort) -> Finding:
             why = f"{count_of(wasted, 'row')} before the last have padding"
         elif algorithm == "concatenative":
             wasted = int(np.count_nonzero(used[:-1] + used[1:] <= length))
-            why = f"{count_of(wasted, 'pair')} of neighbouring rows would fit into one"
+            why = f"{count_of(wasted, 'pair')} of neighboring rows would fit into one"
         else:
             # if the two emptiest rows do not fit into one, no two do
             emptiest = np.partition(used, 1)[:2] if used.size > 1 else np.array([length])

@@ -111,7 +111,7 @@ def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> WrittenFiles
         found = _write_split(cohort, directory / path.rows, facts.shape, split, staged)
         if sum(count.records for count in found) != facts.splits[split].rows:
             raise IntegrityError(
-                f"{cohort.packed}: split {split} has other rows than its receipt says. Materialize packed_cohorts again"
+                f"{cohort.packed}: split {split} has other rows than its receipt. Materialize packed_cohorts again"
             )
         splits[split] = SplitShards(
             shard_lengths=[count.records for count in found],

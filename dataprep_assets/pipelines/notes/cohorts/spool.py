@@ -46,7 +46,7 @@ _CHARACTERS = 2_000_000
 _NOTES = 4096
 _SHOWN = 20
 """Most refused records that one error lists."""
-_DEFAULTS = "give template.defaults, or set `template: {missing: drop}`"
+_DEFAULTS = "set template.defaults, or `template: {missing: drop}`"
 _DROP = "set `bad_records: {policy: drop}` to count and skip such records"
 Int64 = NDArray[np.int64]
 
@@ -120,9 +120,9 @@ class DropCounter:
             first = self.quarantine[0]
             raise BadRecordError(
                 f"{self._month}: {sum(bad.values())} of {count_of(rows_in, 'note')} would be dropped {bad}, more "
-                "than the budget "
-                f"of {self._budget:.4%}. The first is record {first['record']}, note {first['note']}, byte "
-                f"{first['byte']}: {first['reason']}. Correct the source, or raise `bad_records.budget`",
+                f"than the budget of {self._budget:.4%}. First error: record {first['record']}, note "
+                f"{first['note']}, byte {first['byte']}: {first['reason']}. Correct the source, or raise "
+                "`bad_records.budget`",
                 month=self._month,
                 row=first["record"],
                 byte=first["byte"],
@@ -332,7 +332,7 @@ class _Filling:
         # the same notes in every run of a month, so a disagreement repeats
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
         for at in sampled(np.arange(first, first + len(texts), dtype=np.uint64), seed, rate):
-            where = f"{self._month}: note {first + int(at) + 1} of those read"
+            where = f"{self._month}: note {first + int(at) + 1}, in reading order"
             self._encoder.recheck(texts[at], ids[bounds[at] : bounds[at + 1]], where)
 
     def spool(self, path: Path) -> Spool:

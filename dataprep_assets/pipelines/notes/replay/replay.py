@@ -174,8 +174,8 @@ def ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tupl
         # the other modes take all shards, and so have the shares that they want
         if not s or abs(rows_of(s) / total - want) > replay.tolerance:
             raise ConfigError(
-                f"{replay.dataset}: split {split}: whole shards of {name} come to a share of {rows_of(s) / total:.4f}, "
-                f"wanted {want:.4f}, tolerance {replay.tolerance}. Make its shards smaller (rows_per_shard), or raise "
+                f"{replay.dataset}: split {split}: whole shards of {name} have a share of {rows_of(s) / total:.4f}, "
+                f"not {want:.4f} (tolerance {replay.tolerance}). Make its shards smaller (rows_per_shard), or raise "
                 "the tolerance"
             )
     chosen = [origin for s in shards for origin in s] if replay.mode == "concat" else interleaved(shards)
@@ -305,7 +305,7 @@ def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_ReplaySou
     artifacts = [Artifact(dataset=source.dataset, name=DIRECTORIES[replay.format]) for source in replay.sources]
     receipts = store.receipts(artifacts)
     if missing := [str(a) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
-        raise MissingArtifactError(f"{replay.dataset}: not there: {', '.join(missing)}. Materialize them first")
+        raise MissingArtifactError(f"{replay.dataset}: not built yet: {', '.join(missing)}. Materialize them first")
     found = [
         _ReplaySource(declared=declared, artifact=artifact, receipt=receipt, facts=DirectoryFacts.of(receipt))
         for declared, artifact, receipt in zip(replay.sources, artifacts, receipts, strict=True)
@@ -314,7 +314,7 @@ def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_ReplaySou
     first = found[0]
     for source in found:
         if source.facts.mode == "virtual":
-            raise ConfigError(f"{replay.dataset}: {source.artifact} is virtual: it has no shards to combine")
+            raise ConfigError(f"{replay.dataset}: {source.artifact} is virtual and has no shards to combine")
         wrong = [name for name in _EQUAL if getattr(source.facts, name) != getattr(first.facts, name)]
         wrong += ["tokenizer"] if source.tokenizer != first.tokenizer else []
         if wrong:
@@ -404,8 +404,8 @@ def _require_distinct(replay: ReplayDeclaration, splits: dict[str, list[Shards]]
                 if of.setdefault(digest, source) != source:
                     names = [replay.sources[of[digest]].dataset, replay.sources[source].dataset]
                     raise IntegrityError(
-                        f"{replay.dataset}: {' and '.join(names)} share a shard. Leave one of them out, or "
-                        "weigh it more in mode `weighted`"
+                        f"{replay.dataset}: {' and '.join(names)} share a shard. Remove one of them, or raise its "
+                        "weight in mode `weighted`"
                     )
 
 
@@ -525,7 +525,7 @@ def provenance_complete(opened: OpenedReplay) -> Finding:
             f"{opened.name}: {defect}"
             for defect in rebuilt_otherwise(opened.artifact, opened.store, partial(build_replay, opened.replay))
         ),
-        f"{count_of(shards, 'shard')} of {count_of(len(facts.sources), 'source')}, as they are made again.",
+        f"{count_of(shards, 'shard')} of {count_of(len(facts.sources), 'source')}, identical when rebuilt.",
         REBUILD_SOURCES,
         facts={"shards": shards, "sources": len(facts.sources)},
     )
@@ -543,7 +543,7 @@ def mixture_matches_weights(opened: OpenedReplay) -> Finding:
         for name, of in of_split.items()
     ]
     defects = [
-        f"{opened.name}: {split}: {name} has a share of {of.share:.4f}, wanted {of.wanted:.4f}"
+        f"{opened.name}: {split}: {name} has a share of {of.share:.4f}, but {of.wanted:.4f} is declared"
         for split, of_split in shares.items()
         for name, of in of_split.items()
         if abs(of.share - of.wanted) > replay.tolerance
@@ -576,9 +576,9 @@ def splits_disjoint(directory: OpenedDirectory) -> Finding:
     _, counts = np.unique(np.concatenate(digests), return_counts=True)
     leaked = int(np.count_nonzero(counts > 1))
     where = directory.name
-    todo = "Use one `patient_key` and the same `splits` for all sources, and build them again"
+    todo = "Use one `patient_key` and the same `splits` for all sources, and rebuild them"
     if not leaked and len(keys) > 1 and len(splits) > 1:
-        unknown = "its sources have different patient keys, so whether a patient is in several splits cannot be told"
+        unknown = "its sources have different patient keys, so patients in several splits cannot be detected"
         return verdict([f"{where}: {unknown}"], "", todo, warning=True)
     defects = (
         [f"{where}: {count_of(leaked, 'patient is', 'patients are')} in several of the splits {', '.join(splits)}"]

@@ -11,7 +11,7 @@ from dataprep_assets.pipelines.notes.declaration import VERSION_HELP, FileFormat
 class ReplaySource(Attribution):
     """One dataset of the same storage that goes into a combination."""
 
-    dataset: str = Field(description="Name of a dataset of packed notes, or of a combination.")
+    dataset: str = Field(description="Name of a dataset of packed notes, or of a combined dataset.")
     weight: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="Share of the rows, relative to the other sources' weights."
     )
@@ -22,18 +22,20 @@ class ReplayDeclaration(DatasetDeclaration):
 
     sensitive: bool = Field(True, description="No text and no identifier in any log, event, metadata or plot.")
     sources: tuple[ReplaySource, ...] = Field(min_length=1, description="The datasets, in order.")
-    splits: tuple[str, ...] = Field(("train",), min_length=1, description="Splits to combine; every source has them.")
+    splits: tuple[str, ...] = Field(
+        ("train",), min_length=1, description="Splits to combine; every source must have them."
+    )
     mode: Literal["concat", "interleave", "weighted", "virtual"] = Field(
         "interleave",
         description="`concat`: one source after another. `interleave`: mixed in proportion, so that the first shards "
-        "have the mix of the whole. `weighted`: shards repeated or left out for the declared weights, then mixed. "
-        "`virtual`: no shards, only the files that tell a loader how to mix.",
+        "have the overall mixture. `weighted`: shards are repeated or left out to meet the weights, then "
+        "mixed. `virtual`: no shards, only the files that configure a loader to mix them.",
     )
-    seed: int = Field(0, ge=0, description="Decides the order of each source's shards in `interleave` and `weighted`.")
+    seed: int = Field(0, ge=0, description="Seed for the order of each source's shards in `interleave` and `weighted`.")
     tolerance: float = Field(
-        0.01, gt=0, le=1, description="`weighted`: largest difference of a source's share from its declared one."
+        0.01, gt=0, le=1, description="`weighted`: largest allowed difference between a source's share and its weight."
     )
-    format: FileFormat = Field("tfrecord", description="Which of the sources' formats.")
+    format: FileFormat = Field("tfrecord", description="The sources' format to use.")
     tfds_version: TfdsVersion = Field("1.0.0", description=VERSION_HELP)
 
     @field_validator("dataset")
@@ -45,18 +47,18 @@ class ReplayDeclaration(DatasetDeclaration):
     def _consistent(self) -> Self:
         names = [source.dataset for source in self.sources]
         if len(set(names)) != len(names):
-            raise ValueError("a source occurs twice; give it more weight in mode `weighted` instead")
+            raise ValueError("a source is listed twice. Raise its weight in mode `weighted` instead")
         if self.dataset in names:
-            raise ValueError("a combination cannot be its own source")
+            raise ValueError("a dataset cannot be its own source")
         if len(set(self.splits)) != len(self.splits):
-            raise ValueError("a split occurs twice")
+            raise ValueError("a split is listed twice")
         weighted = [source.weight is not None for source in self.sources]
         if any(weighted) and (self.mode not in ("weighted", "virtual") or not all(weighted)):
-            raise ValueError("weights: all sources have one, in mode `weighted` or `virtual`; or none has")
+            raise ValueError("weights: in mode `weighted` or `virtual`, either all sources have one or none")
         if any(weighted) and self.mode == "virtual" and self.format == "tfrecord":
             raise ValueError(
-                "weights: tfds.builder_from_directories knows none. Declare `format: array_record`, whose loader does, "
-                "or mode `weighted`"
+                "weights: not supported by tfds.builder_from_directories. Set `format: array_record`, or use `mode: "
+                "weighted`"
             )
         if self.mode == "weighted" and not all(weighted):
             raise ValueError("mode `weighted` needs the weight of every source")

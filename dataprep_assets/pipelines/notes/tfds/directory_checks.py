@@ -57,8 +57,8 @@ def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) 
             passed=False,
             warning=True,
             facts={"rows_read": 0},
-            summary=f"Not proven: {' and '.join(missing)} cannot be imported here. Install dataprep-assets[tfds] and "
-            "execute this check again; it reads and writes nothing else.",
+            summary=f"Not run: {' and '.join(missing)} cannot be imported. Install dataprep-assets[tfds] and execute "
+            "this check again; it reads and writes nothing else.",
         )
     with WorkerPool(1, _QUIET) as pool:
         pool.submit(Task(TaskId("", "readable_by_tfds"), _compare_directory, (where, dataset, version, format)))
@@ -81,7 +81,7 @@ def _compare_directory(where: Path, dataset: str, version: str, format: FileForm
         said = type(error).__name__
     return Finding(
         passed=False,
-        summary=f"tensorflow-datasets cannot read the directory: {said}. See the other checks for what is wrong.",
+        summary=f"tensorflow-datasets cannot read the directory: {said}. See the other checks for the cause.",
         facts={"rows_read": 0},
     )
 
@@ -96,11 +96,11 @@ def _compared(where: Path, dataset: str, version: str, format: FileFormat) -> Fi
     if version == info.version:
         by_name = library.builder(f"{dataset}:{version}", data_dir=str(where.parents[1]))
         if Path(str(by_name.data_dir)) != where:
-            defects.append(f"tfds.builder({dataset}:{version}) finds another directory")
+            defects.append(f"tfds.builder({dataset}:{version}) finds a different directory")
     rows = 0
     for split in info.splits:
         if (said := builder.info.splits[split.name].num_examples) != split.rows:
-            defects.append(f"split {split.name}: TFDS counts {count_of(said, 'row')}, {split.rows} are declared")
+            defects.append(f"split {split.name}: TFDS counts {count_of(said, 'row')}, but {split.rows} are declared")
         names, ends = info.shard_names(split), np.cumsum([0, *split.shard_lengths])
         for first, stop in _slices(len(names), split.rows):
             low, high = int(ends[first]), int(ends[stop])
@@ -115,13 +115,13 @@ def _compared(where: Path, dataset: str, version: str, format: FileFormat) -> Fi
                         defects.append(f"split {split.name}: column {name} of the rows from {low + read} on differs")
                 read += len(next(iter(batch.values())))
             if read != high - low:
-                defects.append(f"split {split.name}: {count_of(read, 'row')} read, {high - low} are stored")
+                defects.append(f"split {split.name}: {count_of(read, 'row')} read, but {high - low} are stored")
             rows += read
     total = sum(split.rows for split in info.splits)
     return verdict(
         defects,
         f"TFDS {library.__version__} read {rows} of {count_of(total, 'row')}, in file order, equal to the stored ones.",
-        "The metadata do not describe the shards: materialize the directory again",
+        "The metadata does not describe the shards. Materialize the directory again",
         facts={"rows_read": rows, "rows": total},
     )
 
@@ -206,7 +206,8 @@ def _files_intact(opened: OpenedDirectory) -> Finding:
     receipt = opened.receipt
     return verdict(
         (f"{opened.name}: {d}" for d in damage(opened.directory, receipt, opened.declared.verify)),
-        f"{count_of(len(receipt.files), 'file')}, {count_of(receipt.total_bytes, 'byte')}, as the receipt says.",
+        f"{count_of(len(receipt.files), 'file')} ({count_of(receipt.total_bytes, 'byte')}): all digests match the "
+        "receipt.",
         REBUILD,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )

@@ -14,8 +14,8 @@ from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTO
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _LOADER = (
-    "MaxText, after dataprep_assets.serving.sampler.maxtext.install(), without which it takes a row for one "
-    "document and trains from note to note:"
+    "MaxText, after dataprep_assets.serving.sampler.maxtext.install(); without it, MaxText treats a row as one "
+    "document and trains across notes:"
 )
 # `packing` also tells some attention kernels to look at segments (`layers/attention_op.py`).
 _PREPACKED = {"packing": "True"}
@@ -127,7 +127,10 @@ def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
     if notes.layout != "unpacked" or notes.pipeline != "hf":
         return []
     left = sorted(set(store.partitions(notes.dataset, PACKED_COHORTS)) - set(notes.months.expected_keys))
-    told = f"hf reads months declared no more, too: {first_of(left, 8)}; `dataprep prune {notes.dataset}` first"
+    told = (
+        f"hf also reads months that are no longer declared: {first_of(left, 8)}. Run `dataprep prune "
+        f"{notes.dataset}` first"
+    )
     return [told] if left else []
 
 
@@ -137,8 +140,8 @@ def evaluation_line(splits: Sequence[str]) -> list[str]:
         return []
     return [
         (
-            f"to evaluate on {splits[1]}, add for example {'eval_interval=1000 eval_steps=10'}: steps between "
-            "evaluations, and batches of each, of which the split has to have so many"
+            f"to evaluate on {splits[1]}, add, e.g., {'eval_interval=1000 eval_steps=10'} (steps between "
+            "evaluations, and batches per evaluation, which the split must have)"
         )
     ]
 
@@ -163,8 +166,8 @@ def combined_line(
         found |= {"hf_eval_split": replay.splits[1]} if evaluated else {}
     elif replay.mode == "virtual" and replay.format == "tfrecord":
         return (
-            f"no pipeline of MaxText reads several directories; in Python: tfds.builder_from_directories(json.load("
-            f"open('{where}/{BUILDER_DIRECTORIES}'))).as_dataset('{split}')"
+            "MaxText has no pipeline for several directories. In Python: "
+            f"tfds.builder_from_directories(json.load(open('{where}/{BUILDER_DIRECTORIES}'))).as_dataset('{split}')"
         )
     elif replay.mode == "virtual":
         found = {

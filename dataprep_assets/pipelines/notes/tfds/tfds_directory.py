@@ -61,8 +61,8 @@ from dataprep_assets.stream.tokenizer import load_bundle
 
 VERSION = 2
 _DESCRIPTIONS: dict[FileFormat, str] = {
-    "tfrecord": "All cohorts under TFDS names, with `dataset_info.json` and `features.json`: tfds.builder reads it.",
-    "array_record": "All cohorts as ArrayRecord files under TFDS names: grain reads it.",
+    "tfrecord": "All cohorts under TFDS names, with `dataset_info.json` and `features.json`, for tfds.builder.",
+    "array_record": "All cohorts as ArrayRecord files under TFDS names, for grain.",
 }
 
 
@@ -152,9 +152,8 @@ def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -
     if missing:
         shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{notes.dataset}: {len(missing)} of {count_of(len(months), 'month is', 'months are')} not there: "
-            f"{shown}. Materialize "
-            f"these partitions of packed_cohorts and {COHORT_SHARDS[format]} first"
+            f"{notes.dataset}: {len(missing)} of {count_of(len(months), 'month is', 'months are')} missing: {shown}. "
+            f"Materialize packed_cohorts and {COHORT_SHARDS[format]} for them first"
         )
     _require_same(notes, found)
     return found
@@ -173,7 +172,7 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
         facts, receipt = found.facts, found.receipt
         if receipt.inputs[PACKED_COHORTS] != found.packed_receipt.content:
             raise IntegrityError(
-                f"{found.shards}: made of older rows than packed_cohorts has now. Materialize it again"
+                f"{found.shards}: built from older rows than packed_cohorts has now. Materialize it again"
             )
         stored = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
         # Compared with what is declared now. What the declaration does not say by itself, as the ids of tokens, must be
@@ -184,9 +183,9 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
         wrong += sorted(name for name in alike if getattr(facts, name) != getattr(first, name))
         if wrong or facts.splits.keys() != notes.splits.keys():
             raise IntegrityError(
-                f"{found.shards}: made with another {', '.join(wrong) or 'set of splits'} than is declared now, or "
-                f"than {months[0].month} has. Materialize packed_cohorts and its shards again: only stale ones "
-                "are rebuilt"
+                f"{found.shards}: built with a different {', '.join(wrong) or 'set of splits'} than declared now, or "
+                f"than {months[0].month}. Materialize packed_cohorts and its shards again: only stale ones are "
+                "rebuilt"
             )
 
 
@@ -221,7 +220,7 @@ def build_tfds_directory(
     without a row and for a format that is not declared.
     """
     if format not in notes.formats:
-        raise ConfigError(f"{notes.dataset}: format {format} is not among the declared {list(notes.formats)}")
+        raise ConfigError(f"{notes.dataset}: unknown format {format}. Available: {', '.join(notes.formats)}")
     months = _months(notes, store, format)
 
     def write(staged: Path) -> WrittenFiles:
@@ -233,7 +232,7 @@ def build_tfds_directory(
         in_shards = sum(m.receipt.ledger.documents for m in months if m.receipt.ledger is not None)
         if rows != in_shards:
             raise IntegrityError(
-                f"{notes.dataset}: {count_of(rows, 'row')} of {in_shards} in its shards. This is a bug"
+                f"{notes.dataset}: {count_of(rows, 'row')}, but {in_shards} in its shards. This is a bug"
             )
         return WrittenFiles(
             inputs={m.month: m.receipt.content for m in months} | {"tokenizer": months[0].receipt.inputs["tokenizer"]},
@@ -259,7 +258,7 @@ def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFo
     splits = {split: [o for m in months for o in _origins(notes, m, split, format)] for split in notes.splits}
     # TFDS takes no split without a shard
     if empty := [split for split, origins in splits.items() if not origins]:
-        raise ConfigError(f"{notes.dataset}: splits {empty} have no row; declare larger shares, or leave them out")
+        raise ConfigError(f"{notes.dataset}: splits {empty} have no rows. Declare larger shares, or remove them")
     return Directory(
         dataset=notes.dataset,
         description=notes.description,
@@ -304,8 +303,8 @@ def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_M
     if twice.size and notes.duplicate_patients == "fail":
         among = [found.month for found, here in zip(months, of_month, strict=True) if np.isin(here, twice).any()]
         raise IntegrityError(
-            f"{notes.dataset}: patients in several cohorts: {twice.size}, of {first_of(among, 8)}. Correct the source, "
-            "or declare `duplicate_patients: allow`"
+            f"{notes.dataset}: {count_of(twice.size, 'patient')} in several cohorts, among {first_of(among, 8)}. "
+            "Correct the source, or declare `duplicate_patients: allow`"
         )
     return int(distinct.size), int(twice.size)
 
@@ -340,7 +339,7 @@ def matches_cohort_shards(opened: OpenedNotes) -> Finding:
     )
     return verdict(
         (f"{opened.name}: {d}" for d in different),
-        f"{count_of(rows, 'row')} of {count_of(facts.months, 'month')}, every shard a cohort's, byte for byte.",
+        f"{count_of(rows, 'row')} of {count_of(facts.months, 'month')}; every shard is identical to its cohort's.",
         REBUILD_SOURCES,
         facts={"rows": rows, "months": facts.months},
     )
@@ -368,7 +367,8 @@ def patients_disjoint(opened: OpenedNotes) -> Finding:
             twice = found[counts > 1]
             months = [m for m, d in zip(notes.months.expected_keys, of_months, strict=True) if np.isin(d, twice).any()]
             defects.append(
-                f"{split}: {count_of(again, 'patient is', 'patients are')} in several cohorts, of {first_of(months, 8)}"
+                f"{split}: {count_of(again, 'patient is', 'patients are')} in several cohorts, among "
+                f"{first_of(months, 8)}"
             )
     _, counts = np.unique(np.concatenate(in_splits), return_counts=True)
     if leaked := int(np.count_nonzero(counts > 1)):
@@ -377,7 +377,7 @@ def patients_disjoint(opened: OpenedNotes) -> Finding:
         (f"{notes.dataset}: {d}" for d in defects),
         f"{count_of(distinct, 'patient')}, {several} of them in several cohorts"
         + (", as declared." if several else "."),
-        "Correct the source, or declare `duplicate_patients: allow` where cohorts may share patients",
+        "Correct the source, or declare `duplicate_patients: allow` if cohorts may share patients",
         facts={"patients": distinct, "in_several_cohorts": several, "in_several_splits": leaked},
     )
 
