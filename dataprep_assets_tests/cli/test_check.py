@@ -94,7 +94,7 @@ def test_every_mistake_of_every_declaration_is_told_with_its_line(project: Path)
     assert empty.startswith("14: splits.val: valid/** matches none of the ")
     (short,) = lines(project, "short", told)
     assert short.startswith(
-        "24: val: its tokens are less than one sample of 512, and StreamingDataset opens no dataset"
+        "24: val: it has fewer tokens than one sample of 512, and StreamingDataset cannot open an empty dataset"
     )
     assert lines(project, "enough", told) == []
     assert len(lines(project, "wrong", told)) >= 2

@@ -218,7 +218,7 @@ def test_a_reader_tries_a_place_and_writes_nothing(
     there = tmp_path / "store"
     there.mkdir()
     assert main(["preflight", "--read-only", str(there)]) == 1
-    assert "nothing is there to be read" in capsys.readouterr().out
+    assert "no objects found to read. Check the bucket and prefix" in capsys.readouterr().out
     (there / "release.json").write_bytes(b"{}")
     assert main(["preflight", "--read-only", str(there)]) == 0
     said = capsys.readouterr().out
@@ -236,7 +236,7 @@ def test_a_store_that_cannot_be_reached_says_what_to_fix_and_no_secret(moto: str
     done = dataprep(tmp_path, "preflight", "s3://no-such-bucket/x", **secrets, DATAPREP_ENDPOINT_URL=moto)
     assert done.returncode == 1
     assert "FAILED  credentials and list" in done.stdout
-    assert "there is no bucket no-such-bucket" in done.stdout
+    assert "bucket no-such-bucket does not exist" in done.stdout
     assert "not ready: 9 of these" in done.stdout
     for secret in secrets.values():
         assert secret not in done.stdout + done.stderr

@@ -36,12 +36,12 @@ TOLD = {
     "text_type": "9: `text_field: id`: none of the first 20 rows of split train, from train.jsonl on, has it as text",
     "id_name": "8: `document.id_field: doc`: none of the first 20 rows of split train, from train.jsonl on, has it; "
     "they have `text`, `id`",
-    "twice": "9: views: `nanogpt` is given twice; leave one out",
+    "twice": "9: views: `nanogpt` is listed twice. Remove one",
     "no_key": "8: document.id_key: the environment variable SURELY_NOT_SET is not set. Run `openssl rand -hex 32`",
     "storage": "9: storage: {folder}/defs.yaml/below: cannot be a folder: {folder}/defs.yaml is a file",
     "two": "11: must not contain a second document",
     "no_parquet": "4: source: train_more.parquet: it is text. Rename it by its format",
-    "empty": "6: splits.val: no record is in its 1 file; give it one that has some, or leave it out",
+    "empty": "no records. Add a file that has some, or remove the split",
     "mixed": "8: `document.id_field: id`: no row of the files of split train of format txt has it",
     "unset": "4: source.path: the variable SURELY_NOT_SET is not set",
     "unset_folder": "4: source.path: the variable SURELY_NOT_SET is not set",
@@ -104,7 +104,7 @@ def test_check_tells_each_with_its_line(project: Path) -> None:
     for name, told in TOLD.items():
         folder = project / "my_texts" / "defs" / "wrong" / name
         assert f"{folder}/defs.yaml:{told.format(folder=folder)}" in done.stdout, done.stdout
-    assert "held_out`: 1 shard for valid and 1 for test leave none of 2 to train on; raise `num_shards`" in done.stdout
+    assert "`held_out`: 1 shard for valid and 1 for test leave none of 2 for training" in done.stdout
     assert f"{project}/my_texts/defs/wrong/torn/defs.yaml:5: a.parquet: Parquet cannot be read" in done.stdout
     right = dataprep(project, "check", "d00", "d01", project=project)
     assert (right.returncode, right.stdout) == (0, "2 declarations: no errors found\n")
@@ -156,5 +156,5 @@ def test_an_error_of_configuration_that_a_step_finds_ends_with_2_and_names_the_l
         (texts / f"{split}.jsonl").write_text(rows)
     done = dataprep(project, "run", "late", project=project)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert f"    late/mds_bins: {path}:10: train: its tokens are less than one sample of 4096" in done.stderr
+    assert f"late/mds_bins: {path}:10: train: it has fewer tokens than one sample of 4096" in done.stderr
     assert "__" not in done.stderr

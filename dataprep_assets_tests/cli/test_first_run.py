@@ -88,7 +88,7 @@ def test_a_tagger_that_kills_its_worker_is_named_once(project: Path) -> None:
     tagger(path, "import os\ndef quality(documents):\n    os._exit(3) if len(documents) > 20 else None\n" + GIVES)
     done = dataprep(project, "run", "dies", project=project, DATAPREP_WORKERS="2")
     assert done.returncode == 1, done.stderr
-    assert done.stderr.count("It ran my_texts.taggers:quality: look there first") == 1, done.stderr
+    assert done.stderr.count("It ran my_texts.taggers:quality. Check these first") == 1, done.stderr
 
 
 GIVES = "    return {'quality': [1.0] * len(documents)}\n"
@@ -146,4 +146,6 @@ def test_a_link_to_itself_is_no_folder(project: Path) -> None:
     path.with_name("texts").symlink_to("texts")
     done = dataprep(project, "check", "loop", project=project)
     assert done.returncode == 2
-    assert f"{path}:4: {path.with_name('texts')} is not a folder" in done.stdout
+    assert (
+        f"{path}:4: {path.with_name('texts')}: not a folder. Set the folder that contains the data files" in done.stdout
+    )

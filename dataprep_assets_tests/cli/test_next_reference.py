@@ -90,4 +90,4 @@ def test_an_upgraded_reference_is_told_with_the_texts_that_it_touches_and_no_str
     project.dataprep("lock", "marks", "--output", "after.lock", with_candidate=True)
     differences = project.dataprep("diff", "before.lock", "after.lock", code=1)
     assert "reference.normalization was Unicode 9.0, is Unicode 17.0 now" in differences
-    assert "other ids for texts with combining marks" in differences
+    assert "different ids for texts with combining marks" in differences

@@ -158,8 +158,11 @@ def test_the_evaluators_dataset_reads_a_folder_of_any_prefix(tmp_path: Path) -> 
     assert "sequences of 12" in evaluated(shards, "train", 0, 12)["refused"]
     ids = shards / "sample_ids_000000.bin"
     ids.write_bytes(ids.read_bytes()[8:] + ids.read_bytes()[:8])
-    assert "are not those of the tokens" in evaluated(shards, "train", 0, LENGTH)["refused"]
-    assert "no such file" in evaluated(shards, "train", 7, LENGTH)["refused"]
+    assert (
+        "wrong sequence length, or ids of another shard. Download both again"
+        in evaluated(shards, "train", 0, LENGTH)["refused"]
+    )
+    assert "the file does not exist" in evaluated(shards, "train", 7, LENGTH)["refused"]
 
 
 def cut_tokens(folder: Path) -> None:
@@ -185,10 +188,13 @@ def other_ids(folder: Path) -> None:
     [
         (lambda folder: (folder / "train_000001.npy").unlink(), "train_000001.npy: missing: --shards 1 adopts those"),
         (cut_tokens, "beside them do not name in sequences of 16: no reader takes such a shard. --shards 2 adopts"),
-        (saved_ids, "it has a .npy header, which readers would take for 16 ids"),
+        (saved_ids, "has a .npy header, which readers would read as 16 ids"),
         (other_ids, "sample_ids_000000.bin: the id of sample 0 is not that of its tokens (2 defects)"),
         (lambda folder: (folder / "train_000000.npy").write_bytes(b"\x93NUMPY"), "train_000000.npy: .npy version"),
-        (lambda folder: [path.unlink() for path in folder.glob("*")], "no shards: a release has train_000000.npy"),
+        (
+            lambda folder: [path.unlink() for path in folder.glob("*")],
+            "no shards found: a release has train_000000.npy",
+        ),
     ],
 )
 def test_what_is_no_release_is_not_adopted(tmp_path: Path, damage: Any, told: str) -> None:
@@ -210,7 +216,7 @@ def test_a_manifest_that_is_there_is_not_replaced_by_another(tmp_path: Path) -> 
     before = (shards / MANIFEST).read_bytes()
     done = typed(tmp_path / "here", "release", "adopt", str(shards), "--name", "b")
     assert done.returncode == 1
-    assert "another manifest is there" in done.stderr
+    assert "contains a different manifest, which trainers may read" in done.stderr
     assert (shards / MANIFEST).read_bytes() == before
 
 
@@ -222,7 +228,7 @@ def test_a_manifest_of_a_server_sends_no_trainer_elsewhere(tmp_path: Path, moto:
     url = f"s3://{environment['R2_DATASET_BUCKET_NAME']}/remote/tokenized"
     done = typed(tmp_path / "here", "verify", url, **environment)
     assert done.returncode == 1
-    assert "only a manifest in a folder of this machine may say so" in done.stdout
+    assert "which only a manifest in a local folder may do" in done.stdout
 
 
 def test_verify_tells_the_truth_of_a_release_its_copy_and_a_folder_of_neither(tmp_path: Path) -> None:
@@ -237,7 +243,11 @@ def test_verify_tells_the_truth_of_a_release_its_copy_and_a_folder_of_neither(tm
         assert "all match release.json" in done.stdout
     path = tmp_path / "here" / "copy" / "train_000001.npy"
     data = path.read_bytes()
-    for damaged, told in ((data[:-4], "bytes, the release says"), (data[:-1] + b"\xff", "sha256"), (None, "missing")):
+    for damaged, told in (
+        (data[:-4], "bytes, but the release lists"),
+        (data[:-1] + b"\xff", "sha256"),
+        (None, "missing"),
+    ):
         path.write_bytes(damaged) if damaged is not None else path.unlink()
         done = typed(tmp_path / "here", "verify", "copy")
         assert done.returncode == 1
@@ -251,7 +261,7 @@ def test_verify_tells_the_truth_of_a_release_its_copy_and_a_folder_of_neither(tm
     (tmp_path / "here" / "random" / "a.txt").write_text("hello")
     done = typed(tmp_path / "here", "verify", "random")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "nothing there to verify" in done.stderr
+    assert "no artifacts found to verify" in done.stderr
 
 
 def test_another_datasets_release_is_not_published_over(tmp_path: Path) -> None:
@@ -262,7 +272,7 @@ def test_another_datasets_release_is_not_published_over(tmp_path: Path) -> None:
     place = publish(make_release(tmp_path / "a"), tmp_path / "a", ReleaseLocation(LocalStore(tmp_path / "place")))
     before = {path.name: path.read_bytes() for path in (tmp_path / "place").iterdir() if path.is_file()}
     other = replace(make_release(tmp_path / "b", (4, 4)), dataset="another")
-    with pytest.raises(IntegrityError, match=r"the release of '\w+' is there, and trainers may read it"):
+    with pytest.raises(IntegrityError, match=r"contains the release of '\w+', which trainers may read\. Publish"):
         send_release(place, other, lambda file: tmp_path / "b" / file.key)
     assert {path.name: path.read_bytes() for path in (tmp_path / "place").iterdir() if path.is_file()} == before
 
@@ -281,6 +291,6 @@ def test_a_run_does_not_publish_over_another_datasets_release(tmp_path: Path) ->
     before = {path.name: path.read_bytes() for path in (tmp_path / "public").iterdir() if path.is_file()}
     done = dataprep(project, "run", "second", project=project)
     assert done.returncode == 1
-    assert "the release of 'first' is there, and trainers may read it" in done.stderr
+    assert "contains the release of 'first', which trainers may read. Publish" in done.stderr
     assert "Traceback" not in done.stderr
     assert {path.name: path.read_bytes() for path in (tmp_path / "public").iterdir() if path.is_file()} == before

@@ -31,7 +31,7 @@ NOTES = [
     ("public: a key for", "env: SHORT_KEY #", "patient_key:", "SHORT_KEY has 5 characters, but needs at least 32"),
     ('last: "2011-02"', 'last: "2011-04"', "months:", "2 declared months have no file in the source: 2011-03, 2011-04"),
     ('last: "2011-02"', 'last: "2011-02"\n    allow_missing: ["2011-01"]', "source:", "2011-01 have a file, but"),
-    ("path: ./data", "path: ./date", "path:", "date: no such folder"),
+    ("path: ./data", "path: ./date", "path:", "date: folder does not exist"),
     (
         "  row_length:",
         "  retractions: ./list.jsonl\n  row_length:",
@@ -60,13 +60,13 @@ SFT = [
         "chat_template: chatml_reasoning",
         "chat_template: \"{{ strftime_now('%d') }} {{ messages }}\"",
         "chat_template:",
-        "Declare `template_date`",
+        "uses today's date (strftime_now), so the same rows would give different bytes tomorrow",
     ),
     (
         "chat_template: chatml_reasoning",
         'chat_template: "{% for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content }}<|im_end|>\\n{% endfor %}"',
         "chat_template:",
-        "writes no generation prompt, so each answer is trained with what precedes it ('<|im_start|>assistant\\n')",
+        r"writes no generation prompt, so the text before each answer ('<|im_start|>assistant\n') is in the loss",
     ),
     (
         "chat_template: chatml_reasoning",
@@ -75,17 +75,32 @@ SFT = [
         "expected '<|nope|>'",
     ),
     ("blend: ./blend.json", "blend: ./blond.json", "blend:", "blond.json: cannot be read: No such file"),
-    ("blend: ./blend.json", "blend: ./wrong.json", "blend:", "not the JSON of a blend"),
+    ("blend: ./blend.json", "blend: ./wrong.json", "blend:", "but a list of datasets has at most"),
     ("blend: ./blend.json", f"blend: {DATASET % './absent.jsonl'}", "blend:", "absent.jsonl: No such file"),
-    ("blend: ./blend.json", f"blend: {DATASET % './data/*.parquet'}", "blend:", "holds no data file"),
+    (
+        "blend: ./blend.json",
+        f"blend: {DATASET % './data/*.parquet'}",
+        "blend:",
+        "others only if the path ends with theirs, e.g., *.csv)",
+    ),
     (
         "blend: ./blend.json",
         f"blend: {DATASET % 'ftp://host/a.jsonl'}",
         "blend:",
-        "known are hf://, s3://, gs://, asset://",
+        "Use hf://, s3://, gs://, asset:// or a local path",
     ),
-    ("blend: ./blend.json", f"blend: {DATASET % 'hf://one'}", "blend:", "is not hf://organization/name"),
-    ("blend: ./blend.json", f"blend: {DATASET % 's3://bucket/a'}", "blend:", "name the folder to fetch it to"),
+    (
+        "blend: ./blend.json",
+        f"blend: {DATASET % 'hf://one'}",
+        "blend:",
+        "must be hf://organization/name or hf://…/name@revision",
+    ),
+    (
+        "blend: ./blend.json",
+        f"blend: {DATASET % 's3://bucket/a'}",
+        "blend:",
+        "Set the folder to which its files are downloaded",
+    ),
     ("held_out: {valid: 1}", "held_out: {vlaid: 1}", "held_out:", "held_out.vlaid: unknown key; did you mean `valid`?"),
 ]
 PRETRAIN = [
@@ -100,7 +115,12 @@ RL = [
         "transforms:",
         "no_module:function: cannot be",
     ),
-    ("transforms:", "transforms: [select]\n    # ", "transforms:", "select without fields would leave nothing"),
+    (
+        "transforms:",
+        "transforms: [select]\n    # ",
+        "transforms:",
+        "select without fields would drop everything. Add fields",
+    ),
     (
         "transforms:",
         "transforms: [{resolve_hf_placeholders: {sources: {a/b: hf://a/b}}}]\n    # ",
@@ -133,12 +153,12 @@ TASKS = [
         "Copa:",
         "Set `versions_in` to the folder",
     ),
-    ("mode: symlink", "old_folder: ArcC", "ArcC_Cloze:", "0_data/ArcC: no such folder; `old_folder` is its name"),
+    ("mode: symlink", "old_folder: ArcC", "ArcC_Cloze:", "0_data/ArcC: folder does not exist"),
     (
         "original: ./data/original",
         "original: ./data/orig",
         "original:",
-        "orig: no such folder; the old project's base",
+        "orig: folder does not exist. The old project's base is used instead",
     ),
 ]
 SCHEDULE = [

@@ -136,7 +136,9 @@ def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
     of_bins = dg.AssetCheckKey(dg.AssetKey(["mine", "token_bins_train"]), "no_retracted_document")
     warned, passed = [one for one in told if one.asset_check_key == of_bins]
     assert [(one.passed, one.severity.value) for one in (warned, passed)] == [(False, "WARN"), (True, "ERROR")]
-    assert "mine/token_bins/train-00003 is in no plan any more" in str(warned.description)
+    assert "mine/token_bins/train-00003 is obsolete, and contains removed documents or may contain some" in str(
+        warned.description
+    )
 
 
 def test_places_left_by_themselves_are_not_up_to_date_and_the_next_run_removes_them(own: Own) -> None:
@@ -199,7 +201,7 @@ def test_a_list_that_windows_wrote_is_read_whole(own: Own) -> None:
 def test_a_row_that_is_none_is_told_with_its_line(own: Own, row: str) -> None:
     done = own.retract(f"doc-3\ntrain/f_0.jsonl:{row}\n")
     assert done.returncode == 2
-    assert "line 2: what follows the name of a file is not the number of a row" in done.stderr
+    assert "line 2: the text after the file name is not a row number (counted from 1)" in done.stderr
     assert own.listed() == []
 
 

@@ -154,7 +154,7 @@ def test_a_corpus_goes_on_from_an_asset_and_follows_what_it_changes(project: Pat
     assert json.loads(done.stdout)["ours/manifest"] == ["team/cleaned"]
 
     shutil.rmtree(project / "cleaned")
-    assert "its latest materialization names this place, and nothing is there" in _run(project, "run", "ours", code=1)
+    assert "logged by its latest materialization, but does not exist" in _run(project, "run", "ours", code=1)
 
 
 def test_partitions_are_folders_that_splits_name(project: Path) -> None:

@@ -45,12 +45,14 @@ def test_values_of_csv_are_read_as_their_type(
     [("integer", "1.5"), ("integer", "seven"), ("number", "nan"), ("number", "1e999"), ("boolean", "yes")],
 )
 def test_what_is_none_of_the_type_is_named_with_its_row(tmp_path: Path, kind: ColumnType, value: str) -> None:
-    with pytest.raises(SourceError, match=rf"a\.csv: row 2: it is '{value}', and `document.keep_fields` says {kind}"):
+    with pytest.raises(
+        SourceError, match=rf"a\.csv: row 2: it is '{value}', but `document\.keep_fields` declares {kind}"
+    ):
         carried(tmp_path / "a.csv", kind, ["", value])
 
 
 def test_a_whole_number_that_no_column_holds_is_named_and_not_left_out(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=rf"row 2: it is {2**63}, and `document.keep_fields` says integer"):
+    with pytest.raises(SourceError, match=rf"row 2: it is {2**63}, but `document\.keep_fields` declares integer"):
         carried(tmp_path / "a.csv", "integer", ["1", f"{2**63}"])
     (tmp_path / "a.jsonl").write_text('{"text": "a", "it": 18446744073709551615}\n')
     assert carried_of(tmp_path / "a.jsonl", "number") == [float(2**64)]

@@ -171,7 +171,7 @@ def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., F
 
 def test_a_file_of_the_project_that_is_read_unsaid_is_refused_by_name(declared: Callable[..., FunctionTagger]) -> None:
     source = READS.format(parts=["one", "two"], more="import json, colorsys")
-    with pytest.raises(ConfigError, match=r"judge:quality: reads data/two\.txt, which its version does not cover"):
+    with pytest.raises(ConfigError, match=r"judge:quality: reads data/two\.txt, which is not part of its version"):
         tags_of(declared(source, files=("../data/one.txt",)), batch(), sensitive=False)
     for keys in ({"files": ("../data/*.txt",)}, {"version": "1"}):
         assert tags_of(declared(source, **keys), batch(), sensitive=False) == {"quality": [1.0]}

@@ -222,13 +222,19 @@ def refused(table: pa.Table, folder: Path, *, sensitive: bool = False) -> Taggin
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({"file": [["a"]], "row": [1], "q": [1.0]}, "`file` has to be a text in every row"),
-        ({"file": ["a"], "row": [{"n": 1}], "q": [1.0]}, "`row` a number"),
+        (
+            {"file": [["a"]], "row": [1], "q": [1.0]},
+            "column `file` must contain strings and `row` integers, in every row",
+        ),
+        (
+            {"file": ["a"], "row": [{"n": 1}], "q": [1.0]},
+            "column `file` must contain strings and `row` integers, in every row",
+        ),
         ({"file": ["a"], "row": [1], "q": ["CANARY"]}, "q is "),
         ({"file": NO_UTF8, "row": [1], "q": [1.0]}, "file has a value that is no"),
         (
             {"file": ["a"], "row": [1], "q": NO_UTF8},
-            "q has a value that is no UTF-8",
+            "q has a value that is not UTF-8, or an invalid date",
         ),
         ({"file": ["a"], "row": [1], "q": pa.array([2**31 - 1], pa.int32()).view(pa.date32())}, "q has a value"),
     ],

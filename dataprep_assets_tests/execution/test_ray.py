@@ -191,7 +191,7 @@ def test_an_address_without_a_cluster_is_refused_by_name(needs_ray: None) -> Non
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=GUARD_SECONDS)
     assert ended.returncode == 1
-    assert "RAY_ADDRESS: 127.0.0.1:1: no Ray cluster there" in ended.stderr
+    assert "RAY_ADDRESS: 127.0.0.1:1: no Ray cluster found" in ended.stderr
 
 
 def test_whole_shards_on_processes_are_what_files_on_processes_are(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_every_field_of_the_card_is_held_to_the_files(tmp_path: Path) -> None:
             hf_parquet.validate(tmp_path, splits)
     for broken in ("", "no front matter", "---\n- a list\n---\n"):
         card.write_text(broken)
-        with pytest.raises(FormatError, match="not the card"):
+        with pytest.raises(FormatError, match="not a dataset card"):
             hf_parquet.validate(tmp_path, splits)
 
 

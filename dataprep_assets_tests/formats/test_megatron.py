@@ -131,7 +131,10 @@ DEFECTS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "wrong magic": (lambda bin_, idx: _patch(idx, 0, b"TNTIDX\0\0"), "Megatron index"),
     "wrong version": (lambda bin_, idx: _patch(idx, 9, b"\2"), "version 2"),
     "unknown code": (lambda bin_, idx: _patch(idx, 17, b"\x09"), "code 9"),
-    "code of another width": (lambda bin_, idx: _patch(idx, 17, b"\x08"), "wrong dtype code"),
+    "code of another width": (
+        lambda bin_, idx: _patch(idx, 17, b"\x08"),
+        "The dtype code is wrong, or the index is damaged",
+    ),
     "code of the same width": (lambda bin_, idx: _patch(idx, 17, b"\x07"), "code 7"),
     "sequence count": (lambda bin_, idx: _patch(idx, 18, struct.pack("<Q", 4)), "4 sequences"),
     "sequence count beyond reason": (lambda bin_, idx: _patch(idx, 18, b"\xff" * 8), "sequences"),

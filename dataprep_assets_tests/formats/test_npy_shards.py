@@ -96,9 +96,9 @@ def test_a_uint16_shard_in_a_uint32_run_and_another_length_are_refused(tmp_path:
     path = saved(tmp_path / "train_000000.npy", np.zeros(64, "<u2"))
     with pytest.raises(FormatError, match="uint16 ids in a release of uint32"):
         npy_shards.validate(path, dtype="uint32", tokens=64, sequence_length=16)
-    with pytest.raises(FormatError, match="64 tokens, expected 32"):
+    with pytest.raises(FormatError, match="expected 32"):
         npy_shards.validate(path, dtype="uint16", tokens=32, sequence_length=16)
-    with pytest.raises(FormatError, match="not whole sequences of 24; the last 16"):
+    with pytest.raises(FormatError, match="not whole sequences of 24: the last 16"):
         npy_shards.validate(path, dtype="uint16", tokens=64, sequence_length=24)
     with pytest.raises(FormatError, match="at least 1"):
         npy_shards.open_shard(path, sequence_length=0)

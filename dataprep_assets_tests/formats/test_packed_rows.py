@@ -107,12 +107,16 @@ def _rows(row: list[int], mask: list[int], starts: list[int], before: int = 3) -
 DEFECTS = {
     "longer than the pack size": ([5] * 20, [1] * 19 + [0], [0]),
     "empty": ([], [], []),
-    "no sequence starts in it": ([5, 6], [1, 0], []),
+    "no sequence starts in the row": ([5, 6], [1, 0], []),
     "does not start at 0": ([5, 6, 7], [1, 1, 0], [1]),
-    "do not increase strictly": ([5, 6, 7, 8], [1, 0, 1, 0], [0, 2, 2]),
-    "starts behind the row's end": ([5, 6], [1, 0], [0, 2]),
+    "the starts of sequences are not strictly increasing": ([5, 6, 7, 8], [1, 0, 1, 0], [0, 2, 2]),
+    "a sequence starts after the end of the row": ([5, 6], [1, 0], [0, 2]),
     "not 0 or 1": ([5, 6, 7], [2, 1, 0], [0]),
-    "the last position of a sequence is trained": ([5, 6, 7, 8], [1, 1, 1, 0], [0, 2]),
+    "the last position of a sequence is in the loss: its label would be the first token of the next sequence": (
+        [5, 6, 7, 8],
+        [1, 1, 1, 0],
+        [0, 2],
+    ),
     "a sequence has no trained token": ([5, 6, 7, 8], [0, 0, 1, 0], [0, 2]),
 }
 
@@ -148,7 +152,7 @@ def test_mask_and_ids_of_different_length_and_nulls_are_refused(tmp_path: Path) 
     with pytest.raises(FormatError, match="row 1: input_ids and loss_mask differ in length"):
         list(open_packed(path))
     pq.write_table(_table(input_ids=[[1, None]], loss_mask=[[1, 0]], seq_start_id=[[0]]), path)
-    with pytest.raises(FormatError, match="column input_ids holds nulls"):
+    with pytest.raises(FormatError, match="column input_ids has nulls in the row group of row"):
         list(open_packed(path))
 
 

@@ -44,7 +44,7 @@ def test_bytes_between_rows_and_footer_are_told(tmp_path: Path, kind: str, bytes
     data = path.read_bytes()
     path.write_bytes(data[:-footer] + data[-footer - bytes_twice : -footer] + data[-footer:])
     assert pq.read_table(path).equals(rows), "no reader sees it"
-    with pytest.raises(FormatError, match=r"its rows end at byte \d+, and its footer begins at byte \d+"):
+    with pytest.raises(FormatError, match=r"its rows end at byte \d+, but its footer begins at byte \d+"):
         look(path)
 
 

@@ -94,7 +94,7 @@ def test_ids_that_np_save_wrote_are_refused(tmp_path: Path) -> None:
     """
     with open(tmp_path / "sample_ids_000000.bin", "wb") as file:
         np.save(file, np.arange(10, dtype="<u8"))
-    with pytest.raises(FormatError, match=r"has a \.npy header, so every id would be read 16 places too late"):
+    with pytest.raises(FormatError, match=r"has a \.npy header, but a file of sample ids must be headerless"):
         sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 10)
     # Not even when the count is the one that the header makes it.
     with pytest.raises(FormatError, match="headerless"):

@@ -113,7 +113,10 @@ METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "features empty": (_at("features.json", lambda raw: b""), "features.json: not JSON"),
     "info a list": (_at("dataset_info.json", lambda raw: b"[]"), "expected an object"),
     "a field twice": (_at("dataset_info.json", lambda raw: raw.replace(b"{", b'{"name": "x", ', 1)), "twice"),
-    "an unknown field": (_info(lambda info: info.update(rows=12)), r"fields \['rows'\] are not of"),
+    "an unknown field": (
+        _info(lambda info: info.update(rows=12)),
+        r"unknown fields \['rows'\]: not part of TFDS's DatasetInfo message",
+    ),
     "an unknown field of a split": (
         in_split(lambda split: split.update(rows=12)),
         r"split 'train': fields \['rows'\]",
@@ -124,10 +127,13 @@ METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a name TFDS never finds": (_info(lambda info: info.update(name="Notes")), "dataset 'Notes': TFDS needs"),
     "another file format": (_info(lambda info: info.update(fileFormat="parquet")), "unknown file format 'parquet'"),
     "splits by name": (_info(lambda info: info.update(splits={"train": {}})), "splits is dict .*expected a list"),
-    "no splits": (_info(lambda info: info.update(splits=[])), "it needs at least one"),
-    "a split twice": (_info(lambda info: info["splits"].append(info["splits"][0])), "each name once"),
+    "no splits": (_info(lambda info: info.update(splits=[])), "It must have at least one, and each name only once"),
+    "a split twice": (
+        _info(lambda info: info["splits"].append(info["splits"][0])),
+        "It must have at least one, and each name only once",
+    ),
     "no shard lengths": (in_split(lambda split: split.pop("shardLengths")), "shardLengths is missing"),
-    "no shards": (of_lengths(), "a split has at least one shard"),
+    "no shards": (of_lengths(), "A split must have at least one shard, and no negative numbers"),
     "a negative length": (of_lengths(4, 3, -5), "no negative number"),
     "a length that is no number": (
         in_split(lambda split: split.update(shardLengths=["4", "3", "five"])),
@@ -140,7 +146,10 @@ METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no features dict": (_edit("features.json", lambda v: v.pop("featuresDict")), "featuresDict is missing"),
     "features of another kind": (_edit("features.json", lambda v: v.update(pythonClassName="x")), "pythonClassName"),
-    "no columns": (in_features(lambda features: features.clear()), r"columns \[\]; it needs at least one"),
+    "no columns": (
+        in_features(lambda features: features.clear()),
+        r"columns \[\]\. It must have at least one, and each name only once",
+    ),
     "a column that is text": (
         _column(lambda column: column.update(pythonClassName="Text")),
         "column 'inputs': pythonCl",
@@ -156,14 +165,14 @@ SHARD_DEFECTS: dict[str, tuple[Callable[[Path], object], str, bool]] = {
     "wrong lengths, right sum": (of_lengths(3, 4, 5), f"{TRAIN[0]}: 4 records, dataset_info.json says 3", True),
     "wrong sum": (of_lengths(4, 3, 6), f"{TRAIN[2]}: 5 records, dataset_info.json says 6", True),
     "a length less": (of_lengths(4, 8), r"2 of 2 shards are not there.*other totals, \[3\]", True),
-    "a length more": (of_lengths(4, 3, 5, 1), "4 of 4 shards are not there", True),
+    "a length more": (of_lengths(4, 3, 5, 1), "4 of 4 shards are missing", True),
     "wrong numBytes": (
         in_split(lambda split: split.update(numBytes="7")),
         "split 'train': numBytes 7, counted",
         True,
     ),
     "no numBytes": (in_split(lambda split: split.pop("numBytes")), "split 'train': numBytes 0, counted", True),
-    "another name inside": (_info(lambda info: info.update(name="replay")), "3 of 3 shards are not there", True),
+    "another name inside": (_info(lambda info: info.update(name="replay")), "3 of 3 shards are missing", True),
     "a shard missing": (lambda where: (where / TRAIN[1]).unlink(), f"1 of 3 shards .*, first {TRAIN[1]}", True),
     "names from 1": (_rename(TRAIN[0], "notes-train.tfrecord-00003-of-00003"), f"first {TRAIN[0]}", True),
     "three digits": (_rename(TRAIN[0], "notes-train.tfrecord-000-of-003"), f"first {TRAIN[0]}", True),
@@ -177,7 +186,11 @@ SHARD_DEFECTS: dict[str, tuple[Callable[[Path], object], str, bool]] = {
     "a folder": (lambda where: (where / "1.0.0").mkdir(), "first 1.0.0", True),
     "a folder for a shard": (_folder_for_a_shard, f"{TRAIN[1]} is not a file", True),
     "a shard cut between records": (_at(TRAIN[2], _first_records(4)), f"{TRAIN[2]}: 4 records, dataset_info.js", True),
-    "a shard cut within a record": (_at(TRAIN[2], lambda raw: raw[:-1]), f"{TRAIN[2]}: the file ends", True),
+    "a shard cut within a record": (
+        _at(TRAIN[2], lambda raw: raw[:-1]),
+        "The file is truncated, or a quote or bracket is missing",
+        True,
+    ),
     "a shard cut within a header": (
         _at(TRAIN[2], lambda raw: _first_records(4)(raw) + b"\0" * 11),
         f"{TRAIN[2]}: the file ends .* header of record 4",

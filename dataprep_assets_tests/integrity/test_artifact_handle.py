@@ -96,7 +96,7 @@ def test_ranges_are_checked_against_the_receipt(handle: ArtifactHandle) -> None:
         handle.open("nothing")
     with pytest.raises(ConfigError, match="are not uint16 ids"):
         handle.tokens("odd.bin")
-    with pytest.raises(ConfigError, match=r"array\.npy: has NumPy's header; open it with `np.load`, by its `path`"):
+    with pytest.raises(ConfigError, match=r"array\.npy: has a NumPy header\. Open its `path` with `np\.load`"):
         handle.tokens("array.npy")
 
 

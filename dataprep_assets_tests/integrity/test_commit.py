@@ -177,7 +177,13 @@ def test_sweeping_removes_staging_and_asides_of_the_given_artifacts_alone(tmp_pa
         for key in (KEY, OTHER):
             fill(tmp_path / STAGING / f"{name}-{key[:16]}", "left by a kill")
         fill(tmp_path / f".aside-{name}", "left by a kill")
-    sweep([tmp_path / "train-00001", tmp_path / "never built", tmp_path / "no such folder" / "x"])
+    sweep(
+        [
+            tmp_path / "train-00001",
+            tmp_path / "never built",
+            tmp_path / "folder does not exist. Set `old_folder` if it has a different name" / "x",
+        ]
+    )
     assert [name for name in left(tmp_path) if "00001" in name] == ["train-00001/data"]
     assert len([name for name in left(tmp_path) if "00002" in name]) == 4
 

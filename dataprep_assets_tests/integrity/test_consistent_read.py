@@ -43,7 +43,7 @@ def test_one_that_is_replaced_all_the_time_is_an_error_and_so_is_what_cannot_be_
     with pytest.raises(MissingArtifactError):
         read_whole(store, PAIR, lambda *_: None)
     make(store, next(builds))
-    with pytest.raises(IntegrityError, match="other runs replace it again and again"):
+    with pytest.raises(IntegrityError, match=r"replaced repeatedly by other runs\. Wait for them, then run again"):
         read_whole(store, PAIR, lambda *_: make(store, next(builds)))
 
     def unreadable(directory: Path, _: Receipt) -> None:

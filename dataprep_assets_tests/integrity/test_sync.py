@@ -248,13 +248,15 @@ def test_the_inventory_names_gaps_sizes_and_missing_ids() -> None:
         {"train_000000.npy": 132, "train_000002.npy": 132, "sample_ids_000000.bin": 8, "sample_ids_000002.bin": 8}
     )
     assert gap == "train: gaps in its shards: 000001"
-    assert "not 128 + 4 bytes a token" in "".join(found(good | {"tokenized/val_000000.npy": 131}))
+    assert "not 128 + 4 bytes per token" in "".join(found(good | {"tokenized/val_000000.npy": 131}))
     assert "the others have" in "".join(
         found({"train_000000.npy": 136, "train_000001.npy": 132, "train_000002.npy": 136})
     )
-    assert "not 8 bytes for each sample" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 17}))
+    assert "not 8 bytes per sample of" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 17}))
     assert "samples of different lengths" in "".join(found(good | {"tokenized/sample_ids_000000.bin": 8}))
-    assert "no train_000007.npy" in "".join(found(good | {"tokenized/sample_ids_000007.bin": 16}))
+    assert "sample_ids_000007.bin: train_000007.npy is missing" in "".join(
+        found(good | {"tokenized/sample_ids_000007.bin": 16})
+    )
 
 
 @pytest.mark.parametrize("planned", ["to be copied", "to be replaced"])
@@ -284,6 +286,6 @@ def test_an_object_that_changes_after_the_copy_is_noticed(tmp_path: Path) -> Non
     def spoil(item: SyncItem) -> None:
         destination().put(item.key, b"something else")
 
-    with pytest.raises(IntegrityError, match="Something else writes to it"):
+    with pytest.raises(IntegrityError, match="differs from the copied object, so another process writes to it"):
         one.run(one.plan(), spoil)
     assert destination().head(MANIFEST) is None

@@ -72,7 +72,9 @@ def test_a_copy_that_a_handle_holds_is_not_evicted_while_the_handle_lives(tmp_pa
     store = opened(place, tmp_path / "cache", 1500)
     handle = ArtifactHandle.of(store, artifacts[0])
     path = handle.path("t.bin")
-    with pytest.raises(ConfigError, match="in use by running readers"):
+    with pytest.raises(
+        ConfigError, match=r"more are needed\. Raise DATAPREP_CACHE_BYTES, or wait until the readers have finished"
+    ):
         store.local(artifacts[1])
     assert path.read_bytes() == bytes(1000)
     del handle
@@ -100,7 +102,9 @@ def test_a_copy_that_another_process_leases_is_not_evicted_until_it_ends(tmp_pat
     assert reader.stdout is not None
     try:
         assert reader.stdout.readline() == "ready\n"
-        with pytest.raises(ConfigError, match="in use by running readers"):
+        with pytest.raises(
+            ConfigError, match=r"more are needed\. Raise DATAPREP_CACHE_BYTES, or wait until the readers have finished"
+        ):
             store.local(artifacts[1])
         assert copied(store) == {"s-0"}
     finally:

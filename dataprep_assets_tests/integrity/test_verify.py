@@ -127,7 +127,7 @@ def test_a_lost_shard_is_found_by_what_was_made_of_it(root: Path) -> None:
     shutil.rmtree(root / "sample_corpus" / "token_bins" / "val-00000")
     found = defects(root)
     assert found == {
-        "sample_corpus/combined_bins/val": ("its input token_bins/val-00000 is missing: materialize it again",)
+        "sample_corpus/combined_bins/val": ("its input token_bins/val-00000 is missing. Materialize it again",)
     }
 
 

@@ -98,7 +98,7 @@ def test_read_credentials_serve_where_there_are_no_others(environment: Any, tmp_
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"DATAPREP_STORAGE": "tape"}, "DATAPREP_STORAGE: 'tape'"),
+        ({"DATAPREP_STORAGE": "tape"}, "DATAPREP_STORAGE: unknown kind 'tape"),
         ({"DATAPREP_STORAGE": "gcs"}, "DATAPREP_BUCKET: not set"),
         ({"DATAPREP_STORAGE": "s3"}, r"DATAPREP_BUCKET: not set \(or R2_DATASET_BUCKET_NAME\)"),
         ({"DATAPREP_STORAGE": "r2", "DATAPREP_BUCKET": "b"}, "DATAPREP_ENDPOINT_URL: not set"),
@@ -116,7 +116,7 @@ def test_read_credentials_serve_where_there_are_no_others(environment: Any, tmp_
         ),
         (
             {"DATAPREP_STORAGE": "s3", "DATAPREP_BUCKET": "b", "R2_DATASET_ACCOUNT_ID": "https://a.b"},
-            "R2_DATASET_ACCOUNT_ID: an account id",
+            "R2_DATASET_ACCOUNT_ID: must contain only letters and digits, not a URL",
         ),
         ({"DATAPREP_CACHE_BYTES": "10GB"}, "DATAPREP_CACHE_BYTES: '10GB' is not a number"),
     ],

@@ -146,9 +146,7 @@ def history(seed: int, changes: int = 6, kinds: Sequence[str] = CHANGES) -> Hist
                 from_step=step, trained=None,
             )  # fmt: skip
         except ConfigError as error:
-            if not any(
-                words in str(error) for words in ("nothing has changed", "no step could be made", "would be cut")
-            ):
+            if not any(words in str(error) for words in ("nothing has changed", "no step is possible", "would be cut")):
                 raise
             told["refused"] += 1
         assert schedule is not None

@@ -17,7 +17,7 @@ from dataprep_assets_tests.serving.watched import QUICK, Watched, assert_is, wat
 
 def test_a_cache_of_another_release_is_refused(tmp_path: Path) -> None:
     ShardWindow(published(tmp_path / "a"), tmp_path / "cache", 1).close()
-    with pytest.raises(ConfigError, match="it holds shards of another release"):
+    with pytest.raises(ConfigError, match="Use a different cache folder, or delete it"):
         ShardWindow(published(tmp_path / "b", (8, 4)), tmp_path / "cache", 1)
 
 
@@ -25,12 +25,12 @@ def test_a_folder_in_which_another_release_is_published_is_refused_and_left_alon
     published(tmp_path / "a")
     there = tmp_path / "a" / "store"
     before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match="another release is published there"):
+    with pytest.raises(ConfigError, match="a different release is published there"):
         ShardWindow(published(tmp_path / "b", (8, 4)), there, 1, keep=2)
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "release.json").write_text('{"tag": "v1.2"}')
-    with pytest.raises(ConfigError, match=r"is no manifest of this release\. Use another cache folder"):
+    with pytest.raises(ConfigError, match=r"not a manifest of this release\. Use a different cache folder"):
         ShardWindow(published(tmp_path / "c"), tmp_path / "other", 1)
 
 

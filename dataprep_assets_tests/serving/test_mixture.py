@@ -43,7 +43,7 @@ def test_shares_sum_to_the_whole_and_are_the_nearest() -> None:
 
 
 def test_a_source_that_would_never_be_read_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"source 2 is 0\.0066 of 65,536 samples: it would never be read"):
+    with pytest.raises(ConfigError, match=r"of source 2 is 0\.0066 of 65,536 samples, so it would never be read"):
         shares([1, 1e-7])
     with pytest.raises(ConfigError, match="must be positive and sum to 65536"):
         Mixture([65_535])

@@ -80,7 +80,10 @@ def test_a_document_with_another_text_is_gone_and_new() -> None:
 
 
 def test_a_document_at_another_place_is_refused() -> None:
-    with pytest.raises(ConfigError, match="train-00000 has documents that the source had at another place before"):
+    with pytest.raises(
+        ConfigError,
+        match="train-00000 has documents that were at a different place before, so they would be read again",
+    ):
         revise(FIRST, WANTED, with_shard("in another order", 30), from_step=1)
 
 
@@ -94,13 +97,15 @@ def test_a_document_at_another_place_is_refused() -> None:
     ids=["one to a new shard", "a shard with another name", "two shards change places"],
 )
 def test_a_document_that_moved_to_a_shard_of_its_own_is_refused(shards: tuple[tuple[str, str, int], ...]) -> None:
-    with pytest.raises(ConfigError, match="has documents that the source had at another place before"):
+    with pytest.raises(
+        ConfigError, match="has documents that were at a different place before, so they would be read again"
+    ):
         revise(FIRST, WANTED, replace(BOOKS, shards=shards), from_step=1)
 
 
 def test_a_run_reads_one_tokenizer() -> None:
     other = replace(BOOKS, tokenizer="u")
-    with pytest.raises(ConfigError, match="source books: was made with the tokenizer u"):
+    with pytest.raises(ConfigError, match="and a model reads only one"):
         revise(FIRST, WANTED, other, from_step=1)
     assert revise(FIRST, WANTED, other, from_step=0).revisions[1].sources[0].tokenizer == "u", "nothing was read before"
 
@@ -124,7 +129,7 @@ def test_a_later_revision_is_undone_by_one_that_reads_what_was_read_before_it() 
     later = revise(FIRST, replace(WANTED, batch=2), BOOKS, from_step=30)
     undone = revise(later, WANTED, BOOKS, from_step=25)
     assert [(r.revision, r.first, r.stop) for r in undone.reigns] == [(0, 0, 25), (2, 25, None)]
-    with pytest.raises(ConfigError, match="nothing has changed: step 40 is already decided"):
+    with pytest.raises(ConfigError, match=r"already reads the same at step 40\. A resumed run needs no revision"):
         revise(undone, WANTED, BOOKS, from_step=40)
 
 
@@ -150,15 +155,15 @@ def test_steps_that_were_taken_back_once_are_not_taken_back_again() -> None:
 @pytest.mark.parametrize(
     ("wanted", "sources", "more", "said"),
     [
-        (WANTED, (BOOKS,), {"from_step": 5}, "nothing has changed: step 5 is already decided"),
+        (WANTED, (BOOKS,), {"from_step": 5}, "already reads the same at step 5. A resumed run needs no revision"),
         (WANTED, (BOOKS,), {"from_step": 101}, "--from-step 101: the schedule has steps 0 to 99"),
-        (WANTED, (BOOKS,), {"from_step": 5, "trained": 4}, "--trained 4: fewer steps than"),
-        (WANTED, (with_shard("nameless", 10),), {"from_step": 5}, "shard train-00000 has other documents than before"),
+        (WANTED, (BOOKS,), {"from_step": 5, "trained": 4}, "--trained (4) must not be less than --from-step"),
+        (WANTED, (with_shard("nameless", 10),), {"from_step": 5}, "and has no ids, so its order cannot be continued"),
         (replace(WANTED, steps=5), (BOOKS,), {"from_step": 5}, "the run would end before it begins"),
-        (WANTED, (BOOKS, replace(BOOKS, name="tales")), {"from_step": 5}, "its samples would come twice"),
-        (WANTED, (BOOKS, BOOKS), {"from_step": 5}, "two sources are called books"),
-        (WANTED, (BOOKS, replace(BOOKS, tokenizer="u")), {"from_step": 5}, "made with different tokenizers"),
-        (WANTED, (), {"from_step": 5}, "reads no source"),
+        (WANTED, (BOOKS, replace(BOOKS, name="tales")), {"from_step": 5}, "so its samples would be read twice"),
+        (WANTED, (BOOKS, BOOKS), {"from_step": 5}, "two sources have the name books"),
+        (WANTED, (BOOKS, replace(BOOKS, tokenizer="u")), {"from_step": 5}, "but a model reads only one. Rebuild one of them"),
+        (WANTED, (), {"from_step": 5}, "has no source"),
         (replace(WANTED, steps=None), (BOOKS,), {"from_step": 5}, "never ends"),
         (WANTED, (replace(BOOKS, epochs=1),), {"from_step": 50}, "no step could be made: source books has"),
         (replace(WANTED, samples="words"), (BOOKS,), {"from_step": 5}, "samples 'words': one of windows, documents"),
@@ -173,7 +178,9 @@ def test_whole_documents_that_would_be_cut_are_refused() -> None:
     packed = replace(WANTED, samples="documents", sequence_length=16)
     first = revise(None, packed, BOOKS)
     assert revise(first, replace(packed, sequence_length=32), BOOKS, from_step=1)
-    with pytest.raises(ConfigError, match="A multiple of 16 joins them"):
+    with pytest.raises(
+        ConfigError, match="on, whole documents were packed into samples of 16, and the unread ones would be cut"
+    ):
         revise(first, replace(packed, sequence_length=24), BOOKS, from_step=1)
 
 

@@ -75,5 +75,5 @@ def test_the_order_is_that_of_all_versions() -> None:
 
 
 def test_what_is_too_large_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"from 0 to 2\*\*62"):
+    with pytest.raises(ConfigError, match=r"permutation size must be between 0 and 2\*\*62, not"):
         Permutation(LARGEST + 1)

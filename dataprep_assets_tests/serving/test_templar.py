@@ -45,12 +45,12 @@ def test_what_workers_of_a_loader_read_begins_a_turn(tmp_path: Path, workers: st
 def test_the_place_is_that_of_the_original_and_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("R2_DATASET_BUCKET_NAME", raising=False)
     monkeypatch.setenv("DATASET_BINS_PATH", "remote/tokenized/")
-    with pytest.raises(ConfigError, match="R2_DATASET_BUCKET_NAME: not set"):
+    with pytest.raises(ConfigError, match="R2_DATASET_BUCKET_NAME is not set"):
         ShardedDatasetManager(LENGTH, 0, 1, object())
 
 
 def test_other_types_and_ranks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="samples are uint32"):
+    with pytest.raises(ConfigError, match="token_dtype must be uint32, the type of samples, not"):
         ShardedDatasetManager(LENGTH, 0, 1, None, np.uint16, release=tmp_path, cache_dir=tmp_path)
     with pytest.raises(ConfigError, match="rank 2 of 2"):
         ShardedDatasetManager(LENGTH, 2, 2, None, release=tmp_path, cache_dir=tmp_path)

@@ -364,7 +364,9 @@ class TrainingRun:
         try:
             build_indices(declaration, wanted, self.store)
         except ConfigError as error:
-            if "put together from several places" not in str(error) and "the declaration has" not in str(error):
+            if "span several places, because `sequence_length` changed in the middle of an epoch" not in str(
+                error
+            ) and "the declaration has" not in str(error):
                 raise
             self.told.changes["no indices"] += 1
             return

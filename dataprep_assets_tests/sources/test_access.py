@@ -97,7 +97,7 @@ def test_a_partition_may_have_slashes_in_its_key(tmp_path: Path) -> None:
     }
     made = build_manifest(list(files.values()), include=["**/*"], splits={"train": ["**/*"]})
     access.fetch(made)
-    with pytest.raises(SourceError, match=r"en/a\.jsonl: the asset has no such partition any more"):
+    with pytest.raises(SourceError, match=r"en/a\.jsonl: the asset no longer has this partition"):
         access.copies("en/a.jsonl")
     with pytest.raises(SourceError, match="the partition en/wiki would be in the folder of the partition en"):
         UpstreamPartitions({"en/wiki": LocalTree(tmp_path / "en"), "en": LocalTree(tmp_path)})

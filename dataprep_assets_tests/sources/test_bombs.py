@@ -213,7 +213,7 @@ PARQUET: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 ROWS: dict[str, tuple[Callable[[Path], None], str]] = {
     "columns.parquet": (many_columns, "50 rows"),
-    "wide-pages.parquet": (wide_pages, "one row takes pages of 11 columns"),
+    "wide-pages.parquet": (wide_pages, "are decoded at once. Write the file with smaller pages"),
     "structs.parquet": (structs, "1 too_large"),
     "fixed.parquet": (
         lambda p: pq.write_table(pa.table({"x": wide_nulls(1024, 10_000_000)}), p),

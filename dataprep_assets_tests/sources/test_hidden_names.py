@@ -118,7 +118,7 @@ def test_a_folder_of_the_path_of_a_glob_is_no_name_that_takes_others() -> None:
 
 def test_copies_are_noted_with_both_names(folder: Path) -> None:
     (folder / "copy of part-0.jsonl").write_bytes((folder / DATA[0]).read_bytes())
-    (hint,) = [one for one in corpus_remarks(corpus(folder)) if "bytes of another" in one.sentence]
+    (hint,) = [one for one in corpus_remarks(corpus(folder)) if "with the same bytes as another" in one.sentence]
     assert hint.hint
     assert DATA[0] in hint.sentence
     assert "copy of" in hint.sentence

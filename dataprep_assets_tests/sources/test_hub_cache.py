@@ -103,7 +103,7 @@ def test_a_cache_without_the_ref_says_what_it_has(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=rf"no snapshot of commit {'b' * 40}"):
         cached_snapshot(tmp_path)
     (tmp_path / "refs" / "main").write_text("not a commit")
-    with pytest.raises(SourceError, match="should hold a commit"):
+    with pytest.raises(SourceError, match="must contain a commit of 40 hex digits, not"):
         cached_snapshot(tmp_path)
 
 
@@ -116,7 +116,7 @@ def test_cached_files_keep_their_own_names_and_their_blobs_digests(hub: HubServe
 def test_a_lost_blob_is_named_by_its_file(hub: HubServer, tmp_path: Path) -> None:
     snapshot = mirror(hub, tmp_path)
     (snapshot / BIG).resolve().unlink()
-    with pytest.raises(SourceError, match=rf"1 file\(s\) of .* have lost their blob: {re.escape(BIG)}"):
+    with pytest.raises(SourceError, match=f"in .* have lost their blob: {re.escape(BIG)}"):
         list_cached_files(tmp_path / "datasets--org--data")
     mirror(hub, tmp_path)
 

@@ -75,6 +75,8 @@ def test_no_room_stops_it_before_the_first_byte(bucket: Bucket, monkeypatch: pyt
     usage = shutil.disk_usage(bucket.mirror.parent)
     needed = sum(map(len, DATA.values()))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=int(needed * 1.1)))
-    with pytest.raises(SourceError, match=f"{needed:,} bytes are to be fetched"):
+    with pytest.raises(
+        SourceError, match=r"choose a larger disk \(cache_dir or HF_HUB_CACHE\), or download fewer files"
+    ):
         source.fetch(entries)
     assert bucket.reads() == []

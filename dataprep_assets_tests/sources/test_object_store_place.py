@@ -132,7 +132,7 @@ def test_a_url_that_is_no_prefix_of_a_bucket_is_refused(url: str, tmp_path: Path
 
 @pytest.mark.parametrize("settings", [{"endpoint_url": "https://storage.googleapis.com"}, {"region": "eu-west-1"}])
 def test_settings_of_s3_are_refused_with_gcs(settings: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"source\.{next(iter(settings))}: gs://"):
+    with pytest.raises(ConfigError, match=rf"source\.{next(iter(settings))}: not supported by gs://\. Remove it"):
         ObjectStorePrefix(url="gs://bucket", cache_dir=tmp_path, **settings)  # type: ignore[arg-type]
 
 

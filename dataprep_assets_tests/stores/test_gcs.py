@@ -89,7 +89,7 @@ def test_a_write_without_conditions_that_is_refused_for_one_is_no_lost_race(
     server.store("key", b"there")
     server.fail("insert", "status", status=412, times=None)
     (tmp_path / "file").write_bytes(b"data")
-    refused = "gs://bucket/key: HTTP 412 to a write without conditions"
+    refused = "gs://bucket/key: HTTP 412 for a write without conditions"
     with pytest.raises(SourceError, match=refused):
         store_on(client).put("key", b"data")
     with pytest.raises(SourceError, match=refused):

@@ -304,7 +304,7 @@ def test_a_missing_bucket_is_said(client: Any, tmp_path: Path) -> None:
         lambda: store.upload(tmp_path / "file", "key", sha256=sha256(b"x")),
         lambda: store.download("key", tmp_path / "target"),
     ):
-        with pytest.raises(SourceError, match="there is no bucket no-such-bucket"):
+        with pytest.raises(SourceError, match="bucket no-such-bucket does not exist"):
             act()
 
 

@@ -85,7 +85,7 @@ def test_what_was_planted_is_named_and_left_alone(tmp_path: Path, name: str, kin
         os.mkfifo(planted)
     else:
         planted.symlink_to(victim)
-    with pytest.raises(IntegrityError, match="a link, or not a regular file, where only this project writes"):
+    with pytest.raises(IntegrityError, match="a link, or not a regular file, in a place reserved for this project"):
         WRITERS[name](tmp_path / "shared")
     assert victim.exists() == (kind != "dangling")
     assert kind == "dangling" or victim.read_bytes() == b"precious"
@@ -133,7 +133,7 @@ def test_a_link_leaves_a_folder_only_where_that_is_declared(tmp_path: Path, what
     (tmp_path / "by_link").symlink_to(source)  # the source itself may be one
     assert len(LocalTree(tmp_path / "by_link", follow_links=True).list().files) == 3
     (source / "loop").symlink_to(".")
-    with pytest.raises(SourceError, match="a folder that holds it"):
+    with pytest.raises(SourceError, match="a link to one of its parent folders, which would make an endless tree"):
         LocalTree(source, follow_links=True).list()
 
 
@@ -147,7 +147,7 @@ def test_a_link_leaves_a_hub_cache_only_where_that_is_declared(tmp_path: Path) -
     (tmp_path / "secret").write_bytes(b"secret")
     assert [file.relpath for file in list_cached_files(repo, "a" * 40)] == ["good"]
     (snapshot / "evil").symlink_to(tmp_path / "secret")
-    with pytest.raises(SourceError, match=r"evil: a link that leads out of the cache.*follow_links"):
+    with pytest.raises(SourceError, match="Put the file itself there"):
         list_cached_files(repo, "a" * 40)
     assert len(list_cached_files(repo, "a" * 40, follow_links=True)) == 2
 

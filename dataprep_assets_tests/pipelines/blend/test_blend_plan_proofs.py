@@ -58,5 +58,5 @@ def test_a_plan_that_cannot_be_read_is_a_finding(good: FinishedBlend) -> None:
     path = good.store.directory(good.blend.artifact("blend_plan")) / "plan.json"
     path.write_text("{}")
     assert [check.find((good.blend, good.store)).passed for check in CHECKS] == [False, False]
-    with pytest.raises(Exception, match="not a blend's plan"):
+    with pytest.raises(Exception, match="not the plan of a blend"):
         load_blend_plan(good.blend, good.store)

@@ -213,8 +213,8 @@ def test_conversations_that_are_all_too_long_are_the_fault_of_their_length(tmp_p
     store = LocalArtifacts(tmp_path / "out")
     build_all([spec for spec in blend_specs(blend) if spec.name in ("blend_plan", "blend_preview")], store)
     finding = every_dataset_sampled(store.require(blend.artifact("blend_preview")))
-    assert "long: of the conversations that were looked at" in finding.summary
-    assert "With `too_long: drop` those longer than `pack_size: 64` are left out" in finding.summary
+    assert "is left. `too_long: drop` drops conversations longer than `pack_size" in finding.summary
+    assert "is left. `too_long: drop` drops conversations longer than `pack_size: 64`" in finding.summary
 
 
 def test_it_says_what_cannot_be_had_without_repeating(tmp_path: Path) -> None:

@@ -112,7 +112,9 @@ def test_every_packed_row_of_a_chat_blend(tmp_path: Path) -> None:
                 for place in one.places:
                     assert place.start in packed[place.at["row"]]["seq_start_id"]  # type: ignore[index]
             assert covered == len(row["input_ids"])
-        with pytest.raises(NotFoundError, match=f"no packed row {len(packed)} in {partition}, which has {len(packed)}"):
+        with pytest.raises(
+            NotFoundError, match=f"trace: packed row {len(packed)} is out of range: {partition} has {len(packed)}"
+        ):
             trace(tracer, shard=partition, packed_row=len(packed))
     assert seen == set(range(1, 31)) - {8}
     file = found[0].file
@@ -127,5 +129,5 @@ def test_every_packed_row_of_a_chat_blend(tmp_path: Path) -> None:
 
 def test_records_of_reinforcement_learning_are_not_traced(tmp_path: Path) -> None:
     blend = chat(tmp_path, [], stage="rl", tokenizer=None, sft=None)
-    with pytest.raises(ConfigError, match="the records of stage rl do not keep which source row they were"):
+    with pytest.raises(ConfigError, match="stage rl does not record the source rows"):
         TrainingBlend(blend).tracer(LocalArtifacts(tmp_path))

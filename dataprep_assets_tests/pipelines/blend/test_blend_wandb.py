@@ -118,5 +118,7 @@ def test_without_a_key_the_blend_is_kept_and_the_way_out_is_told(
 
 
 def test_sensitive_data_is_never_logged(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`wandb` and `sensitive: true`"):
+    with pytest.raises(
+        ValueError, match="`wandb` cannot be combined with `sensitive: true`: reports on sensitive data must stay local"
+    ):
         tasks(tmp_path / "sources", sensitive=True, source_key={"env": "SOME_KEY"}, wandb={"project": "blends"})

@@ -49,20 +49,32 @@ def entry(**changes: Any) -> dict[str, Any]:
     ("change", "key", "told"),
     [
         ({"blend": {"datasets": []}}, "blend", "`datasets` is empty"),
-        ({"blend": {"datasets": [{"name": "a", "path": "x"}], "train": []}}, "blend", "a blend has one mode"),
-        ({"blend": {"datasets": [{"name": "a", "path": "x"}] * 2}}, "blend", "names ['a'] twice"),
+        (
+            {"blend": {"datasets": [{"name": "a", "path": "x"}], "train": []}},
+            "blend",
+            "`datasets` cannot be combined with",
+        ),
+        ({"blend": {"datasets": [{"name": "a", "path": "x"}] * 2}}, "blend", "lists a twice"),
         ({"blend": entry(weight=-1)}, "blend.datasets.0.weight", "at least 0"),
         ({"blend": entry(weight=0)}, "blend", "every weight is 0"),
         ({"blend": entry(wieght=1)}, "blend.datasets.0.wieght", "unknown key; "),
         ({"stage": "dpo"}, "stage", "one of pretrain, sft, rl"),
-        ({"stage": "rl"}, "attributes", "`tokenizer` belongs to the stages"),
-        ({"stage": "rl", "tokenizer": None, "train_tokens": 9}, "attributes", "`train_tokens` belongs to the stages"),
-        ({"sft": {"pack_size": 64}}, "attributes", "options of another stage"),
+        (
+            {"stage": "rl"},
+            "attributes",
+            "`tokenizer` is required for the stages `pretrain` and `sft`, and not allowed for `rl`",
+        ),
+        (
+            {"stage": "rl", "tokenizer": None, "train_tokens": 9},
+            "attributes",
+            "`train_tokens` is only for the stages `pretrain` and `sft`, because records of `rl` have no tokens",
+        ),
+        ({"sft": {"pack_size": 64}}, "attributes", "` has options of a different stage than `stage"),
         ({"pretrain": {"dtype": "uint32"}}, "pretrain.dtype", "one of auto, int32, uint16"),
         ({"num_shards": 0}, "num_shards", "at least 1"),
         ({"sample": {"count": 1, "percent": 5}}, "sample", "exactly one of `count`"),
         ({"tolerance": 2}, "tolerance", "at most 1"),
-        ({"sample": 1000}, "sample", "here that is `max_rows: 1000`"),
+        ({"sample": 1000}, "sample", "`sample: 1000` limits rows in Nemotron's data_prep"),
     ],
 )
 def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
@@ -83,7 +95,7 @@ def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
         ('{"datasets": [{"name": "a", "path": "x", "weight": NaN}]}', "NaN is not a JSON number"),
         ('{"datasets": [{"name": "a"}]}', "blend.json:1: datasets.0.path: missing"),
         ("[]", "blend.json"),
-        ("{", "not the JSON of a blend"),
+        ("{", "but a list of datasets has at most"),
     ],
 )
 def test_a_wrong_blend_file_is_told_by_its_name(text: str, told: str, tmp_path: Path) -> None:

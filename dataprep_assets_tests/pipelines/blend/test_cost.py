@@ -17,7 +17,7 @@ MACHINE = Machine(cores=2, bandwidth=1e6)
 
 def test_a_pretraining_blend_has_the_shards_of_its_plan(tmp_path: Path) -> None:
     component, store = TrainingBlend(shipped("sample_blend_pretrain")), LocalArtifacts(tmp_path)
-    with pytest.raises(ConfigError, match="materialize `blend_plan` first"):
+    with pytest.raises(ConfigError, match="its plan does not exist yet, and needs row counts"):
         component.cost(store, MACHINE)
     build_blend_plan(component.declaration, store)
     plan = load_blend_plan(component.declaration, store)

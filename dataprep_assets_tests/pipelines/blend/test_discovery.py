@@ -145,7 +145,7 @@ def test_texts_and_tables_are_data_where_the_path_names_them(tmp_path: Path) -> 
     ("path", "changes", "complaint"),
     [
         ("", {"split": "dev"}, r"d\.split: no file of .* 'dev'"),
-        ("/*.csv", {}, "holds no data file"),
+        ("/*.csv", {}, "others only if the path ends with theirs, e.g., *.csv)"),
         ("/nowhere.jsonl", {}, "No such file"),
         ("/nowhere", {}, "not a folder"),
     ],
@@ -192,7 +192,9 @@ def test_the_splits_of_rl_data_are_told_by_its_paths(tree: Path) -> None:
 
 
 def test_a_file_of_no_split_or_of_two_is_an_error(tree: Path) -> None:
-    with pytest.raises(SourceError, match=r"training/b\.parquet belongs to none"):
+    with pytest.raises(
+        SourceError, match=r"training/b\.parquet does not belong to any of the splits named by other files"
+    ):
         discover_splits(_unit(tree), NOWHERE)
     (tree / "training" / "b.parquet").rename(tree / "train" / "test.parquet")
     with pytest.raises(SourceError, match="two splits"):

@@ -118,10 +118,7 @@ def test_where_every_row_is_refused_the_first_is_named_with_its_file(tmp_path: P
     ((_, told),) = _told(blend)
     assert told.startswith("a.jsonl: no row of it can be read. The first is row 2")
     told = _previewed(blend, tmp_path / "out")
-    assert (
-        "dataset a: no row that was read can be used: 2 not_an_object in a.jsonl, 1 bad_json in a.jsonl. The first is "
-        in told
-    )
+    assert "dataset a: none of the rows read can be used: 2 not_an_object in a.jsonl, 1 bad_json in a.jsonl" in told
     assert "a.jsonl, row 2: bad_json. Name the field" in told
 
 
@@ -199,7 +196,7 @@ def test_less_than_a_sample_is_told_with_its_files_and_no_weight_is_proposed(tmp
     blend = _blend(write_rows(tmp_path / "few.jsonl", texts("a", 1)))
     told = _previewed(blend, tmp_path / "out")
     assert told.startswith("a: 14 tokens in all (rows: 1, from few.jsonl on) are less than a sample of 32. ")
-    assert "give it more, or set its weight to 0" in told
+    assert "Set the field that its rows have, correct its rows or its path, add data, or set its weight to 0" in told
     hidden = _previewed(blend.model_copy(update={"sensitive": True}), tmp_path / "hidden")
     assert "few.jsonl" not in hidden
 

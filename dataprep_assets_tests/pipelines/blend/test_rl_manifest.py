@@ -86,7 +86,7 @@ def test_a_manifest_names_files_where_the_trainer_finds_them(tmp_path: Path) -> 
     ("change", "told"),
     [
         ({"run_hash": "0"}, "of the run 0"),
-        ({"train": ["a.jsonl"]}, "train is not text"),
+        ({"train": ["a.jsonl"]}, "train is not a string"),
         ({"val": "/gone/val.jsonl"}, "val is /gone/val.jsonl, which is not a file of small_blend/runs/"),
     ],
 )
@@ -111,4 +111,4 @@ def test_a_manifest_is_the_run_s_own_byte_for_byte(tmp_path: Path) -> None:
     assert json.loads(path.read_bytes()) == json.loads(text), "no reader sees it"
     reseal(_home(good))
     finding = points_to_latest_run(_opened(good))
-    assert "shards.json has other bytes than that of" in finding.summary
+    assert "shards.json differs from the file of" in finding.summary

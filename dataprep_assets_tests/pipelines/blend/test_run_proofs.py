@@ -124,7 +124,7 @@ def test_a_run_stays_true_where_its_sources_move_or_its_shards_are_made_again(tm
     assert said() == []
     place.chmod(0o644)
     place.write_text(place.read_text().replace('"chosen": [\n  0', '"chosen": [\n  1'))
-    assert said() == [f"{place}: is not what plan and shards say"]
+    assert said() == [f"{place}: does not match the plan and the shards"]
 
 
 @pytest.mark.parametrize("lie", ["a file twice", "a count", "no plan", "no size", "no etag", "a key twice"])
@@ -134,17 +134,20 @@ def test_a_snapshot_lists_each_file_once_and_counts_what_it_lists(good: Finished
     folder = good.store.directory(good.blend.artifact("blend_snapshot", "web-00001"))
     if lie == "a count":
         edit_receipt(folder, lambda value: value["facts"].update(files=7))
-        wanted = "counts other files or bytes than the plan"
+        wanted = "the receipt of its snapshot has other file or byte counts than the plan"
     elif lie == "no plan":
         edit_receipt(folder, lambda value: value["inputs"].update(plan="0" * 64))
-        wanted = "names no plan"
+        wanted = "the receipt of its snapshot has no plan"
     else:
         lines = (folder / "files.jsonl").read_bytes()
         changed, wanted = {
             "a file twice": (lines * 2, "does not list each file once"),
             "no size": (lines.replace(b"size_", b"sise_"), "or other keys"),
             "no etag": (lines.replace(b"etag", b"etaf"), "or other keys"),
-            "a key twice": (lines.replace(b'"etag":null,', b'"etag":null,"etag":null,'), "is not written as its lines"),
+            "a key twice": (
+                lines.replace(b'"etag":null,', b'"etag":null,"etag":null,'),
+                "of its snapshot does not match its parsed lines",
+            ),
         }[lie]
         assert changed != lines
         write(folder / "files.jsonl", changed)
@@ -167,7 +170,7 @@ def test_a_snapshot_of_unchanged_files_stays_good_where_settings_make_another_pl
 def test_a_run_of_another_plan_is_not_this_one(good: FinishedBlend) -> None:
     finding = blend_run_intact(replace(good.run, plan=replace(good.plan, run_hash="0" * 16)))
     assert not finding.passed
-    assert any("it is the run of" in str(row) for row in finding.table)
+    assert any("belongs to the run" in str(row) for row in finding.table)
 
 
 def test_splits_that_share_rows_are_found_whatever_their_files_are_called(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_shard_of_other_settings_is_refused_by_name(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path / "out")
     plan = load_blend_plan(blend, store)
     other = pretraining(tmp_path / "s", pretrain={"separator": SEPARATOR, "max_doc_tokens": 5})
-    with pytest.raises(IntegrityError, match="6 of 6 shards were made of other inputs"):
+    with pytest.raises(IntegrityError, match="6 of 6 shards were built from other inputs or settings"):
         build_blend_run(other, store, plan, shards(other, store, plan))
 
 
@@ -146,7 +146,7 @@ def test_a_dataset_without_data_is_refused(tmp_path: Path) -> None:
     small_sources(tmp_path)
     write_rows(tmp_path / "web" / "train-00000.parquet", texts("web", 60))
     options = {"separator": SEPARATOR, "min_doc_chars": 10_000}
-    with pytest.raises(IntegrityError, match=r"code has a weight of 3\.0 and no data"):
+    with pytest.raises(IntegrityError, match=r"code has a weight of 3\.0, but no data in any of its shards"):
         run(pretraining(tmp_path, pretrain=options), tmp_path / "out")
 
 

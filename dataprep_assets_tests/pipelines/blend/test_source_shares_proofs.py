@@ -98,7 +98,10 @@ def test_shares_of_records_are_those_of_rows(tmp_path: Path) -> None:
     assert judge(good).passed
     write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 120))
     summary = judge(good).summary
-    assert "web__train: files 1 changed since the plan: it was 40.00% of the records of train and is about" in summary
+    assert (
+        "web__train: files 1 changed since the plan: its share of the records in train was 40.00% and is now "
+        "about" in summary
+    )
     assert "reads it" not in summary
 
 
@@ -120,7 +123,7 @@ def test_a_branch_that_moved_is_a_change_and_a_hub_that_does_not_have_it_is_told
         finding = judge(good)
     assert finding.passed
     assert finding.facts["not_asked"] == 1
-    assert finding.summary.endswith("1 could not be asked: more.")
+    assert finding.summary.endswith("1 could not be checked: more.")
 
 
 def test_a_document_that_a_corpus_retracted_is_told_of_a_blend_until_it_is_out_of_its_file(

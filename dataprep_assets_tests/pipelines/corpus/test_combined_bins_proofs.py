@@ -61,7 +61,7 @@ def test_a_shard_twice_a_lost_shard_and_a_swap_fail(copy: Combined, sample: Samp
 def test_a_cut_bin_names_the_byte(copy: Combined, sample: Sample) -> None:
     data = copy.tokens.read_bytes()
     copy.tokens.write_bytes(data[:-1])
-    assert f"part at byte {len(data) - 1}" in str(equal(copy, sample).table[1]["defect"])
+    assert f"they differ at byte {len(data) - 1}" in str(equal(copy, sample).table[1]["defect"])
 
 
 def test_a_shard_that_is_not_its_receipt_is_told_from_a_bad_join(combined: Combined, sample: Sample) -> None:
@@ -69,9 +69,12 @@ def test_a_shard_that_is_not_its_receipt_is_told_from_a_bad_join(combined: Combi
     forged = replace(
         receipt, files=tuple(replace(f, sha256="0" * 64) if f.path == TOKENS else f for f in receipt.files)
     )
-    assert "verify the shard" in equal(combined, sample, [(directory, forged), second]).summary
+    assert (
+        "they are equal, so the shard does not match its receipt"
+        in equal(combined, sample, [(directory, forged), second]).summary
+    )
     gone = equal(combined, sample, [(directory / "gone", forged), second])
-    assert "is missing, so the byte cannot be named" in gone.summary
+    assert "is missing, so the byte is unknown" in gone.summary
 
 
 def test_document_ends_that_differ_name_the_document(copy: Combined, sample: Sample) -> None:
@@ -101,7 +104,9 @@ def test_a_total_that_is_off_by_one_is_named(combined: Combined, sample: Sample)
     found = totals_match(
         replace(combined.receipt, ledger=replace(ledger, documents=ledger.documents + 1)), sample.train
     )
-    assert f"documents: the ledger says {ledger.documents + 1}, its 2 shards sum to {ledger.documents}" in found.summary
+    assert (
+        f"documents: the ledger has {ledger.documents + 1}, but its 2 shards sum to {ledger.documents}" in found.summary
+    )
     assert not totals_match(combined.receipt, sample.train[:1]).passed
     assert "no ledger" in totals_match(replace(combined.receipt, ledger=None), sample.train).summary
 
@@ -120,7 +125,7 @@ def test_a_missing_a_doubled_and_a_reordered_shard_name_their_files(sample: Samp
     line = second.sources[0]
     assert f"{line['file']}: is in the split twice" in twice.summary
     swapped = sources_complete([second, first], sample.entries, "train")
-    assert "the order is not the manifest's" in swapped.summary
+    assert "of the manifest, out of the manifest's order" in swapped.summary
 
 
 def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
@@ -136,7 +141,7 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
     copied = [entry._replace(sha256=stolen["sha256"]) if e is entry else e for e in sample.entries]
     same_bytes = replace(val, sources=({**val.sources[0], "sha256": stolen["sha256"]},))
     assert (
-        f"has the very bytes of {stolen['file']} of split train"
+        f"has the same bytes as {stolen['file']} of split train"
         in sources_complete([same_bytes], copied, "val").summary
     )
     nothing_in_it = replace(same_bytes, sources=({**same_bytes.sources[0], "documents": 0},))

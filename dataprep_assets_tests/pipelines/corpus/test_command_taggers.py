@@ -86,7 +86,7 @@ def test_a_killed_run_leaves_neither_its_command_nor_the_texts_of_it(coast: Coas
 def test_a_command_that_takes_too_long_is_ended_and_named(coast: Coast) -> None:
     declare(coast, WAITS, timeout="1s")
     said = coast("run", "pages", code=1)
-    assert "tag: scores: pages/train-00000: the command took more than 1 second and was ended" in said
+    assert "tag: scores: pages/train-00000: the command ran for more than 1 second and was ended" in said
     assert not any(map(lives, (coast.folder / "pids").read_text().split()))
 
 

@@ -150,8 +150,8 @@ def test_a_changed_set_runs_its_tagger_again(tmp_path: Path) -> None:
         ({"action": "tag", "containment": 0.9}, "`containment` has no effect with `action: tag`"),
         ({"action": "tag", "coverage": 0.9}, "`coverage` has no effect with `action: tag`"),
         ({"sets": {}}, "at least 1 item"),
-        ({"sets": {"quiz": "s3://bucket/quiz.jsonl"}}, "name the folder to fetch it to, `cache_dir`"),
-        ({"sets": {"quiz": "hf://org/quiz"}}, "'hf://org/quiz' is no file's address"),
+        ({"sets": {"quiz": "s3://bucket/quiz.jsonl"}}, "`cache_dir` is required. Set it to a download folder"),
+        ({"sets": {"quiz": "hf://org/quiz"}}, "'hf://org/quiz' is not a file's location"),
         ({"sets": {"quiz": {"path": "quiz.jsonl", "cache_dir": "cache"}}}, "`cache_dir` has no effect"),
     ],
 )
@@ -165,7 +165,7 @@ def test_a_declaration_without_effect_is_refused(tmp_path: Path, asked: dict[str
     [
         (
             {"min_words": 500, "sets": {"quiz": {"path": "quiz.jsonl", "fields": ["question"]}}},
-            "none of the 20 items of .* has 500 words in a text, or 8 in two, so nothing would be found",
+            "none of the 20 items in .* has 500 words in a text, or 8 in two, so nothing would be found",
         ),
         ({"sets": {"quiz": {"path": "quiz.jsonl", "fields": ["quest"]}}}, "no item of .* has a field 'quest'"),
         ({"sets": {"quiz": "none.jsonl"}}, "decontaminate.sets.quiz: .*none.jsonl: No such file"),
@@ -230,11 +230,11 @@ def of_sets(leaky: Leaky) -> list[Remark]:
 @pytest.mark.parametrize(
     ("content", "asked", "said"),
     [
-        (b'{"question": "How many?"}\n' * 12, {}, "none of the 12 items of .* has 13 words"),
-        (b'{"question": "How many?"}\n', {"action": "tag"}, "none of the 1 item of .* has 13 words"),
-        (b"\x89PNG\r\n\x1a\n", {}, "quiz.jsonl: row 1 is no item"),
+        (b'{"question": "How many?"}\n' * 12, {}, "none of the 12 items in .* has 13 words"),
+        (b'{"question": "How many?"}\n', {"action": "tag"}, "none of the 1 item in .* has 13 words"),
+        (b"\x89PNG\r\n\x1a\n", {}, "quiz.jsonl: row 1 is not an item"),
         (b'{"answer": "x"}\n', {"sets": {"quiz": {"path": "quiz.jsonl", "fields": ["q"]}}}, "has a field 'q'"),
-        (b"", {}, "has no item with a text"),
+        (b"", {}, "has a text. Correct its path or its `fields`"),
     ],
 )
 def test_check_says_what_is_wrong_with_a_set(tmp_path: Path, content: bytes, asked: dict[str, Any], said: str) -> None:
@@ -277,7 +277,11 @@ def test_a_passage_of_several_questions_is_looked_for_once_and_an_instruction_is
     )
     sets = [BenchmarkSet(name=name, path=tmp_path / f"{name}.jsonl") for name in ("set", "large")]
     assert Benchmarks(sets, 8, 13).best_matches([instruction]) == ([None], [0])
-    with pytest.raises(ConfigError, match=r"sets\.set: each phrase of .* is one of 3 items or more"):
+    with pytest.raises(
+        ConfigError,
+        match=r"sets\.set: every phrase in .* occurs in 3 items or more \(as in an instruction\), or has only stop "
+        "words and numbers, so nothing would be found",
+    ):
         Benchmarks([BenchmarkSet(name="set", path=path, fields=("prompt",))], 8, 13)
 
 

@@ -63,8 +63,10 @@ def test_documents_says_what_each_rule_drops_and_which_rows_are_as_asked(coast: 
     lines = coast("documents", "pages", "--where", "quality > 0 and host = 'spam.example'", "--json").splitlines()
     assert [json.loads(line)["reason"] for line in lines] == ["ours"] * 8
     assert len(coast("documents", "pages", "--reason", "short", "--csv").splitlines()) == 11
-    assert "there is no column 'wrds'" in coast("documents", "pages", "--where", "wrds < 3", code=2)
-    assert "there is no reason 'shrt'" in coast("documents", "pages", "--reason", "shrt", code=2)
+    assert "duplicates.priority.column: unknown column 'wrds" in coast(
+        "documents", "pages", "--where", "wrds < 3", code=2
+    )
+    assert "--reason: unknown reason 'shrt" in coast("documents", "pages", "--reason", "shrt", code=2)
 
 
 def test_documents_prints_at_most_so_many_rows_and_how_many_more_there_are(coast: Coast) -> None:
@@ -189,7 +191,7 @@ def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path
     coast.declare(budget={"per_source": 0.2, "per_rule": {"short": 0.5}})
     assert "Run `dataprep run pages`" in coast("documents", "pages", code=1)
     said = coast("run", "pages", code=1)
-    assert "of the source books in train rules drop 6 of 20 documents (30.00%), most of them short" in said
+    assert "rules drop 6 of 20 documents (30.00%) of the source books in train, mostly short" in said
     assert not (coast.root.parent / "artifacts" / "pages" / "token_bins").exists()
     for line in (("documents", "pages"), ("run", "pages", "--dry-run")):
         told = coast(*line, code=int("--dry-run" in line))
@@ -234,16 +236,16 @@ def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path, 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"drop": {"short": "wrds < 3"}}, "drop.short: there is no column 'wrds'; did you mean 'words'?"),
-    ({"drop": {"bad_json": "words < 3"}}, "the ledger has a reason of this name already"),
-    ({"drop": {"ours": "words < 3"}}, "there is a rule of this name in `keep`"),
+    ({"drop": {"bad_json": "words < 3"}}, "this name is a reason in the ledger. Rename the rule"),
+    ({"drop": {"ours": "words < 3"}}, "`keep` has a rule of the same name, which is the drop reason"),
     ({"tag": ["gophr"]}, "there is no tagger 'gophr'"),
-    ({"tag": ["gopher", "gopher"]}, "'gopher' is given twice"),
+    ({"tag": ["gopher", "gopher"]}, "'gopher' is listed twice. Remove one, or set a different `name`"),
     (
         {"tag": [{"function": "coast.taggers:rows", "columns": {"n": "integer"}}]},
-        "'rows' is the name of the file of the carried fields; give it another `name`",
+        "'rows' is the name of the file of the carried fields",
     ),
-    ({"tag": ["coast.taggers:quality"]}, "says which columns it gives"),
-    ({"budget": {"per_rule": {"shrt": 0.1}}}, "there is no rule 'shrt'"),
+    ({"tag": ["coast.taggers:quality"]}, "your own function must declare its columns: `- {function"),
+    ({"budget": {"per_rule": {"shrt": 0.1}}}, "budget.per_rule: unknown rule 'shrt"),
     ({"tag": ["gophr"]}, "defs.yaml:24: tag: there is no tagger 'gophr'"),
     ({"drop": {"Short": "words < 20"}}, "drop.Short: 'Short' is not allowed: must match ^[a-z]"),
     ({"drop": {"short": " "}}, "drop.short: is empty"),
@@ -258,11 +260,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"budget": {"per_rule": {"short": 1.5}}}, "budget.per_rule.short: must be at most 1, not 1.5"),
     (
         {"document": {"separator": "<|endoftext|>", "url_field": "url", "keep_fields": {"id": "string"}}},
-        "keep_fields: the table has a column 'id' of its own; leave id out, and set `document.id_field: id`",
+        "keep_fields: 'id' is already a column of the table",
     ),
     (
         {"document": {"separator": "<|endoftext|>", "url_field": "url", "keep_fields": {"tokens": "integer"}}},
-        "keep_fields: the table has a column 'tokens' of its own; leave tokens out",
+        "keep_fields: 'tokens' is already a column of the table. Remove tokens",
     ),
     (
         {
@@ -272,11 +274,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
                 "keep_fields": {"a.b": "string", "a_b": "string"},
             }
         },
-        "keep_fields: two fields become the column 'a_b'; leave one out",
+        "keep_fields: two fields would become the column 'a_b'. Remove one",
     ),
     (
         {"tag": [{"function": "coast.taggers:quality", "columns": {"kept": "boolean"}}]},
-        "the table has a column 'kept' already",
+        "the table already has a column 'kept'. Rename one",
     ),
 ]
 
@@ -307,9 +309,9 @@ def test_check_notes_what_may_be_wrong(coast: Coast) -> None:
         said = coast("check", "pages", code=2)
         assert "document.url_field: no row that was looked at has 'link': they have 'text', 'url', 'meta'" in said
         assert "document.keep_fields: no row that was looked at has 'meta.scor'" in said
-        assert "tag: counts: there is no program no-such-program here" in said
+        assert "tag: counts: program no-such-program not found" in said
         assert "there is no 'qualty' in coast.taggers; did you mean 'quality'?" in said
-        assert said.count("there is no 'qualty'") == 1, "what is wrong for certain is no note besides"
+        assert said.count("has no 'qualty") == 1, "what is wrong for certain is no note besides"
         assert "1 declaration: 1 mistake to correct\n" in said
     finally:
         coast.declare()

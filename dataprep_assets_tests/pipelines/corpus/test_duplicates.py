@@ -122,7 +122,7 @@ def test_recall_is_drawn_for_the_ui_and_the_curve_for_the_card(made: Pages) -> N
     duplicates = next(one for one in specs if one.name == "duplicates")
     receipt = made.store.require(made.corpus.artifact("duplicates"))
     (section,) = card_sections(made.corpus, {duplicates: [receipt]})
-    assert section.text.startswith("Of 53 documents 13 went, because one that is kept is like them.")
+    assert section.text.startswith("13 of 53 documents were dropped as duplicates of a kept one.")
     assert "data:image/svg+xml;base64," in section.text
 
 
@@ -370,9 +370,9 @@ def test_signatures_of_sensitive_data_are_keyed(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        ({"kind": "exact", "threshold": 0.9}, "`threshold` has no effect on `kind: exact`"),
+        ({"kind": "exact", "threshold": 0.9}, "`threshold` has no effect with `kind: exact`"),
         ({"threshold": 0.05, "permutations": 16}, "16 permutations find"),
-        ({"priority": {"column": "qualty"}}, "there is no column 'qualty'"),
+        ({"priority": {"column": "qualty"}}, "duplicates.priority.column: unknown column 'qualty"),
         ({"priority": {"column": "source"}}, "give a list of its values in `order`"),
         ({"priority": {"column": "bytes", "order": ["a"]}}, "give `highest` or `lowest`"),
     ],
@@ -416,7 +416,7 @@ def _fewer(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"), [(_other_similarity, "similarity is different"), (_fewer, "train-00000.parquet: it has")]
+    ("damage", "said"), [(_other_similarity, "similarity differs"), (_fewer, "train-00000.parquet: it has")]
 )
 def test_a_removal_that_is_not_true_is_found(pages: Pages, damage: Callable[[Path], None], said: str) -> None:
     rewritten(damage)(pages)
@@ -430,7 +430,7 @@ def test_bands_that_find_less_than_promised_fail_the_check(pages: Pages, monkeyp
     demanding = Pages(pages.folder, duplicates={"recall": 1.0, "permutations": 16})
     demanding.build()
     found = demanding.findings()["recall_sufficient"]
-    assert "are asked for" in found.summary
+    assert "of the planted near-duplicates at or above the threshold are found, but" in found.summary
     real = Signer.bands
     monkeypatch.setattr(Signer, "bands", lambda self, *given: _half(real(self, *given)))
     found = pages.findings()["recall_sufficient"]

@@ -204,9 +204,9 @@ def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytes
     with monkeypatch.context() as later:
         later.setattr("dataprep_assets.curation.duplicates.signatures.WORDS", WORDS + 1)
         refused(ConfigError, f"books was made with another version of words: {WORDS}.* dataprep run books")
-    with pytest.raises(ValueError, match="pages is this dataset, whose documents are compared anyway"):
+    with pytest.raises(ValueError, match=r"pages is this dataset, whose documents are always compared\. Remove it"):
         shelf.pages(against=["pages"]).build()
-    with pytest.raises(ValueError, match="`books` is given twice"):
+    with pytest.raises(ValueError, match=r"`books` is listed twice\. Remove one"):
         shelf.pages(against=["books", "books"]).build()
     # signed anew, and its duplicates are not
     books = shelf.books()
@@ -216,7 +216,7 @@ def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytes
     books.build()
     shutil.rmtree(directory)
     shutil.copytree(shelf.folder / "before", directory)
-    refused(MissingArtifactError, "signatures of train-00000 are not those by which its duplicates were found")
+    refused(MissingArtifactError, "signatures of train-00000 differ from those used to find its duplicates")
 
 
 class Library(Coast):

@@ -145,7 +145,7 @@ def test_the_files_of_an_asset_are_columns_and_only_other_values_tag_again(coast
     assert "team/scores was never materialized" in coast("run", "pages", code=2)
     materialize(coast, FILES="2")
     said = coast("run", "pages", code=1)
-    assert "the Parquet file of the asset has no train/c.jsonl, row 1: it has to have every row" in said
+    assert "the Parquet file of the asset has no train/c.jsonl, row 1, but must have every input row" in said
     materialize(coast)
     coast("run", "pages")
     table = coast.table()

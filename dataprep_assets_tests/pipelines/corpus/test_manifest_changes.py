@@ -83,7 +83,7 @@ def test_an_order_that_moves_ordinals_alone_changes_no_shard() -> None:
 def test_a_moved_commit_is_told_and_nothing_is_where_nothing_changed() -> None:
     moved = between(entries({"a1": 1, "b1": 1}, "1" * 40), entries({"a1": 1, "b1": 1}, "2" * 40), ({}, {}))
     assert changes_shown(sample_declaration(), moved, NOTHING) == {
-        "changes": f"the revision moved from {'1' * 12} to {'2' * 12}"
+        "changes": f"the revision changed from {'1' * 12} to {'2' * 12}"
     }
     assert changes_shown(sample_declaration(), between(OLD, OLD, (OLD_PLAN, OLD_PLAN)), NOTHING) == {}
 

@@ -47,7 +47,7 @@ def test_a_changed_size_digest_or_etag_is_named(sample: Sample) -> None:
     ):
         found = count_matches(sample.entries, relisted(sample, **changes), INCLUDE, SPLITS)
         assert not found.passed
-        assert found.summary.startswith(f"{ONE}: the manifest says")
+        assert found.summary.startswith(f"{ONE}: the manifest lists")
         assert said in found.summary
     tagged = [e._replace(sha256=None, etag="old") for e in sample.entries]
     assert (
@@ -108,7 +108,7 @@ def test_a_hole_an_overlap_a_foreign_file_and_a_short_plan_are_named(sample: Sam
     for changes, said in (
         ({second: range(cut + 1, stop)}, f"{second}: ordinals {cut} to {cut} before it are in no shard"),
         ({second: range(cut - 1, stop)}, f"{second}: ordinals {cut - 1} to {cut - 1} are in an earlier"),
-        ({first: range(0)}, f"{first}: range(0, 0) does not hold consecutive files"),
+        ({first: range(0)}, f"{first}: range(0, 0) are not consecutive files"),
         ({second: range(cut, stop + 1)}, f"{second}: 1 file is of another split: validation/"),
     ):
         found = plan_covers(sample.entries, sample.plan | changes)

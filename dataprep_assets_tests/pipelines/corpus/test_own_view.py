@@ -114,7 +114,10 @@ def test_a_document_is_traced_to_its_line_and_back(machine: Machine) -> None:
     assert (place["file"], place["line"], place["tokens"]) == ("val.jsonl", 4, [0, found["tokens"]])
     assert json.loads(machine.run(*asked, "--view", "id_lines", "--sample", "3")) == found
     done = machine.try_(*asked, "--view", "nanogpt", "--sample", "3")
-    assert (done.returncode, "the view nanogpt has no samples of its own" in done.stderr) == (2, True)
+    assert (done.returncode, "trace: the view nanogpt has no samples. Use `document` or `token`" in done.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_a_damaged_one_is_noticed_and_made_again(machine: Machine) -> None:

@@ -245,14 +245,38 @@ def test_a_retracted_document_that_is_there_is_named(corpus: Retracting, tmp_pat
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("", "no ids in it"),
-        ("\n\n", "no ids in it"),
-        ('a\n{"id": 1.5}\n', "line 2: give an id"),
-        ('{"hash": "12"}\n', "line 1: give an id"),
-        ('{"file": "a", "row": 0}\n', "line 1: give an id"),
-        ('{"file": "a", "row": true}\n', "line 1: give an id"),
-        ('{"id": true}\n', "line 1: give an id"),
-        ("{broken\n", "line 1: give an id"),
+        ("", "contains no ids. Write one per line"),
+        ("\n\n", "contains no ids. Write one per line"),
+        (
+            'a\n{"id": 1.5}\n',
+            'line 2: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
+            '{"file": …, "row": …}',
+        ),
+        (
+            '{"hash": "12"}\n',
+            'line 1: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
+            '{"file": …, "row": …}',
+        ),
+        (
+            '{"file": "a", "row": 0}\n',
+            'line 1: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
+            '{"file": …, "row": …}',
+        ),
+        (
+            '{"file": "a", "row": true}\n',
+            'line 1: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
+            '{"file": …, "row": …}',
+        ),
+        (
+            '{"id": true}\n',
+            'line 1: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
+            '{"file": …, "row": …}',
+        ),
+        (
+            "{broken\n",
+            'line 1: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
+            '{"file": …, "row": …}',
+        ),
     ],
 )
 def test_a_list_that_is_empty_or_malformed_says_where(tmp_path: Path, content: str, told: str) -> None:
@@ -264,7 +288,7 @@ def test_a_list_that_is_empty_or_malformed_says_where(tmp_path: Path, content: s
 
 def test_a_retraction_list_of_other_ids_is_refused(corpus: Retracting) -> None:
     corpus.list.write_text('{"hash": "00000000000000aa", "of": "text"}\n')
-    with pytest.raises(ConfigError, match=r"line 1: its hash is of text, the dataset's index is of field url"):
+    with pytest.raises(ConfigError, match="line 1: its hash is of text, but the dataset's index is of field url"):
         corpus.run()
     other = [f'{{"hash": "{one}", "of": "field url"}}' for one in ("-5", "9e3779b97f4a7c15a")]
     other += [f'{{"hash": "9e3779b97f4a7c15", "of": {one}}}' for one in ("null", "5", '["text"]')]
@@ -287,7 +311,9 @@ def test_of_a_sensitive_dataset_the_list_keeps_keyed_hashes_alone(
     assert traces(corpus.root, [text(3)]) == []
     # as of a bucket, whose files need no key
     bare = corpus.declared.model_copy(update={"document": corpus.declared.document.model_copy(update={"id_key": None})})
-    with pytest.raises(ConfigError, match=r"declares no `document\.id_key`"):
+    with pytest.raises(
+        ConfigError, match=r"sensitive, but without `document\.id_key`, so its documents cannot be found"
+    ):
         document_ids_of(bare)
 
 
@@ -400,4 +426,4 @@ def test_the_check_warns_of_shards_that_left_the_plan_and_does_not_fail(corpus: 
     (spec,) = [one for one in corpus_specs(corpus.declared) if (one.name, one.split) == ("token_bins", "train")]
     found = dict(spec.examine(corpus.store, ["train-00000", "train-00001"]))["no_retracted_document"]
     assert (found.passed, found.warning) == (False, True)
-    assert "token_bins/train-00003 is in no plan any more" in found.summary
+    assert "token_bins/train-00003 is obsolete, and contains removed documents or may contain some" in found.summary

@@ -83,7 +83,7 @@ def test_a_tagger_may_have_any_name_beside_a_command(coast: Coast) -> None:
     (coast.folder / "copies.py").write_text(COPIES.replace("sys.exit(3)", ""))
     tag = [{"function": "coast.taggers:made", "columns": {"quality": "number"}}]
     declare(coast, tag=[*tag, {**COMMAND, "columns": {"score": "number"}, "name": "given"}], drop=None)
-    assert "the table has a column 'score' already" in coast("run", "pages", code=2)
+    assert "the table already has a column 'score'. Rename one" in coast("run", "pages", code=2)
     document = {"separator": "<|endoftext|>", "id_key": {"env": "DOCUMENT_KEY"}}
     declare(
         coast, tag=[*tag, {**COMMAND, "columns": {"bytes_": "integer"}, "name": "given"}], document=document, drop=None

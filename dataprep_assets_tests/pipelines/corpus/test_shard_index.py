@@ -200,7 +200,7 @@ def test_the_text_is_no_id_field(tmp_path: Path) -> None:
         "splits": {"train": ["*"]},
         "tokenizer": {"path": str(tmp_path)},
     }
-    with pytest.raises(ValidationError, match="leave it out, documents are found by their text then"):
+    with pytest.raises(ValidationError, match=r"`document\.id_field` is `text_field`"):
         CorpusDeclaration.model_validate(values | {"document": {"id_field": "text"}})
 
 

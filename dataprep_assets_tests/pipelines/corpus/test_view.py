@@ -132,7 +132,7 @@ def test_an_mds_shard_of_other_ids_is_found(store: LocalArtifacts) -> None:
     _reindex(_shard(store))
     found = prove(store, "mds", sign=True)
     assert failed(found) == {"matches_combined_bins"}
-    assert "val: token 9983 is not that of combined_bins" in told(found)
+    assert "val: token 9983 differs from combined_bins" in told(found)
 
 
 def test_an_mds_index_that_lists_too_little_is_found(store: LocalArtifacts) -> None:
@@ -164,7 +164,7 @@ def test_a_copy_that_the_reader_of_another_package_cannot_read_is_a_verdict(
     view = replace(view_named("mds"), copied=read)
     found = CHECKS[0].find(OpenedView(artifact, store, CORPUS, view, splits))
     assert not found.passed
-    assert f"val: cannot be read back ({type(error).__name__}: {error})" in found.summary
+    assert f"val: cannot be read ({type(error).__name__}: {error})" in found.summary
 
 
 def test_a_receipt_that_leaves_out_more_than_the_rest_is_found(store: LocalArtifacts) -> None:

@@ -103,7 +103,7 @@ def test_the_receipt_has_the_digests_of_the_files_as_they_are(root: Path) -> Non
 
 def test_a_split_of_less_than_one_sample_is_refused_by_name_and_leaves_nothing(root: Path, tmp_path: Path) -> None:
     again = without_views(root, tmp_path / "root")
-    with pytest.raises(ConfigError, match=r"val: its tokens are less than one sample of 30000.*mds_sequence_length"):
+    with pytest.raises(ConfigError, match=r"val: it has fewer tokens than one sample of 30000.*mds_sequence_length"):
         build_view(sample_declaration(views=["mds"], mds_sequence_length=30_000), LocalArtifacts(again), "mds")
     assert not view_directory(again, "mds").exists()
 

@@ -118,9 +118,9 @@ def test_more_drops_than_the_budget_fail_the_cohort(tmp_path: Path) -> None:
 
 FILES: dict[str, tuple[bytes, str]] = {
     "malformed": (json.dumps([GOOD]).encode().replace(b'"notes": [', b'"notes": [CANARY,', 1), "record 1 at byte"),
-    "truncated": (json.dumps([GOOD, person()]).encode()[:-20], "the file ends in record 2"),
-    "cut in a string": (json.dumps([GOOD]).encode()[:30], "the file ends in record 1"),
-    "not the declared format": (json.dumps({"CANARY": GOOD}).encode(), "does not begin a JSON array"),
+    "truncated": (json.dumps([GOOD, person()]).encode()[:-20], "in record 2"),
+    "cut in a string": (json.dumps([GOOD]).encode()[:30], "in record 1"),
+    "not the declared format": (json.dumps({"CANARY": GOOD}).encode(), "no JSON array"),
     "UTF-16": (json.dumps([GOOD]).encode("utf-16-le"), "UTF-16LE without"),
     "a page": (b"<html><body>CANARY</body></html>", "an HTML page"),
     "a pointer": (
@@ -129,10 +129,10 @@ FILES: dict[str, tuple[bytes, str]] = {
     ),
     "not UTF-8": (json.dumps([GOOD]).encode().replace(b"good text", b"good \xff"), "invalid_utf8"),
     "no patients": (b"[]", "its file has no patient"),
-    "nothing at all": (b"", "the file ends at once"),
+    "nothing at all": (b"", "before any record"),
     "patients without notes": (
         json.dumps([person(notes=[]), person(patient_id=2, notes=None)]).encode(),
-        "none of its 2 patients has a note: their lists are empty",
+        "all 2 patients have empty lists of notes",
     ),
     "notes without text": (
         json.dumps([person(notes=[note(" ")])]).encode(),

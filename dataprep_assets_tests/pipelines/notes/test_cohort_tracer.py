@@ -164,10 +164,17 @@ def test_packed_rows_shards_records_and_patients_name_the_same_notes(clinic: Cli
         ({"tfrecord_row": 0}, "name the split, one of train, val"),
         ({"tfrecord_row": 0, "shard": "2010-01_009-of-009"}, "no file '2010-01_009-of-009' in notes/tfds_directory"),
         ({"packed_row": 0, "split": "train"}, "name the month; there are 2010-01 to 2010-02"),
-        ({"packed_row": 99, "shard": "2010-01", "split": "val"}, "no row 99 in 2010-01, val, which has"),
-        ({"file": "2010-01", "row": 99}, "record 99 of 2010-01 is in no row"),
-        ({"id": "p-CANARY"}, "no row of notes is of this patient"),
-        ({"token": 3, "split": "train"}, "notes are found by"),
+        ({"packed_row": 99, "shard": "2010-01", "split": "val"}, "trace: row 99 is out of range: 2010-01, val, has"),
+        (
+            {"file": "2010-01", "row": 99},
+            "trace: record 99 of 2010-01 is not in any row: it does not exist, or was dropped",
+        ),
+        ({"id": "p-CANARY"}, "trace: notes has no row of this patient"),
+        (
+            {"token": 3, "split": "train"},
+            "trace: set `tfrecord_row`, `shard` and `packed_row` (the shard is a month), `file` and `row` (the "
+            "file is a month, the row a record), or a patient's `id`",
+        ),
     ],
 )
 def test_what_does_not_exist_is_one_clear_line(clinic: Clinic, question: dict[str, Any], told: str) -> None:
@@ -199,7 +206,7 @@ def test_a_stream_of_notes_is_traced_through_a_combination_of_datasets(tmp_path:
                 notes += 1
             at += 1
     assert (datasets, notes >= 60) == ({"first", "second"}, True)
-    with pytest.raises(ConfigError, match="ask for records in the dataset that packed them"):
+    with pytest.raises(ConfigError, match="is built from shards of other datasets"):
         trace(tracer, file="2010-01", row=1)
 
 
@@ -242,7 +249,7 @@ def test_what_was_made_of_other_rows_is_left_out_and_damage_is_found(tmp_path: P
     np.save(path, origins)
     failed = {name: finding.summary for name, finding in prove_cohort(cohort).items() if not finding.passed}
     assert set(failed) == {"files_intact", "round_trip"}
-    assert "origins.npy: a record is of two patients" in failed["round_trip"]
+    assert "origins.npy: a record belongs to two patients, or a patient has none" in failed["round_trip"]
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(IntegrityError, match=r"origins\.npy"):
         trace(notes_tracer(notes, store), packed_row=0, shard="2010-01")

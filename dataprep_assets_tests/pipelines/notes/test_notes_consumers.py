@@ -82,7 +82,7 @@ def test_stock_maxtext_trains_on_every_label_of_a_note_and_on_no_padding_whateve
 ) -> None:
     notes, root = made
     if notes.layout != "unpacked":
-        pytest.skip("of unpacked rows")
+        pytest.skip("`rows: stream` is for unpacked rows")
     rows = [row["tokens"] for row in read(notes, root)]
     assert 1 < max(row.size for row in rows) <= LENGTH + 1
     rule = StockRule(pipeline="tfds", row_length=LENGTH, pad_id=pad, unk_id=None, bos_id=None)
@@ -153,7 +153,7 @@ def test_a_loop_of_ones_own_takes_batches_as_the_page_says(made: tuple[Any, Path
 
 
 def test_rows_of_other_columns_are_refused_by_the_loader() -> None:
-    with pytest.raises(ConfigError, match=r"columns inputs_position, .* are not there"):
+    with pytest.raises(ConfigError, match=r"not prepacked rows: columns inputs_position, .* are missing"):
         six_columns({"inputs": np.zeros(3, np.int32)})
-    with pytest.raises(FormatError, match="must be equal"):
+    with pytest.raises(FormatError, match="the columns of a row must have equal shapes, not"):
         six_columns({name: np.zeros(3 + (name == "inputs"), np.int32) for name in COLUMNS})

@@ -262,8 +262,8 @@ def test_each_way_to_fail_was_taken(left: Left) -> None:
     kept = "".join(path.read_text() for path in sorted(left[0].rglob(f"{PRIVATE}/*")))
     assert [month for month in failing() if f"  {month}: " not in kept] == []
     for said in (
-        "is not JSON; correct the file",
-        "the file ends in record 1",
+        "is not JSON. Correct the file or download it again",
+        "in record 1",
         "invalid_utf8",
         "missing_metadata",
         "bad_metadata",
@@ -275,7 +275,7 @@ def test_each_way_to_fail_was_taken(left: Left) -> None:
         "notes_not_a_list",
         "bad_patient_id",
         "header_too_long",
-        "does not begin a JSON array",
+        "no JSON array",
         "its file has no patient",
         "ValueError at",
         "more than the budget",

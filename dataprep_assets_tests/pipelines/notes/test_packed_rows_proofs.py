@@ -71,7 +71,7 @@ def test_a_json_line_that_is_written_in_another_way_is_read_and_compared(layout:
     path.write_bytes(
         b"".join([lines[0], b"\n", json.dumps(row).encode(), b"\n", *(line + b"\n" for line in lines[2:])])
     )
-    assert f"line 2, column {name}: not that of" in prove_cohort(cohort)["jsonl_matches_rows"].summary
+    assert f"line 2, column {name}: differs from" in prove_cohort(cohort)["jsonl_matches_rows"].summary
 
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -115,7 +115,7 @@ def test_a_stream_of_notes_is_a_warning_that_counts_the_labels_across_them(tmp_p
     assert (finding.passed, finding.warning) == (False, True)
     assert finding.facts["on_padding"] == 0
     assert int(finding.facts["across_notes"]) > 0
-    assert "lead from one note into the next: its rows are one stream" in finding.summary
+    assert "labels cross from one note into the next, because its rows are one stream" in finding.summary
 
 
 @pytest.mark.parametrize("pipeline", ["tfds", "grain", "hf"])

@@ -223,7 +223,7 @@ def test_the_settings_of_a_mixture_name_its_second_split_for_evaluation(
     store = LocalArtifacts(tmp_path / "out")
     build_replay(mix, store)
     line, evaluation = CombinedCohorts(mix).trainer_lines(store)
-    assert evaluation.startswith("to evaluate on val, add for example eval_interval=1000 eval_steps=10")
+    assert evaluation.startswith("to evaluate on val, add, e.g., eval_interval=1000 eval_steps=10")
     settings = dict(setting.split("=", 1) for setting in line.split(" ") if "=" in setting)
     assert {"train_split": "train", split: "val"}.items() <= settings.items()
     assert settings.get("eval_dataset_name") == settings.get("dataset_name")
@@ -298,4 +298,4 @@ def test_a_combination_is_stale_when_a_source_is_made_anew(tmp_path: Path) -> No
     (one,) = stale(directory_specs(changed), store)
     assert one.kind == "input changed"
     (one,) = stale(directory_specs(combined(splits=["val"])), store)
-    assert "has no split val" in one.reason
+    assert "unknown split val" in one.reason

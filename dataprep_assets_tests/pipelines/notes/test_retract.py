@@ -349,15 +349,43 @@ def test_a_fresh_machine_builds_what_the_lock_of_a_retracted_dataset_says(ward: 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("", "no ids in it"),
-        ("\n \n", "no ids in it"),
-        ('a\n{"patient": 1.5}\n', "line 2: give the id of a patient"),
-        ('{"patient": ""}\n', "line 1: give the id of a patient"),
-        ('{"patient": true}\n', "line 1: give the id of a patient"),
-        ('{"id": "SECRET"}\n', "line 1: give the id of a patient"),
-        ('a\nb\n{"patient": "SECRET\n', "line 3: give the id of a patient"),
-        ('{"patient": "SECRET\\ud800"}\n', "line 1: give the id of a patient"),
-        ("[" * 3 + '"SECRET"\n{' + '"SECRET":{' * 100_000 + "\n", "line 2: give the id of a patient"),
+        ("", "contains no ids. Write one per line"),
+        ("\n \n", "contains no ids. Write one per line"),
+        (
+            'a\n{"patient": 1.5}\n',
+            'line 2: must be the id of a patient, {"patient": …}, a note as month:record:note, or a record '
+            "as month:record",
+        ),
+        (
+            '{"patient": ""}\n',
+            'line 1: must be the id of a patient, {"patient": …}, a note as month:record:note, or a record '
+            "as month:record",
+        ),
+        (
+            '{"patient": true}\n',
+            'line 1: must be the id of a patient, {"patient": …}, a note as month:record:note, or a record '
+            "as month:record",
+        ),
+        (
+            '{"id": "SECRET"}\n',
+            'line 1: must be the id of a patient, {"patient": …}, a note as month:record:note, or a record '
+            "as month:record",
+        ),
+        (
+            'a\nb\n{"patient": "SECRET\n',
+            'line 3: must be the id of a patient, {"patient": …}, a note as month:record:note, or a record '
+            "as month:record",
+        ),
+        (
+            '{"patient": "SECRET\\ud800"}\n',
+            'line 1: must be the id of a patient, {"patient": …}, a note as month:record:note, or a record '
+            "as month:record",
+        ),
+        (
+            "[" * 3 + '"SECRET"\n{' + '"SECRET":{' * 100_000 + "\n",
+            'line 2: must be the id of a patient, {"patient": …}, a note as month:record:note, or a record '
+            "as month:record",
+        ),
     ],
 )
 def test_a_list_of_ids_that_is_empty_or_malformed_says_where_and_quotes_nothing(
@@ -390,7 +418,7 @@ def test_a_retraction_list_that_is_wrong_says_where_and_quotes_nothing(ward: War
             ward.run()
         assert "SECRET" not in f"{raised.value} {raised.value.__cause__}"
     ward.list.write_text(good.replace(key_digest(KEY.encode()), "0" * 16))
-    with pytest.raises(ConfigError, match="line 1: its digest is not under the patient key of the dataset"):
+    with pytest.raises(ConfigError, match="line 1: its digest belongs to a different patient key"):
         ward.run()
 
 
@@ -476,7 +504,10 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
     (folder / "defs.yaml").write_text(declaration)
     assert '"retracted":1' in (work / "artifacts/ward/packed_cohorts/2010-01/receipt.json").read_text().replace(" ", "")
     ids.write_text(f'{{"patient": ["{CANARY}"]}}\n')
-    assert "line 1: give the id of a patient" in said("retract", "ward", "--ids", str(ids), code=2)
+    assert (
+        'line 1: must be the id of a patient, {"patient": …}, a note as month:record:note, or a record as '
+        "month:record" in said("retract", "ward", "--ids", str(ids), code=2)
+    )
     shutil.rmtree(folder / "data")
     ids.unlink()
     digests = [patient_digest(key.encode(), f"{CANARY}-id-3").hex().encode()]
@@ -591,7 +622,9 @@ def test_a_patient_who_is_retracted_after_all_their_notes_were_is_as_one_retract
 def test_a_place_in_a_source_that_changed_since_is_refused(ward: Ward) -> None:
     month = MONTHS[0]
     ward.people[month].insert(0, patient("P-new", note(text(9999))))
-    with pytest.raises(ConfigError, match=f"{month}: its source changed since it was packed"):
+    with pytest.raises(
+        ConfigError, match=f"{month}: its source changed since packing, so records and notes may have other numbers"
+    ):
         ward.retract(f"{month}:4:2")
     assert not ward.list.exists()
 
@@ -604,7 +637,7 @@ def test_a_retracted_note_that_is_still_there_fails_the_proof(ward: Ward) -> Non
     assert ward.failed(month) == {}
     listed = ward.list.read_bytes()
     ward.list.unlink()
-    assert "1 note was left out that are on the list no more" in ward.failed(month)["no_retracted_document"]
+    assert "1 note was left out that are no longer on the list" in ward.failed(month)["no_retracted_document"]
     ward.list.write_bytes(listed.replace(b'"note": "', b'"note": "00'))
     with pytest.raises(ConfigError, match=r"line 1: not a retraction"):
         ward.failed(month)

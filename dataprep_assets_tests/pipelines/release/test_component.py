@@ -32,7 +32,11 @@ from dataprep_assets_tests.pipelines.release.release_project import release_attr
         ({"release": None}, "release", "a block of keys"),
         ({"release": {}}, "release.tokens_per_shard", "missing: "),
         ({"release": {"tokens_per_shard": 0}}, "release.tokens_per_shard", "at least 2"),
-        ({"release": {"tokens_per_shard": 5000}}, "release", "not a multiple of `sequence_length` 2048: no reader"),
+        (
+            {"release": {"tokens_per_shard": 5000}},
+            "release",
+            "is not a multiple of `sequence_length` 2048, so readers would reject the shards",
+        ),
         ({"release": {"tokens_per_shard": 100}}, "release", "use 2048"),
         ({"sequence_length": 1}, "release.sequence_length", "at least 2"),
         ({"sequence_length": "long"}, "release.sequence_length", "a whole number"),
@@ -41,7 +45,7 @@ from dataprep_assets_tests.pipelines.release.release_project import release_attr
         ({"tail": "keep"}, "release.tail", "one of drop, pad"),
         ({"expected_repeats": 2}, "release.expected_repeats", "at most 1"),
         ({"publish": "ftp://host/shards"}, "release.publish", "s3://bucket/prefix, gs://bucket/prefix"),
-        ({"publish": "s3://"}, "release.publish", "'s3://' is not a storage address"),
+        ({"publish": "s3://"}, "release.publish", "'s3://' is not a storage URL"),
         ({"shards_per_run": 3}, "release.shards_per_run", "unknown key; "),
         ({"views": ["tfds"]}, "views.0", f"one of {', '.join(VIEWS)}"),
     ],
@@ -59,7 +63,7 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
 
 
 def test_credentials_in_the_place_are_refused_and_not_repeated(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds credentials") as raised:
+    with pytest.raises(ConfigError, match="a storage URL contains credentials") as raised:
         validate_declaration(
             ReleaseDeclaration, release_attributes("s3://KEYID:hidden@bucket/x"), tmp_path / "defs.yaml"
         )

@@ -38,7 +38,7 @@ def test_tokens_per_shard_that_are_not_whole_sequences_are_refused(bins: Bins) -
 
 def test_a_split_shorter_than_a_sequence_is_refused_with_the_way_out(bins: Bins) -> None:
     declared = bins.declare(sequence_length=1 << 20, tokens_per_shard=1 << 20)
-    with pytest.raises(ConfigError, match=r"has not one sequence of 1048576.*`tail: pad`"):
+    with pytest.raises(ConfigError, match=r"has less than one sequence of 1048576.*`tail: pad`"):
         bins.layout(declared)
 
 

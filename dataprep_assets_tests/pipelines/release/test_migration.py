@@ -46,7 +46,7 @@ def test_a_source_with_gaps_is_refused(tmp_path: Path) -> None:
     (tmp_path / "store" / "sample_ids_000001.bin").unlink()
     target = ReleaseLocation(LocalStore(tmp_path / "own"))
     plan = plan_migration(source, target)
-    with pytest.raises(IntegrityError, match=r"The source does not have sample_ids_000001\.bin"):
+    with pytest.raises(IntegrityError, match=r"The source has no sample_ids_000001\.bin"):
         migrate(plan, source, target, tmp_path / "scratch")
 
 

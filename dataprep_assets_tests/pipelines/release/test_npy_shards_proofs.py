@@ -214,4 +214,4 @@ def test_a_wrong_cut_is_not_the_stream(built: tuple[Bins, ReleaseLayout], tmp_pa
     moved = replace(cut, start=cut.start + 1, stop=cut.stop + 1)
     layout = replace(shard.planned.layout, splits={"train": replace(split, cuts=[split.cuts[0], moved])})
     found = npy_shards.matches_stream(replace(shard.opened, planned=replace(shard.planned, layout=layout)))
-    assert "is not that of the stream" in found.summary
+    assert "differs from the stream" in found.summary

@@ -40,6 +40,6 @@ def test_another_manifest_and_none_fail(tmp_path: Path) -> None:
     release = read_release(place)
     publish(make_release(tmp_path / "b", (8, 4)), tmp_path / "b", place)
     publication = OpenedPublication(place=place, release=release)
-    assert "it is release" in manifest_published(publication).summary
+    assert "but the local one is" in manifest_published(publication).summary
     place.store.delete("release.json")
     assert not CHECKS[0].find(publication).passed

@@ -175,7 +175,7 @@ def test_where_another_datasets_release_is_nobody_is_told_to_publish_again(own: 
     other = replace(Release.from_bytes(manifest.read_bytes(), "here"), dataset="other")
     manifest.write_bytes(other.to_bytes())
     reason = own.stale()[PUBLISHED_SHARDS].reason
-    assert "the release of 'other' is there, and trainers may read it" in reason
+    assert "contains the release of 'other', which trainers may read. Publish" in reason
     assert "Publish" not in reason
 
 

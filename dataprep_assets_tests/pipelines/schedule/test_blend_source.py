@@ -128,7 +128,10 @@ def test_a_document_of_it_is_found_at_its_steps(project: TrainingProject) -> Non
             "tales: is a TokenizedCorpus, which has no `blend` to be made of. Take `blend: true` away",
         ),
         ({"sources": [{**SOURCES[0], "split": "test"}]}, "has no split 'test'; it has train, valid"),
-        ({"sources": SOURCES, "megatron": {"tokenizer": {"class": "x"}}}, "which the blend mixture has not"),
+        (
+            {"sources": SOURCES, "megatron": {"tokenizer": {"class": "x"}}},
+            "megatron: needs the view `megatron` of corpora, which the blend mixture does not have",
+        ),
     ],
 )
 def test_what_does_not_fit_is_told(

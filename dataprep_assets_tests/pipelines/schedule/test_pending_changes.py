@@ -124,7 +124,9 @@ def test_an_edited_file_of_revisions_replaces_nothing(run: TrainingRun, key: str
     shard = value["revisions"][0]["sources"][0]["shards"][0]
     shard[key] = [[0, 1]] if key == "removed" else shard[key] - 1
     path.write_text(json.dumps(value))
-    with pytest.raises(DataprepError, match="Was it edited by hand"):
+    with pytest.raises(
+        DataprepError, match="If it was edited by hand, undo the last change: only `dataprep schedule` may write it"
+    ):
         build_schedule(declaration, store)
     assert TrainingData(store, RUN).handle.receipt == before
 

@@ -281,11 +281,13 @@ def test_the_state_is_small_and_of_one_schedule(made: TrainingProject) -> None:
     assert len(json.dumps(state)) < 1024
     assert data.restore(state) == 17
     assert data.restore(None) == 0
-    with pytest.raises(ConfigError, match="this one was never that"):
+    with pytest.raises(ConfigError, match="Use the schedule that the run began with, or begin at step 0"):
         data.restore({**state, "digest": "0" * 64})
     with pytest.raises(ConfigError, match="not the state of a schedule"):
         data.restore({"step": 3})
-    with pytest.raises(NotFoundError, match="step 400 is beyond the end"):
+    with pytest.raises(
+        NotFoundError, match="To continue, change the declaration and make a revision: dataprep schedule"
+    ):
         data.batch(400)
     again = pickle.loads(pickle.dumps(data))
     assert np.array_equal(again.batch(5).tokens, data.batch(5).tokens)
@@ -297,7 +299,7 @@ def test_what_cannot_be_answered_is_one_sentence(made: TrainingProject) -> None:
         (("schedule", RUN, "--dry-run"), 2, "--trained and --dry-run need --from-step N"),
         (("schedule", RUN, "--from-step", "5"), 2, "nothing has changed"),
         (("seen", RUN), 2, "give one of --step, --document, --id and --where"),
-        (("seen", RUN, "--step", "400"), 1, "step 400 is beyond the end: steps are 0 to 399"),
+        (("seen", RUN, "--step", "400"), 1, "step 400 is out of range: the schedule has steps 0 to 399"),
         (("seen", RUN, "--document", "nowhere:1"), 1, "no shard of first_model has a document with nowhere:1"),
         (("seen", RUN, "--document", "nowhere"), 2, "give FILE:ROW"),
         (("seen", RUN, "--until", "10", "--rank", "1", "--world", "2"), 2, "--rank and --world need --step"),
@@ -384,7 +386,10 @@ def test_the_url_of_a_folder_is_a_folder_and_a_bucket_is_asked_for_with_keys_to_
     made: TrainingProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert TrainingData(made.artifacts.resolve().as_uri(), RUN).steps == 400
-    with pytest.raises(ConfigError, match="`cache_dir` is needed to read from a bucket"):
+    with pytest.raises(
+        ConfigError,
+        match=r"`cache_dir` is required to read from object storage \(a folder for copies of small files\)",
+    ):
         TrainingData("s3://bucket/artifacts", RUN)
     for name in (*AWS_PAIR, *READ_PAIR, *WRITE_PAIR):
         monkeypatch.delenv(name, raising=False)

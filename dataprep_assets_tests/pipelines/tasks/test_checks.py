@@ -57,7 +57,12 @@ SCHEMA_FAULTS: dict[str, tuple[str, str, Change, str]] = {
     "label of no class": ("CB", "cb_test.jsonl", in_rows(put(1, label=7)), ":1: label: Input should be 0, 1, 2 or -1"),
     "fixed value": ("Copa", COPA, in_rows(put(3, question="why")), ":3: question: Input should be 'cause' or 'effect'"),
     "empty text": ("Copa", COPA, in_rows(put(3, choice1=" ")), ":3: choice1: String should have at least 1 character"),
-    "answer": ("ArcC_MC", ARC, in_rows(put(1, answerKey="E")), ":1: answerKey: none of the labels"),
+    "answer": (
+        "ArcC_MC",
+        ARC,
+        in_rows(put(1, answerKey="E")),
+        "1: answerKey: not one of the labels of the row's choices",
+    ),
     "choice texts": ("ArcC_Cloze", ARC, choices(text=["only one"]), ":1: choices.text: 1 choice text for"),
     "few choices": ("ArcC_MC", ARC, choices(text=["a"], label=["A"]), ":1: choices.label: 1 choice. Use 3 to 5"),
     "one label twice": (
@@ -114,13 +119,17 @@ def test_other_keys_are_what_the_contract_says(tree: Project, extra_keys: str, w
 
 FILE_FAULTS: dict[str, tuple[Change, str, bool]] = {
     "missing": (Path.unlink, "missing in", False),
-    "other case": (lambda p: p.rename(p.with_name("Copa_train.jsonl")), "(Copa_train.jsonl is there: case", False),
+    "other case": (
+        lambda p: p.rename(p.with_name("Copa_train.jsonl")),
+        "(Copa_train.jsonl exists: names are case-sensitive)",
+        False,
+    ),
     "broken link": (lambda p: (p.unlink(), p.symlink_to("gone.jsonl")), "a broken link in", False),
     "folder": (lambda p: (p.unlink(), p.mkdir()), "not a regular file in", False),
     "permissions": (lambda p: p.chmod(0o600), "its permissions are 0600, not 0644", True),
-    "nobody may read it": (lambda p: p.chmod(0), "its permissions are 0000: this user may not read it", False),
+    "nobody may read it": (lambda p: p.chmod(0), "its permissions are 0000: not readable by this user", False),
     "edited": (in_rows(put(1, premise="Edited here.")), "sha256", False),
-    "a link now": (lambda p: p.symlink_to(p.rename(p.with_name("kept")).name), "was copied, and is a link now", True),
+    "a link now": (lambda p: p.symlink_to(p.rename(p.with_name("kept")).name), "was copied, but is a link now", True),
 }
 
 

@@ -45,11 +45,11 @@ def attributes(**changes: Any) -> dict[str, Any]:
         ({"tasks": {"Copa": {"inherit": ["train"]}}}, "tasks.Copa.inherit.0", "one of validation, test"),
         ({"tasks": {"Copa": {"versions_in": "../elsewhere"}}}, "tasks.Copa.versions_in", "a folder below the task's"),
         ({"tasks": {"Copa": {"versoin": "latest"}}}, "tasks.Copa.versoin", "unknown key; "),
-        ({"tasks": {"copa": {}}}, "tasks.copa", "there is no contract of this name, only ArcC_Cloze, ArcC_MC, BOOLQ"),
+        ({"tasks": {"copa": {}}}, "tasks.copa", "unknown contract. Available: ArcC_Cloze, ArcC_MC, BOOLQ"),
         ({"layout": "/absolute"}, "layout", "must be a path below the projects' roots"),
         ({"contracts": {"New": {"like": "Cope"}}}, "contracts.New: like", "only ArcC_Cloze, ArcC_MC, BOOLQ, CB, Copa"),
         ({"contracts": {"New": {"files": {}}}}, "contracts.New: keys", "Field required"),
-        ({"contracts": {"New": {"like": "Copa", "id": "key"}}}, "contracts.New", "'key' is none of the keys"),
+        ({"contracts": {"New": {"like": "Copa", "id": "key"}}}, "contracts.New", "'key'. Available"),
         (
             {"contracts": {"New": {"like": "Copa", "keys": {"label": "number"}}}},
             "contracts.New: keys.label.type",

@@ -70,7 +70,7 @@ def test_a_folder_or_pipe_in_a_files_place_is_refused(tree: Project, make: Calla
     path = tree.new / "Copa" / TRAIN
     path.parent.mkdir(parents=True)
     make(path)
-    with pytest.raises(ConfigError, match=r"copa_train.jsonl: is .* where a file must be. Move it away, then migrate"):
+    with pytest.raises(ConfigError, match=r"copa_train\.jsonl: .*, but must be a file"):
         tree.migrate(tree.declared({"Copa": {}}))
     assert [p.name for p in path.parent.iterdir()] == [TRAIN]
 

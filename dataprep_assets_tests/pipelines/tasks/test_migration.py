@@ -134,7 +134,7 @@ def test_a_file_of_an_earlier_migration_is_left_and_told(tree: Project) -> None:
     tree.migrate(declaration)
     found = tree.faults(declaration, "Copa")
     assert set(found) == {CONFLICT}
-    assert re.match(r"copa_test.jsonl: is in .*, and no migration of this version put it there", found[CONFLICT][0])
+    assert re.match(r"copa_test\.jsonl: exists in .*, but no migration of this version wrote it", found[CONFLICT][0])
 
 
 def test_a_tree_moves_to_another_place_of_its_own_repository(tree: Project) -> None:
@@ -213,9 +213,9 @@ def make_it_of_an_older_version(tree: Project) -> None:
         (change_source, "input changed", "its source changed: Data/rejection_sampling/0_data/CB/cb_train.jsonl"),
         (change_original, "input changed", "its source changed: train rows against the original"),
         (lose_source, "input changed", "its source changed: cb_test.jsonl (absent), "),
-        (lose_target, "damaged", "cb_train.jsonl in {new}/CB: not as the migration left it"),
-        (close_target, "damaged", "cb_train.jsonl in {new}/CB: not as the migration left it"),
-        (put_a_folder_in_the_way, "input changed", "{new}/CB/cb_train.jsonl: is a folder where a file must be"),
+        (lose_target, "damaged", "cb_train.jsonl in {new}/CB: changed since the migration"),
+        (close_target, "damaged", "cb_train.jsonl in {new}/CB: changed since the migration"),
+        (put_a_folder_in_the_way, "input changed", "{new}/CB/cb_train.jsonl: a folder, but must be a file"),
         (make_it_of_an_older_version, "older version", "built by version 0 of this step; the current version is 3"),
     ],
 )

@@ -86,9 +86,9 @@ def to_link(target: str) -> Callable[[Path], None]:
     [
         (lambda p: shutil.rmtree(p.parent), "missing", "the folder Data/rejection_sampling/0_data/Copa is not there"),
         (Path.unlink, "missing", "copa_train.jsonl is not there"),
-        (moved, "other_case", "it is named Copa_train.jsonl there; rename it: case counts"),
-        (to_link("nowhere"), "broken_link", "is a link to nowhere, which is not there"),
-        (to_folder, "directory", "is a folder, not a file"),
+        (moved, "other_case", "its name there is Copa_train.jsonl"),
+        (to_link("nowhere"), "broken_link", "is a link to nowhere, which does not exist"),
+        (to_folder, "directory", "is a folder, not a regular file, and was not read"),
         (to_pipe, "not_regular", "is not a regular file"),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_link_out_of_the_old_project_is_copied_but_not_linked(tree: Project) -
     linked = tree.declared({"Copa": {"mode": "symlink"}})
     done = tree.migrate(linked)["Copa"]
     assert [a.cause for a in done.record.absent] == ["outside_old_project"]
-    assert "migrate it by copy" in tree.faults(linked, "Copa")[FILES][0]
+    assert "is itself a link out of the old project. Migrate it by copy" in tree.faults(linked, "Copa")[FILES][0]
     copied = tree.declared({"Copa": {}})
     tree.migrate(copied)
     assert tree.faults(copied, "Copa") == {}

@@ -208,7 +208,7 @@ def test_a_task_whose_versions_are_not_there_is_one_red_partition(tmp_path: Path
     with migration(tmp_path, {"CB": {"version": "all"}, "Copa": {"version": "latest"}}) as made:
         assert made.partitions == ["CB", "Copa"]
         outcome = made.run()
-        assert "Set `versions_in` to the folder that holds the versions" in failure_of(outcome)
+        assert "Set `versions_in` to the folder that contains the versions" in failure_of(outcome)
         assert made.materialized() == {"Copa"}
         assert made.metadata("Copa")["version"] == "version_10-1"
 
@@ -223,7 +223,7 @@ def test_a_machine_without_the_projects_loads_and_each_task_says_what_is_missing
         assert failed(found) == {FILES}
         missing = {r["task"]: r["what"] for r in rows(found[FILES].metadata["table"].value)}
         assert set(missing) == set(TASKS)
-        assert f"the folder {LAYOUT}/Copa is not there" in missing["Copa"]
+        assert f"the folder {LAYOUT}/Copa does not exist" in missing["Copa"]
 
 
 # --- the real data

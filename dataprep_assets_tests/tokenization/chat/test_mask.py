@@ -193,7 +193,9 @@ def test_an_engine_that_disagrees_is_noticed_on_a_sampled_conversation() -> None
     tokens = encoder().encode([rendered]).tokens
     encoder().recheck(rendered, tokens, "file: row 1")
     tokens[-1] += 1
-    with pytest.raises(CertificateError, match="file: row 1: ids differ"):
+    with pytest.raises(
+        CertificateError, match="file: row 1: the ids of the whole text differ from the reference's ids of the chunks"
+    ):
         encoder().recheck(rendered, tokens, "file: row 1")
 
 

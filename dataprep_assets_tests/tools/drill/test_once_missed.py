@@ -67,11 +67,21 @@ def _repeated(value: Any) -> None:
 
 CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
     "corpus": [
-        ("drill_corpus/manifest", "manifest.jsonl", _crlf, "line 1 is written otherwise"),
-        ("drill_corpus/mds_bins", "train/index.json", _extra_key, "it holds more than its shards"),
+        ("drill_corpus/manifest", "manifest.jsonl", _crlf, "line 1 is formatted differently"),
+        (
+            "drill_corpus/mds_bins",
+            "train/index.json",
+            _extra_key,
+            "unexpected content: the index was not written by dataprep, or was edited",
+        ),
         ("drill_corpus/hf_parquet_bins", "**/train-*.parquet", _renamed_column, ""),
         ("drill_corpus/hf_parquet_bins", "**/train-*.parquet", _bit(40), ""),
-        ("drill_corpus/snapshot", NAME, _input("manifest"), "names other inputs"),
+        (
+            "drill_corpus/snapshot",
+            NAME,
+            _input("manifest"),
+            "its receipt has other inputs than the files of the manifest",
+        ),
     ],
     "notes": [
         ("drill_notes/packed_cohorts", "**/*origins.npy", _bit(0), ""),
@@ -82,8 +92,8 @@ CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
         ("drill_mixed/tfds_directory", "provenance.json", _json(_repeated), "provenance.json has other bytes"),
     ],
     "blend": [
-        ("drill_rl/rl_manifest", NAME, _facts("run_hash", value="0" * 16), "its receipt says the run 0000"),
-        ("drill_sft/blend_preview", "preview.json", Path.unlink, "is not what the receipt"),
+        ("drill_rl/rl_manifest", NAME, _facts("run_hash", value="0" * 16), "its receipt has the run 0000"),
+        ("drill_sft/blend_preview", "preview.json", Path.unlink, "does not match the receipt of the preview"),
     ],
 }
 """Pipeline → artifact, its file (the first of a pattern), what is done to it, and what a check says of it."""

@@ -170,7 +170,7 @@ def test_a_placeholder_source_that_changes_during_the_build_stops_it(tmp_path: P
     written("another")
     (outcome,) = build_rl_shards([work], workers=1)
     assert isinstance(outcome.error, CorruptSourceError)
-    assert "questions.jsonl: sha256 of the bytes read is" in str(outcome.error)
+    assert "questions.jsonl: the bytes read have sha256" in str(outcome.error)
 
 
 def test_a_function_that_raises_names_the_row_and_repeats_nothing(
@@ -237,7 +237,7 @@ def test_a_record_without_a_prompt_is_counted_under_its_own_reason(tmp_path: Pat
     assert {name: found.summary for name, found in prove_rl_jsonl(other).items() if not found.passed} == {}
     assert other.recipe.settings["rl.without_prompt"] == "left_out"
     finding = prove_rl_jsonl(replace(other, rules=work.rules))["round_trip"]
-    assert "4 lines, the source gives 3" in f"{finding.summary} {finding.table}"
+    assert "4 lines, but the source gives 3" in f"{finding.summary} {finding.table}"
 
 
 def test_a_changed_function_makes_the_data_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

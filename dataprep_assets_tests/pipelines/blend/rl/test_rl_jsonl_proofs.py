@@ -40,9 +40,9 @@ def test_a_good_shard_passes_every_proof(work: RlShard) -> None:
     ("change", "complaint"),
     [
         (lambda data: data[:-1], "no line end"),
-        (lambda data: data + b"[1]\n", "12 lines, the source gives 11"),
-        (lambda data: data + b'{"a":1}\n', "12 lines, the source gives 11"),
-        (lambda data: data[data.index(b"\n") + 1 :], "10 lines, the source gives 11"),
+        (lambda data: data + b"[1]\n", "12 lines, but the source gives 11"),
+        (lambda data: data + b'{"a":1}\n', "12 lines, but the source gives 11"),
+        (lambda data: data[data.index(b"\n") + 1 :], "10 lines, but the source gives 11"),
         (lambda data: data.replace(b":", b": ", 1), "line 1, from train-0.jsonl row 1"),
     ],
 )

@@ -60,7 +60,7 @@ def test_transforms_follow_each_other() -> None:
         ({"sft": {"inputs": "x"}}, "inputs"),
         ({"select": []}, "without fields"),
         ("rename", "without fields"),
-        ({"select": ["a"], "sft": {}}, "one transform an entry"),
+        ({"select": ["a"], "sft": {}}, "must be one transform per entry. Write each with its own `-`"),
         ("no_such_module:f", "cannot be imported"),
         ("json:no_such_function", "cannot be imported"),
         ("math:pi", "not a function"),

@@ -105,7 +105,9 @@ def test_its_blend_json_lists_the_shards_that_the_split_directories_hold(tmp_pat
     value = json.loads((directory / "blend.json").read_bytes())
     (directory / "blend.json").write_text(json.dumps(value | {"train": value["train"][2:]}))
     reseal(directory)
-    assert "blend.json: is not what plan and shards say" in blend_run_intact(OpenedRun.open(blend, store)).summary
+    assert (
+        "blend.json: does not match the plan and the shards" in blend_run_intact(OpenedRun.open(blend, store)).summary
+    )
 
 
 def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:

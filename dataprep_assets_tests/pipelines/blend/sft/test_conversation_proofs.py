@@ -49,7 +49,7 @@ def test_a_decoded_sequence_with_nothing_to_train_fails(shard: Shard) -> None:
         rows[0]["loss_mask"] = [0] * len(rows[0]["loss_mask"])
 
     edit(shard, change)
-    assert "row 0: sequence 0 has nothing to train" in failing(shard)["sampled_sequences_trained"]
+    assert "row 0: sequence 0 has no trained tokens" in failing(shard)["sampled_sequences_trained"]
 
 
 def test_ids_that_are_not_the_conversations_are_found(shard: Shard) -> None:
@@ -63,7 +63,7 @@ def test_a_source_that_changed_is_found(shard: Shard, tmp_path: Path) -> None:
     other = replace(shard, work=replace(shard.work, sources=(source(write_rows(tmp_path / "rows.jsonl", changed)),)))
     assert "rows.jsonl: row 4, sequence 0: its ids differ" in failing(other)["round_trip"]
     short = replace(shard, work=replace(shard.work, sources=(source(write_rows(tmp_path / "rows.jsonl", ROWS[:9])),)))
-    assert "is packed, but the source has no such row" in failing(short)["round_trip"]
+    assert "is packed, but does not exist in the source" in failing(short)["round_trip"]
 
 
 def test_origins_that_are_short_or_double_are_found(shard: Shard) -> None:
@@ -73,12 +73,12 @@ def test_origins_that_are_short_or_double_are_found(shard: Shard) -> None:
     np.save(shard.directory / ORIGINS, origins)
     with (shard.directory / ORIGINS).open("ab") as file:
         file.write(b"more")
-    assert "4 bytes behind the array" in failing(shard)["round_trip"]
+    assert "after the array. Rebuild it" in failing(shard)["round_trip"]
     origins[1] = origins[0]
     np.save(shard.directory / ORIGINS, origins)
-    assert "names one sequence of a conversation twice" in failing(shard)["round_trip"]
+    assert "has one sequence of a conversation twice" in failing(shard)["round_trip"]
     np.save(shard.directory / ORIGINS, origins.astype(np.float64))
-    assert "not 3 int64 a line" in failing(shard)["round_trip"]
+    assert "expected int64 of shape (n, 3). Rebuild it" in failing(shard)["round_trip"]
 
 
 def test_an_answer_of_which_the_first_tokens_are_not_trained_is_found(shard: Shard) -> None:
@@ -89,7 +89,7 @@ def test_an_answer_of_which_the_first_tokens_are_not_trained_is_found(shard: Sha
         rows[4]["loss_mask"][at : at + 2] = [0, 0]
 
     edit(shard, later)
-    assert "on is none of its answers" in failing(shard)["answers_in_loss"]
+    assert "on is not one of its answers" in failing(shard)["answers_in_loss"]
 
 
 def test_an_answer_that_is_trained_with_the_end_of_its_prompt_is_found(shard: Shard) -> None:
@@ -98,7 +98,7 @@ def test_an_answer_that_is_trained_with_the_end_of_its_prompt_is_found(shard: Sh
         rows[4]["loss_mask"][at - 2 : at] = [1, 1]
 
     edit(shard, sooner)
-    assert "on is none of its answers" in failing(shard)["answers_in_loss"]
+    assert "on is not one of its answers" in failing(shard)["answers_in_loss"]
 
 
 def test_what_is_trained_from_one_answer_into_the_next_is_found(shard: Shard) -> None:
@@ -110,7 +110,7 @@ def test_what_is_trained_from_one_answer_into_the_next_is_found(shard: Shard) ->
                 mask[on[0] : on[-1]] = [1] * (on[-1] - on[0])
 
     edit(shard, through)
-    assert "runs through a stop token" in failing(shard)["answers_in_loss"]
+    assert "on continues after a stop token" in failing(shard)["answers_in_loss"]
 
 
 def test_answers_whose_text_a_template_may_take_apart_are_counted_and_not_compared(built: Shard) -> None:
@@ -156,7 +156,7 @@ def test_all_that_precedes_a_first_answer_may_be_trained_like_nemotron(tmp_path:
     for damage in (later, other):
         copy = replace(shard, directory=Path(shutil.copytree(shard.directory, tmp_path / damage.__name__)))
         edit(copy, damage)
-        assert "is none of its answers" in failing(copy)["answers_in_loss"]
+        assert "on is not one of its answers" in failing(copy)["answers_in_loss"]
 
 
 def test_an_answer_with_reasoning_that_follows_no_question_passes_like_nemotron(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_an_answer_that_is_trained_against_its_weight_is_found(tmp_path: Path) -
     every = build_rows(tmp_path / "b", [json.loads(json.dumps(r).replace('"weight": 0', '"weight": 1')) for r in rows])
     assert trained_texts(every.rows) == [f"no{STOP}", f"yes{STOP}"] * 3
     wrong = replace(shard, directory=every.directory, receipt=every.receipt)
-    assert "is none of its answers" in failing(wrong)["answers_in_loss"]
+    assert "on is not one of its answers" in failing(wrong)["answers_in_loss"]
 
 
 def said(role: str, content: str) -> dict[str, Any]:

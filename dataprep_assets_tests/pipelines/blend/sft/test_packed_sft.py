@@ -373,7 +373,7 @@ def test_a_file_that_is_not_the_declared_one_is_refused(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", ROWS[:3])
     declared = source(path)
     write_rows(path, ROWS[:4])
-    with pytest.raises(CorruptSourceError, match=r"rows\.jsonl: sha256 of the bytes read"):
+    with pytest.raises(CorruptSourceError, match=r"rows\.jsonl: the bytes read have sha256"):
         build(work(tmp_path / "out", [declared], plan()))
 
 
@@ -390,7 +390,7 @@ def test_one_bad_shard_does_not_stop_the_others(tmp_path: Path) -> None:
 
 
 def test_packing_settings_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ConfigError, match="packing algorithm 'magic'"):
+    with pytest.raises(ConfigError, match="packing: unknown algorithm 'magic"):
         PackPlan(algorithm="magic")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="row_group_bins 0"):
         PackPlan(row_group_bins=0)

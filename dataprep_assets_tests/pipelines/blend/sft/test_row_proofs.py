@@ -89,12 +89,12 @@ def test_a_row_longer_than_the_pack_size_is_found(shard: Shard) -> None:
 @pytest.mark.parametrize("token", [-1, 4102])
 def test_an_id_outside_the_vocabulary_is_found(token: int, shard: Shard) -> None:
     edit(shard, lambda rows: rows[5]["input_ids"].__setitem__(7, token))
-    assert f"row 5 holds id {token}, not in [0, 4102)" in failing(shard)["ids_in_vocabulary"]
+    assert f"row 5 has id {token}, outside [0, 4102)" in failing(shard)["ids_in_vocabulary"]
 
 
 def test_a_range_of_ids_that_is_not_the_ledgers_is_found(shard: Shard) -> None:
     wrong = replace(shard, receipt=with_ledger(shard.receipt, max_id=4000))
-    assert "the ledger says" in failing(wrong)["ids_in_vocabulary"]
+    assert "], but the ledger has [" in failing(wrong)["ids_in_vocabulary"]
 
 
 def _shifted(rows: list[dict[str, list[int]]], by: int) -> None:
