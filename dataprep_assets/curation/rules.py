@@ -273,9 +273,9 @@ class _Parser:
 
             near = nearest(node.id, list(self._columns))
             raise ConfigError(
-                f"{self._where}: unknown column {node.id!r}; "
-                + (f"did you mean {near!r}? " if near else "")
-                + f"Columns: {', '.join(self._columns)}"
+                f"{self._where}: unknown column {node.id!r}"
+                + (f"; did you mean {near!r}?" if near else ".")
+                + f" Available: {', '.join(self._columns)}"
             )
         self._read.add(node.id)
         name, kind = node.id, self._columns[node.id]

@@ -58,7 +58,7 @@ CASES = [
         "gs://b: no usable Google credentials (DefaultCredentialsError). Set GOOGLE_APPLICATION_CREDENTIALS",
     ),
     (VERIFY, {"DATAPREP_CACHE_BYTES": "10GB"}, 2, "DATAPREP_CACHE_BYTES: '10GB' is not a number of bytes"),
-    (VERIFY, {"DATAPREP_CACHE_BYTES": "0"}, 2, "DATAPREP_CACHE_BYTES: must be a number of bytes from 1024 to"),
+    (VERIFY, {"DATAPREP_CACHE_BYTES": "0"}, 2, "DATAPREP_CACHE_BYTES: '0' is not a number of bytes"),
     (
         VERIFY,
         {"DATAPREP_ROOT": "s3://b/x"},

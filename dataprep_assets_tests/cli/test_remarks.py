@@ -108,7 +108,7 @@ PRETRAIN = [
     ('separator: "<|endoftext|>"', 'separator: "<|nope|>"', "separator:", "'<|nope|>' is not in the vocabulary"),
 ]
 RL = [
-    ("transforms:", "transforms: [passthruogh]\n    # ", "transforms:", "'passthruogh' is none of"),
+    ("transforms:", "transforms: [passthruogh]\n    # ", "transforms:", "unknown transform 'passthruogh'"),
     (
         "transforms:",
         'transforms: ["no_module:function"]\n    # ',

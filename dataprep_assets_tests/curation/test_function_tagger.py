@@ -128,7 +128,7 @@ def test_a_declared_version_stands_for_the_code_and_declared_files_count_beside_
         before = version(**given)
         edit(project / "pond/notes.txt", lambda text: text + ".")
         assert version(**given) != before
-    with pytest.raises(ConfigError, match=r"^tag: pond\.taggers:quality: files: there is no file .*none\.txt$"):
+    with pytest.raises(ConfigError, match=r"^tag: pond\.taggers:quality: files: no file matches .*none\.txt$"):
         version(files=(str(project / "none.txt"),))
 
 

@@ -127,7 +127,7 @@ def test_a_function_is_there_if_the_module_has_it_at_its_top(tmp_path: Path, mon
     for name in ("quality", "Judge", "made", "later", "fast"):
         assert absent(name) is None
     for name in ("inner", "local", "method", "other"):
-        assert f"there is no {name!r} in judges" in str(absent(name))
+        assert f"judges has no {name!r}" in str(absent(name))
 
 
 def test_the_order_of_columns_is_in_the_key() -> None:

@@ -31,7 +31,7 @@ def test_megatron_takes_every_split_of_it(tmp_path: Path) -> None:
 
 
 def test_megatron_refuses_what_we_refuse_to_write() -> None:
-    """An empty list, and the nested one that the original's documentation shows.
+    """An list is empty, and the nested one that the original's documentation shows.
 
     See docs/formats/blend-json.md#forms-that-megatron-takes.
     """
@@ -44,7 +44,7 @@ def test_megatron_refuses_what_we_refuse_to_write() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"train": []}, "empty list"),
+        ({"train": []}, "list is empty"),
         ({"train": [["1.0", "/a"]]}, "flat list"),
         ({"train": ["1.0"]}, "pairs"),
         ({"train": ["/a", "/b"]}, "not a weight"),

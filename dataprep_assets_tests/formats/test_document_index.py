@@ -72,7 +72,7 @@ def test_a_cut_file_is_refused(tmp_path: Path) -> None:
         open_ids(path, 4)
     concatenate_ids([path, path], tmp_path / "both", 6)
     assert open_ids(tmp_path / "both", 6).tolist() == [0] * 6
-    with pytest.raises(FormatError, match="would hold the ids of 3 documents, the stream has 4"):
+    with pytest.raises(FormatError, match="would contain the ids of 3 documents, but the stream has 4"):
         concatenate_ids([path], tmp_path / "cut", 4)
     with pytest.raises(FormatError, match="24 bytes are not a multiple of 16, so the file is truncated"):
         open_runs(path)

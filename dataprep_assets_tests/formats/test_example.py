@@ -138,7 +138,7 @@ def _with_varints(content: bytes) -> bytes:
 DEFECTS: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "expected the features at byte 0"),
     "no columns": (field(1, b""), "undeclared columns"),
-    "column missing": (packed.example([GOOD_A]), r"columns missing: \['b'\], not declared: \[\]"),
+    "column missing": (packed.example([GOOD_A]), r"missing columns: b; undeclared columns: none"),
     "column not declared": (packed.example([GOOD_A, GOOD_B, entry(b"c", [1])]), r"not declared: \['c'\]"),
     "another name": (packed.example([GOOD_A, entry(b"B", [4, 5])]), r"missing: \['b'\], not declared: \['B'\]"),
     "column twice": (packed.example([GOOD_A, GOOD_B, GOOD_A]), "column 'a' occurs twice"),
@@ -155,10 +155,10 @@ DEFECTS: dict[str, tuple[bytes, str]] = {
     ),
     "last varint cut": (_with_varints(b"\1\2\3\x80"), "column 'a': its last varint is truncated at byte"),
     "varint of eleven bytes": (_with_varints(b"\1\2" + b"\x80" * 10 + b"\1"), "more than ten bytes"),
-    "beyond int32": (packed.example([entry(b"a", [1, 2, 1 << 31]), GOOD_B]), "beyond int32, the first is value 2"),
+    "not fit int32": (packed.example([entry(b"a", [1, 2, 1 << 31]), GOOD_B]), "not fit int32, the first is value 2"),
     "below int32": (
         packed.example([entry(b"a", [1, -(1 << 31) - 1, 3]), GOOD_B]),
-        "beyond int32, the first is value 1",
+        "not fit int32, the first is value 1",
     ),
     "a name that is not UTF-8": (packed.example([GOOD_A, GOOD_B, entry(b"\xff", [1])]), "not UTF-8"),
     "bytes behind the features": (packed.example([GOOD_A, GOOD_B]) + b"\0", "ends at byte"),

@@ -62,7 +62,7 @@ def test_dtypes_that_a_loader_cannot_use_are_refused(tmp_path: Path, dtype: Any)
 
 
 def test_a_missing_dtype_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="no 'dtype'"):
+    with pytest.raises(FormatError, match="'dtype' is missing"):
         flat_bins.write_meta(tmp_path, {"vocab_size": 5})
 
 

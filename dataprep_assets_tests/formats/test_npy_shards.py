@@ -70,7 +70,7 @@ def test_other_versions_and_spoilt_headers_are_refused() -> None:
     good = npy_shards.header(64, "uint32")
     for spoilt, said in (
         (good[:6] + b"\x02\x00" + good[8:], "version 02.00"),
-        (good[:100], r"100 are there"),
+        (good[:100], r"100 found"),
         (good[:10] + b"}" + good[11:], "cannot be read"),
         (good.replace(b"(64,)", b"(-4,)"), "-4 tokens"),
         (good.replace(b"(64,)", b"(6.,)"), "6.0 tokens"),

@@ -110,7 +110,7 @@ METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no dataset_info.json": (lambda where: (where / "dataset_info.json").unlink(), "dataset_info.json: missing"),
     "no features.json": (lambda where: (where / "features.json").unlink(), "features.json: missing"),
     "info cut": (_at("dataset_info.json", lambda raw: raw[:-5]), "dataset_info.json: not JSON"),
-    "features empty": (_at("features.json", lambda raw: b""), "features.json: not JSON"),
+    "features empty": (_at("features.json", lambda raw: b""), "features.json: invalid JSON"),
     "info a list": (_at("dataset_info.json", lambda raw: b"[]"), "expected an object"),
     "a field twice": (_at("dataset_info.json", lambda raw: raw.replace(b"{", b'{"name": "x", ', 1)), "twice"),
     "an unknown field": (

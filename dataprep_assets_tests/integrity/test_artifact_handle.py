@@ -94,7 +94,7 @@ def test_ranges_are_checked_against_the_receipt(handle: ArtifactHandle) -> None:
             handle.read("odd.bin", start, stop)
     with pytest.raises(MissingArtifactError, match="lists no file 'nothing'"):
         handle.open("nothing")
-    with pytest.raises(ConfigError, match="are not uint16 ids"):
+    with pytest.raises(ConfigError, match="are not a whole number of uint16 ids"):
         handle.tokens("odd.bin")
     with pytest.raises(ConfigError, match=r"array\.npy: has a NumPy header\. Open its `path` with `np\.load`"):
         handle.tokens("array.npy")

@@ -168,10 +168,10 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"c\.bin: a link, not a regular file, and was not read",
     ),
     "a FIFO": (lambda d: replaced(d / "a.bin", os.mkfifo), r"a\.bin: a FIFO, not a regular file, and was not read"),
-    "a socket": (lambda d: replaced(d / "a.bin", bound), r"a\.bin: a socket, not a file"),
-    "a folder for a file": (lambda d: replaced(d / "a.bin", os.mkdir), r"a\.bin: a folder, not a file"),
+    "a socket": (lambda d: replaced(d / "a.bin", bound), r"a\.bin: is a socket, not a regular file"),
+    "a folder for a file": (lambda d: replaced(d / "a.bin", os.mkdir), r"a\.bin: is a folder, not a regular file"),
     "an extra folder": (lambda d: (d / "empty").mkdir(), r"empty: a folder that is not in the receipt"),
-    "another owner": (lambda d: os.chown(d / "a.bin", 12345, -1), r"a\.bin: of another owner \(user 12345\)"),
+    "a different owner": (lambda d: os.chown(d / "a.bin", 12345, -1), r"a\.bin: of a different owner \(user 12345\)"),
     "an extra file below": (lambda d: (d / "part/c.bin").touch(), r"part/c\.bin: not in the receipt"),
 }
 

@@ -85,7 +85,7 @@ def test_places_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="is not a storage address: give s3://bucket/prefix"):
         locate("ftp://x")
     for address in ("http://[", "s3://bucket:port/x"):
-        with pytest.raises(ConfigError, match="is no URL"):
+        with pytest.raises(ConfigError, match="URL is invalid"):
             locate(address)
     with pytest.raises(ConfigError, match="http://host would send credentials and data unencrypted"):
         locate("http://host/x")

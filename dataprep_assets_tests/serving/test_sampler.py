@@ -134,7 +134,7 @@ def test_a_step_beyond_the_end_says_why_and_what_to_do() -> None:
         sampler.spans(-1)
     with pytest.raises(NotFoundError, match="positions 0 to 4 of a batch of 4"):
         sampler.spans(0, [0, 4])
-    with pytest.raises(ConfigError, match="rank 2 of 2"):
+    with pytest.raises(ConfigError, match="rank 2 is out of range: 2 ranks"):
         sampler.positions(0, 2, 2)
 
 

@@ -58,5 +58,5 @@ def test_ranks_share_a_step_and_read_the_same_together_whatever_their_number(wor
 
 
 def test_a_rank_beyond_the_last_is_refused() -> None:
-    with pytest.raises(ConfigError, match="rank 2 of 2"):
+    with pytest.raises(ConfigError, match="rank 2 is out of range: 2 ranks"):
         Schedule(shards=1, steps_per_shard=1).samples(0, 4, rank=2, world_size=2)

@@ -203,7 +203,7 @@ def test_close_ends_a_transfer_that_is_under_way(tmp_path: Path, monkeypatch: py
     window.close()
     assert not window._thread.is_alive()
     for call in (lambda: window.swap(0), lambda: window.prepare(0), window.wait):
-        with pytest.raises(ConfigError, match="was closed"):
+        with pytest.raises(ConfigError, match="is closed"):
             call()
 
 

@@ -52,5 +52,5 @@ def test_the_place_is_that_of_the_original_and_what_is_missing_is_named(monkeypa
 def test_other_types_and_ranks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="token_dtype must be uint32, the type of samples, not"):
         ShardedDatasetManager(LENGTH, 0, 1, None, np.uint16, release=tmp_path, cache_dir=tmp_path)
-    with pytest.raises(ConfigError, match="rank 2 of 2"):
+    with pytest.raises(ConfigError, match="rank 2 is out of range: 2 ranks"):
         ShardedDatasetManager(LENGTH, 2, 2, None, release=tmp_path, cache_dir=tmp_path)

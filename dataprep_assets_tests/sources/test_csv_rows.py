@@ -157,8 +157,8 @@ def test_ranges_cover_every_record_once_and_digest_all(tmp_path: Path, parts: in
     ("content", "told"),
     [
         (b'a,b\n1,2\n3,"open\n4,5\n', "row 2, byte 8: a quote is not closed before the end of the file"),
-        (b"secret,secret\n1,2\n", "no header: it has a name twice"),
-        (b"secret,\xff\n1,2\n", "no header: it is not UTF-8"),
+        (b"secret,secret\n1,2\n", "not a header: a name occurs twice"),
+        (b"secret,\xff\n1,2\n", "not a header: it is not UTF-8"),
         (b"secret,b\r1,2\r", "no header: a carriage return outside of quotes"),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_key_that_is_a_folder_of_another_says_so(store: LocalStore) -> None:
     assert store.head("a") is None
     assert store.head("a/b/c") is None
     for key in ("a", "a/b/c"):
-        with pytest.raises(SourceError, match="rename one"):
+        with pytest.raises(SourceError, match="Rename one"):
             store.put(key, b"y")
     assert [info.key for info in store.list()] == ["a/b"]
     assert store.sweep() == 0

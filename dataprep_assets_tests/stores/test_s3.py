@@ -91,7 +91,7 @@ def test_wrong_credentials_name_the_variable_and_no_secret(swift: SwiftServer) -
         (301, "PermanentRedirect", "region"),
         (400, "AuthorizationHeaderMalformed", "region"),
         (400, "ExpiredToken", "new credentials"),
-        (501, "NotImplemented", "cannot do that"),
+        (501, "NotImplemented", "does not support the request"),
     ],
 )
 def test_every_refusal_says_what_to_fix(swift: SwiftServer, status: int, code: str, hint: str) -> None:

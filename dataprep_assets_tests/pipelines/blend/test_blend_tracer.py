@@ -120,7 +120,7 @@ def test_every_packed_row_of_a_chat_blend(tmp_path: Path) -> None:
     file = found[0].file
     with pytest.raises(NotFoundError, match=f"row 8 of {file} is in no packed row: it was dropped as no_messages"):
         trace(tracer, file=file, row=8)
-    with pytest.raises(NotFoundError, match=f"row 99 of {file} is in no packed row: there is no such row"):
+    with pytest.raises(NotFoundError, match=f"row 99 of {file} is in no packed row: it does not exist"):
         trace(tracer, file=file, row=99)
     for question in ({"token": 1}, {"packed_row": 0}):
         with pytest.raises(ConfigError, match="trace: "):

@@ -117,7 +117,7 @@ def _declare(**changes: Any) -> BlendDeclaration:
     [
         ({"sft": {}}, "` has options of a different stage than `stage"),
         ({"tokenizer": None}, "tokenizer"),
-        ({"stage": "rl"}, "not to `rl`"),
+        ({"stage": "rl"}, "not allowed for `rl`"),
         ({"sample": {}}, "exactly one of"),
         ({"sample": {"count": 1, "percent": 1}}, "exactly one of"),
         (

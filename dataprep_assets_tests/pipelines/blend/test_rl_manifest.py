@@ -85,7 +85,7 @@ def test_a_manifest_names_files_where_the_trainer_finds_them(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"run_hash": "0"}, "of the run 0"),
+        ({"run_hash": "0"}, "to the run 0"),
         ({"train": ["a.jsonl"]}, "train is not a string"),
         ({"val": "/gone/val.jsonl"}, "val is /gone/val.jsonl, which is not a file of small_blend/runs/"),
     ],

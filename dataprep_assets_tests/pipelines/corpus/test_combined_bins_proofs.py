@@ -44,7 +44,7 @@ def test_a_flipped_byte_names_shard_and_byte(copy: Combined, sample: Sample) -> 
     poke(copy.tokens, first + 99, 1)
     found = equal(copy, sample)
     assert not found.passed
-    assert f"part at byte {first + 99}, byte 99 of the shard (and 1 more)" in found.summary
+    assert f"differ at byte {first + 99}, byte 99 of the shard (and 1 more)" in found.summary
     assert "sample/token_bins/train-00001" in found.summary
     assert "the receipt of sample/combined_bins/train" in str(found.table[1]["defect"])
 
@@ -151,7 +151,7 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
 def test_a_file_of_other_bytes_or_of_no_manifest_is_named(sample: Sample) -> None:
     [val] = sample.receipts("val")
     changed = replace(val, sources=({**val.sources[0], "sha256": "0" * 64},))
-    assert "the manifest says" in sources_complete([changed], sample.entries, "val").summary
+    assert "the manifest lists" in sources_complete([changed], sample.entries, "val").summary
     unknown = replace(val, sources=(*val.sources, {**val.sources[0], "file": "validation/new.jsonl.zst"}))
     assert "new.jsonl.zst: is not in the manifest" in sources_complete([unknown], sample.entries, "val").summary
 

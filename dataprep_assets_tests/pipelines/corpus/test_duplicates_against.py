@@ -199,7 +199,7 @@ def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytes
 
     refused(MissingArtifactError, "pages: duplicates.against: maps: not there: .*dataprep run maps", against=["maps"])
     refused(ConfigError, r"another `duplicates.shingle` \(shingle 5, here 4\).* Give both the same", shingle=4)
-    refused(ConfigError, "another `duplicates.kind`", kind="exact")
+    refused(ConfigError, "a different `duplicates.kind`", kind="exact")
     refused(ConfigError, "another `duplicates.threshold and permutations`", threshold=0.7)
     with monkeypatch.context() as later:
         later.setattr("dataprep_assets.curation.duplicates.signatures.WORDS", WORDS + 1)

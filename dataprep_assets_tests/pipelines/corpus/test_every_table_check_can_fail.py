@@ -171,9 +171,9 @@ def with_first(column: str, value: object) -> Callable[[pa.Table], pa.Table]:
 @pytest.mark.parametrize(
     ("artifact", "name", "column", "value", "said"),
     [
-        ("documents", "sums_match_ledger", "id", None, "other ids"),
-        ("documents", "sums_match_ledger", "id", "no id", "other ids"),
-        ("documents", "sums_match_ledger", "id", "0123456789abcdef0", "other ids"),
+        ("documents", "sums_match_ledger", "id", None, "the ids of its kept rows differ"),
+        ("documents", "sums_match_ledger", "id", "no id", "the ids of its kept rows differ"),
+        ("documents", "sums_match_ledger", "id", "0123456789abcdef0", "the ids of its kept rows differ"),
         ("documents", "sums_match_ledger", "tokens", None, "tokens sum to"),
         ("documents", "sums_match_ledger", "kept", None, "documents sum to"),
         ("documents", "sums_match_ledger", "file", None, "rows_in sum to"),

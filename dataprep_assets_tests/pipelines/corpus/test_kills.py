@@ -310,7 +310,7 @@ def test_workers_that_keep_dying_end_the_run_which_names_their_shard(undisturbed
     root = Path(shutil.copytree(undisturbed.prepared, tmp_path / "root"))
     run = Run(tmp_path / "killed", root, role="worker", at=1, hits=3)
     assert run.wait() == 1
-    assert re.search(rf"WorkerDiedError: {_DEATH}.*, as 2 before it did\. .* run it again", run.errors), run.errors
+    assert re.search(rf"WorkerDiedError: {_DEATH}.*, like 2 before it\. .* run it again", run.errors), run.errors
     Run(tmp_path / "again", root).finish()
     assert undisturbed.differences(root) == []
 
@@ -351,5 +351,5 @@ def test_the_third_death_of_a_task_ends_the_run_and_says_how(code: int | None) -
     with WorkerPool(1) as pool:
         pool.submit(Task(TaskId("val-00000", "encode", 0), function, arguments))
         how = "killed by signal 9" if code is None else "exit code 3"
-        with pytest.raises(WorkerDiedError, match=rf"val-00000 \(encode 0\): .*{how}.*, as 2 before it did"):
+        with pytest.raises(WorkerDiedError, match=rf"val-00000 \(encode 0\): .*{how}.*, like 2 before it"):
             list(pool.events())

@@ -51,7 +51,7 @@ def test_a_changed_size_digest_or_etag_is_named(sample: Sample) -> None:
         assert said in found.summary
     tagged = [e._replace(sha256=None, etag="old") for e in sample.entries]
     assert (
-        "says etag old, the source new"
+        "says etag old, but the source has new"
         in count_matches(tagged, relisted(sample, sha256=None, etag="new"), INCLUDE, SPLITS).summary
     )
 

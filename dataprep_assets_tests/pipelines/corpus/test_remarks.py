@@ -43,4 +43,4 @@ def test_an_encrypted_parquet_file_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PARE\x15\x04\x9c\xf0" + bytes(range(255, 200, -1)) + b"PARE")
     (told,) = remarks_on(tmp_path, ["*.parquet"])
     assert "encrypted" in told.sentence
-    assert "no Parquet" not in told.sentence
+    assert "not a Parquet file" not in told.sentence

@@ -94,7 +94,7 @@ def test_a_branch_that_moves_is_one_request_until_it_does(tmp_path: Path) -> Non
         old = hub.commit
         hub.move_branch({**tree, NEW: tree[FIRST]})
         moved = asked(declaration, tmp_path, first.identity)
-        told = f"the revision moved from {old[:12]} to {hub.commit[:12]}; 1 file added, 1 shard new"
+        told = f"the revision changed from {old[:12]} to {hub.commit[:12]}; 1 file added, 1 shard new"
         assert moved.change == told
         assert not any(request.name.endswith(".zst") for request in hub.log)
         planned(declaration, tmp_path)

@@ -20,7 +20,7 @@ from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES, declaration
     [
         ({"dataset": "Notes"}, "lower-case"),
         ({"months": {"first": "2010-02", "last": "2010-01"}}, "after last"),
-        ({"months": {"first": "2010-01", "last": "2010-01", "allow_missing": ["2010-01"]}}, "every month"),
+        ({"months": {"first": "2010-01", "last": "2010-01", "allow_missing": ["2010-01"]}}, "all months"),
         ({"splits": {"train": 0.9, "val": 0.2}}, "add up"),
         ({"splits": {"Train": 1.0}}, "lower-case"),
         ({"template": {"header": "{nobody}"}}, "template.header: unknown fields"),

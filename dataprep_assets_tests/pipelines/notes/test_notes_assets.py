@@ -188,7 +188,7 @@ def test_a_gap_in_the_months_is_refused_by_name(tmp_path: Path) -> None:
         assert made.run(COHORT, ["2010-01", "2010-01"]).success
         assert made.run(COHORT, ["2010-03", "2010-03"]).success
         outcome = made.run(["tfds_directory"])
-        assert "1 of 3 months are not there: 2010-02" in failures(outcome)
+        assert "1 of 3 months are missing: 2010-02" in failures(outcome)
 
 
 @pytest.mark.usefixtures("without_tensorflow")

@@ -84,8 +84,8 @@ def to_link(target: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("change", "cause", "message"),
     [
-        (lambda p: shutil.rmtree(p.parent), "missing", "the folder Data/rejection_sampling/0_data/Copa is not there"),
-        (Path.unlink, "missing", "copa_train.jsonl is not there"),
+        (lambda p: shutil.rmtree(p.parent), "missing", "the folder Data/rejection_sampling/0_data/Copa does not exist"),
+        (Path.unlink, "missing", "copa_train.jsonl does not exist"),
         (moved, "other_case", "its name there is Copa_train.jsonl"),
         (to_link("nowhere"), "broken_link", "is a link to nowhere, which does not exist"),
         (to_folder, "directory", "is a folder, not a regular file, and was not read"),

@@ -56,7 +56,7 @@ def test_transforms_follow_each_other() -> None:
 @pytest.mark.parametrize(
     ("declared", "complaint"),
     [
-        ("nemotron", "is none of"),
+        ("nemotron", "unknown transform"),
         ({"sft": {"inputs": "x"}}, "inputs"),
         ({"select": []}, "without fields"),
         ("rename", "without fields"),

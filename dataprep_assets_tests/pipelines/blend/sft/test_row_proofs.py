@@ -140,5 +140,5 @@ def test_a_doubled_special_token_is_found_and_one_beside_another_sequences_is_no
     single = build_rows(tmp_path / "b", rows, template=around, turns="always")
     found = failing(doubled)
     assert found.keys() == {"no_repeated_special_tokens"}
-    assert "'<|endoftext|>' 30 times; the first in row 0, 0" in found["no_repeated_special_tokens"]
+    assert "'<|endoftext|>' 30 times; first in row 0, 0" in found["no_repeated_special_tokens"]
     assert no_repeated_special_tokens(opened(single)).passed
