@@ -124,7 +124,7 @@ def _why(bounds: Bounds, pid: int, process: _AtWork) -> str | None:
 
 @dataclass
 class _Heartbeat:
-    """Memory that a command shares with the process that watches it: how often it said where it is, and where."""
+    """Shared memory through which a command reports its position (a counter and a text) to the watching process."""
 
     memory: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, _BOARD_BYTES))
 

@@ -64,9 +64,8 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
 
 
 def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
-    """The metadata of a stream of ``tokens`` ids of ``dtype``.
-
-    Raises FormatError for a tokenizer name that breaks them.
+    """Return datatrove's metadata for a stream of ``tokens`` ids. Raises FormatError if the tokenizer's name contains
+    ``|`` or a line break.
     """
     name = tokenizer or UNNAMED
     if "|" in name or name.splitlines() != [name]:

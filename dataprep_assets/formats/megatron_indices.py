@@ -115,7 +115,7 @@ class TrainBlend:
 
     @property
     def arguments(self) -> str:
-        """The options of Megatron-LM for which it looks for these files, as a shell takes them."""
+        """Megatron-LM options, shell-quoted, with which it finds these index files."""
         quoted = [shlex.quote(prefix) for prefix in self.prefixes]
         weighed = zip(self.weights, quoted, strict=True)
         paths = quoted[0] if self.is_one else " ".join(f"{weight} {prefix}" for weight, prefix in weighed)

@@ -284,7 +284,7 @@ def sweep(finals: Iterable[Path]) -> None:
     for final in finals:
         by_parent.setdefault(final.parent, {})[final.name] = final
     for parent, names in by_parent.items():
-        if len(names) == 1:  # of a worker, one after another
+        if len(names) == 1:  # a worker sweeps one artifact at a time
             (final,) = names.values()
             if _something_left(final):
                 _sweep_one(final)

@@ -260,7 +260,7 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
     """A receipt from the bytes of its file; raises IntegrityError, naming `where`, when they are not one."""
     try:
         value = parsed(data, _LARGEST)
-        # its own digest is of all else, `content` included
+        # the receipt's digest covers all other fields, including `content`
         digest = value.pop("digest")
         actual, content = digest_value(value), value.pop("content")
         value["files"] = tuple(_file_record(f) for f in value["files"])

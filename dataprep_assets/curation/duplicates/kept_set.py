@@ -131,7 +131,7 @@ class ComparedPairs:
         low, high = np.minimum(one, other), np.maximum(one, other)
         held = _pair_key(self.pairs[:, 0], self.pairs[:, 1])
         at = np.minimum(np.searchsorted(held, _pair_key(low, high)), len(held) - 1)
-        # the sorting key may be that of another pair; then this one is only compared again
+        # the key may belong to another pair; if so, the pair is simply compared again
         same = (self.pairs[at, 0] == low) & (self.pairs[at, 1] == high)
         return np.where(same, at, -1)
 

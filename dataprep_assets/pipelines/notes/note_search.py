@@ -84,7 +84,8 @@ class NoteSearch:
         return self._encode([text])[0]
 
     def find_chunks(self, chunks: Sequence[NoteChunk]) -> list[bool]:
-        """Which of these chunks are in the rows: as whole segments, or in the stream if rows are one stream."""
+        """Return, for each chunk, whether it occurs in the rows: as a whole segment, or anywhere if rows are one
+        stream."""
         wanted = [chunk.ids for chunk in chunks]
         return (_stream_has if self._packed.notes.concatenated else _segments_have)(self._path, wanted)
 

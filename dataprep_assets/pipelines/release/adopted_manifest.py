@@ -169,7 +169,7 @@ def _header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHeader:
 
 
 def _length(place: ReleaseLocation, header: npy_shards.NpyHeader, files: Files) -> int:
-    """Tokens of a sample: as many as there are for each id beside the first shard."""
+    """Derive the sample length of a release: tokens of the first shard divided by the number of its sample ids."""
     tokens, ids = files
     where, samples = f"{place}/{ids.key}", ids.bytes // sample_ids.ID_BYTES
     if b"".join(place.store.read(place.key(ids.key), 0, min(6, ids.bytes))) == npy_shards.MAGIC:

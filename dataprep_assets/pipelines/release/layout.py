@@ -54,7 +54,7 @@ def cut_stream(
     end = tokens - dropped
     starts = range(0, end, tokens_per_shard)
     cuts = [ShardCut(index=i, start=start, stop=min(start + tokens_per_shard, end)) for i, start in enumerate(starts)]
-    # what is padded or dropped is at the stream's end, so of the last shard
+    # padding and dropped tokens are at the end of the stream, i.e., in the last shard
     if cuts:
         last = cuts[-1]
         cuts[-1] = ShardCut(index=last.index, start=last.start, stop=last.stop, padding=padding, dropped=dropped)

@@ -251,10 +251,8 @@ def locate(release: str | Path | Store | ReleaseLocation) -> ReleaseLocation:
 
 
 def files_of(place: ReleaseLocation, release: Release) -> ReleaseLocation:
-    """Where the files are of the release whose manifest is at a place.
-
-    Raises ConfigError if a manifest names another place and is not on this machine: its author could send a trainer
-    anywhere.
+    """Return the location of a release's files, given the location of its manifest. Raises ConfigError if a manifest
+    that is not on this machine names a different location, because its author could send a trainer anywhere.
     """
     if release.location is None:
         return place

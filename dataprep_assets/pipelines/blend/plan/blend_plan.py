@@ -128,7 +128,7 @@ def _of_files(blend: BlendDeclaration, unit: Unit, planned: Iterable[PlannedUnit
 
 
 def _version(place: SourcePlace, file: SourceFile) -> tuple[int, str | None]:
-    """The identity of a file's bytes in a listing: for a mirrored file more than its size."""
+    """Identify the version of a listed file: its size and, for mirrored files, its digest or ETag."""
     return file.size_bytes, (file.sha256 or file.etag) if place.access.mirrored else None
 
 

@@ -278,7 +278,7 @@ def _estimate_file(
             # the footer tells it without reading a page
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
         else:
-            # both in bytes as stored: of a compressed file its rows per compressed byte
+            # both are stored (compressed) bytes, so this also holds for compressed files
             rows = round(rows * entry.size_bytes / max(1, read))
     # rows without text have no tokens, and are as many among the others
     with_text = rows * len(first.rows) / max(1, looked_at)

@@ -97,7 +97,8 @@ def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
             return None
         raise _transform_error(where, step.name, error) from None
     except Exception as error:  # the user's function: whatever it raises, the row must be named
-        if isinstance(error, DataprepError) and not step.is_own:  # of a placeholder's file
+        # raised by reading a placeholder's file, which the message already names
+        if isinstance(error, DataprepError) and not step.is_own:
             raise
         raise _transform_error(where, step.name, error) from None
     if made is not None and not isinstance(made, dict):

@@ -54,7 +54,7 @@ def sft(*, input: str = "input", output: str = "output", system: str | None = No
 
 
 def openai_chat(*, messages: str = "messages") -> Transform:
-    """`{messages}` from this field."""
+    """Keep only `messages`, taken from this field."""
     return lambda record: {"messages": record[messages]}
 
 

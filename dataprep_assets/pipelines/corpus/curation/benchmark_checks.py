@@ -158,7 +158,7 @@ def _mistaken(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
 
 
 def _some(every: Sequence[_T]) -> Sequence[_T]:
-    # spread over the items, which are those of one set after the other
+    # evenly spaced, because items are ordered by benchmark
     return every[:: max(1, len(every) // _PLANTED)][:_PLANTED]
 
 

@@ -116,7 +116,8 @@ class Amounts:
     def from_entries(
         cls, entries: Sequence[ManifestEntry], corpus: CorpusDeclaration, store: ArtifactStore
     ) -> "Amounts":
-        """The amounts for these files, by the rates of some present shards, else of the benchmark."""
+        """Estimate the work for these files, from the rates of finished shards or, if there are none, of the
+        benchmark."""
         artifacts = [corpus.artifact(TOKEN_BINS, key) for key in store.partitions(corpus.dataset, TOKEN_BINS)[:_RATED]]
         try:
             receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]

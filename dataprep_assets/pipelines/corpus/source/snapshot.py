@@ -290,7 +290,7 @@ def _digests_match(snapshot: _OpenedSnapshot) -> Finding:
 
 
 _CHECKS = (Check("digests_match", "Source files match the SHA-256 in the snapshot.", _digests_match),)
-# of the disk as it is now, so no verdict on it is remembered for a shard
+# depends on free disk space now, so the verdict is not cached
 _HEADROOM: Check[tuple[Path, int]] = Check(
     "disk_headroom",
     "There is room for the token bins, with 20 % to spare.",

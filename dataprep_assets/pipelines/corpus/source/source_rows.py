@@ -106,7 +106,7 @@ class SourceRows:
         return None
 
     def _table_reason(self, file: str, row: int) -> str | None:
-        """What the table of documents says of a row; None if there is none, or it does not say."""
+        """Return why the document table dropped a row; None if there is no table, or the row was not dropped."""
         if not self._corpus.has_table:
             return None
         with suppress(DataprepError):

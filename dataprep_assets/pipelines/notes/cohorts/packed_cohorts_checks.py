@@ -310,7 +310,7 @@ def round_trip(packed: OpenedCohort) -> Finding:
                     f"not in the rows of {name}"
                 )
         defects += misplaced(packed, name, searched, chunks)
-        # The whole sample, as the engine encodes it: the reference, which is many times slower, has had a few of them.
+        # check the whole sample with the fast engine; the (much slower) reference has checked a few already
         if not defects:
             defects += misplaced(packed, name, notes, search.by_engine().chunks(notes))
     if level == EVERY_DOCUMENT and not defects:
