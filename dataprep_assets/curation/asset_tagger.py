@@ -67,7 +67,7 @@ class AssetTagger(ExternalTagger):
         return digest_value([file_digest(path) for path in paths]) if found is None else found
 
     def located(self) -> Self:
-        """The same with its files.
+        """Return a copy with its files.
 
         Raises SourceError if it was never materialized, and ConfigError if it has no Parquet files here.
         """

@@ -267,7 +267,7 @@ class DuplicatesDeclaration(Declared):
         return banding_for(self.similarity, self.permutations or 128)
 
     def signing(self, key: bytes | None, key_digest: str | None) -> SignatureSettings:
-        """What decides signatures.
+        """The values that determine signatures.
 
         Args:
             key: The secret of keyed hashes, if any.

@@ -31,7 +31,7 @@ class RuledOutRows:
     why: Sequence[str]
 
     def are_dropped(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Whether each of the given rows is dropped: shape `(rows,)`."""
+        """Return whether each of the given rows is dropped: shape `(rows,)`."""
         return np.isin(rows, self.rows)
 
     def reasons(self, rows: NDArray[np.uint64]) -> list[str | None]:

@@ -174,7 +174,8 @@ def _read_below(root: Path) -> Iterator[set[Path]]:
 
 
 def _is_data(path: Path, root: Path) -> bool:
-    """Whether a file is the project's own data: no code, not hidden, not of an environment in the project's folder."""
+    """Return whether a file is the project's own data: no code, not hidden, not of an environment in the project's
+    folder."""
     hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
     return not hidden and path.suffix not in _CODE and path.is_file() and is_of_project(path)
 

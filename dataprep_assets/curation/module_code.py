@@ -100,7 +100,7 @@ class ModuleCode:
 
 
 def is_of_project(path: Path) -> bool:
-    """Whether a file belongs to the user's project: neither installed, nor this package's."""
+    """Return whether a file belongs to the user's project: neither installed, nor this package's."""
     path = path.resolve()
     if {"site-packages", "dist-packages"} & {*path.parts}:
         return False
@@ -211,7 +211,8 @@ def _read_source(path: Path, _time: int, _size: int) -> _ModuleSource:
 
 
 def _writes(node: ast.AST) -> bool:
-    """Whether a node is a call that writes a file: a log that each call extends would change the version each time."""
+    """Return whether a node is a call that writes a file: a log that each call extends would change the version each
+    time."""
     if not isinstance(node, ast.Call):
         return False
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

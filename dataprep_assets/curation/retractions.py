@@ -182,7 +182,7 @@ def id_of(given: str, ids: DocumentIds) -> str:
 
 
 def are_listed(ids: NDArray[np.uint64], listed: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Whether each of these ids is among the `listed`, which are sorted: shape ``(ids,)``."""
+    """Return whether each of these ids is among the `listed`, which are sorted: shape ``(ids,)``."""
     if not len(listed):
         return np.zeros(len(ids), np.bool_)
     found: NDArray[np.bool_] = listed[np.minimum(np.searchsorted(listed, ids), len(listed) - 1)] == ids

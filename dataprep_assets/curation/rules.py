@@ -110,7 +110,7 @@ class _Translated:
         return found.rstrip()
 
     def place_of(self, error: Exception) -> str:
-        """Where in the text an error of `python`, or of Python's parser, is; empty if it does not say."""
+        """Return where in the text an error of `python`, or of Python's parser, is; empty if it does not say."""
         if isinstance(error, tokenize.TokenError):
             told, (row, column) = error.args
             # of what never ends the place differs from one Python to the next; else columns count from 1 here
@@ -354,7 +354,7 @@ def matching(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[
 
 
 def ruled(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[np.int64]:
-    """Which rule drops each row of a table: its number among the rules, -1 for none; shape `(rows,)`.
+    """Return which rule drops each row of a table: its number among the rules, -1 for none; shape `(rows,)`.
 
     The first that does is the reason. A rule of what is kept drops what it is not true of.
     """

@@ -38,7 +38,7 @@ packages have reasons of their own, so a reason that is not here need not be a r
 
 
 def bad_rows(dropped: Mapping[str, int]) -> Counter[str]:
-    """What is dropped because it is bad, out of the counts by reason in the ledger of a stream."""
+    """Return what is dropped because it is bad, out of the counts by reason in the ledger of a stream."""
     return Counter({reason: count for reason, count in dropped.items() if count and reason not in FILTERED})
 
 
@@ -105,7 +105,7 @@ class Selection:
         return SelectedDocuments(documents=documents, dropped=dropped, retracted=held)
 
     def are_listed(self, documents: FileDocuments) -> NDArray[np.bool_]:
-        """Which documents are on the retraction list: shape `(documents,)`."""
+        """Return which documents are on the retraction list: shape `(documents,)`."""
         if not len(self.retracted):
             return np.zeros(len(documents.texts), np.bool_)
         assert documents.ids is not None, "documents without ids cannot be removed"

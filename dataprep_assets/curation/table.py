@@ -65,7 +65,7 @@ def schema_of(columns: Columns) -> "pa.Schema":
 
 
 def is_of(value: Any, kind: ColumnType) -> bool:
-    """Whether a JSON value is of a column's type; a whole number that the column cannot hold is not."""
+    """Return whether a JSON value is of a column's type; a whole number that the column cannot hold is not."""
     if not isinstance(value, _PYTHON[kind]) or (isinstance(value, bool) and kind != "boolean"):
         return False
     # Python compares whole numbers with floats exactly

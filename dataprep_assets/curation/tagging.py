@@ -39,7 +39,7 @@ class Tagger(ABC):
     @property
     @abstractmethod
     def version(self) -> str:
-        """What decides its output beside the documents: part of the key of what it gave."""
+        """The values that determine its output beside the documents: part of the key of what it gave."""
 
     @property
     def repeats(self) -> bool:
@@ -47,11 +47,12 @@ class Tagger(ABC):
         return False
 
     def absent(self) -> str | None:
-        """What is not found before it is called, in a sentence; another machine, or the module itself, may have it."""
+        """Return what is not found before it is called, in a sentence; another machine, or the module itself, may have
+        it."""
         return None
 
     def located(self) -> "Tagger":
-        """The same with whatever has to be looked for where Dagster is known."""
+        """Return a copy with whatever has to be looked for where Dagster is known."""
         return self
 
     def of_files(self, files: Sequence[str]) -> "Tagger":
@@ -186,7 +187,7 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
 
 
 def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> dict[str, list[Any]]:
-    """What a tagger says of the texts of a batch: column → values, checked.
+    """Return what a tagger says of the texts of a batch: column → values, checked.
 
     Raises TaggingError, naming the row, if it raises or gives something else than its columns.
     """
@@ -217,7 +218,7 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
 
 
 def _list_columns(tagger: BatchTagger, batch: DocumentBatch) -> Any:
-    """What a tagger gives, with its columns as lists; where it gives no columns, as it is."""
+    """Return what a tagger gives, with its columns as lists; where it gives no columns, as it is."""
     found = tagger.look(batch)
     return {name: _list(one) for name, one in found.items()} if isinstance(found, Mapping) else found
 

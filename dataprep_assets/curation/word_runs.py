@@ -28,12 +28,12 @@ _AT_HAND = 1 << 20
 
 
 def words_in(weight: int) -> int:
-    """How many words a weight is, rounded up."""
+    """Return how many words a weight is, rounded up."""
     return -(-weight // WORD)
 
 
 def weight_of(word: str) -> int:
-    """What a word of `words_of` weighs."""
+    """Return what a word of `words_of` weighs."""
     if not is_unspaced(word[0]):
         return WORD
     # from the kana on letters are syllables or words, before them sounds
@@ -108,7 +108,7 @@ class Runs:
         return mix_bits((self._sums[stops] - self._sums[starts]) * inverse[starts])
 
     def weighing(self, weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the shortest run from each word on that weighs so much starts and stops; none across texts."""
+        """Return where the shortest run from each word on that weighs so much starts and stops; none across texts."""
         words = len(self.hashes)
         if self.weights is None:
             stops = np.arange(words) + words_in(weight)
@@ -119,7 +119,7 @@ class Runs:
         return starts, stops[starts]
 
     def among(self, weight: int, known: "KnownHashes") -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Where the runs of this weight start whose hashes are known, and these."""
+        """Return where the runs of this weight start whose hashes are known, and these."""
         if self.weights is not None:
             starts, stops = self.weighing(weight)
             hashes = self.between(starts, stops)

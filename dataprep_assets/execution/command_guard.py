@@ -101,7 +101,7 @@ class _Errors:
         return False
 
     def text(self) -> str:
-        """What is kept of it; a helper that is left may hold the pipe open, so its end is not waited for."""
+        """Return what is kept of it; a helper that is left may hold the pipe open, so its end is not waited for."""
         while self.read():
             pass
         return self._kept.decode(errors="replace")
@@ -135,7 +135,7 @@ def _end(process: "subprocess.Popen[bytes]", woken: int) -> None:
 
 
 def _are_left(process: "subprocess.Popen[bytes]") -> bool:
-    """Whether anything that the command started lives; what has ended is waited for."""
+    """Return whether anything that the command started lives; what has ended is waited for."""
     if _LINUX:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:

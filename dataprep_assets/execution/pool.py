@@ -113,12 +113,12 @@ def _require_listener(address: str | None) -> None:
 
 
 def _last_line(error: BaseException) -> str:
-    """What Ray says: errors of its servers arrive as the text of a stack, with the message at its end."""
+    """Return what Ray says: errors of its servers arrive as the text of a stack, with the message at its end."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
 def _remedy(error: BaseException) -> str:
-    """What to do about a rejected token, which Ray mentions only in the causes of its error."""
+    """Return what to do about a rejected token, which Ray mentions only in the causes of its error."""
     if "client connection timeout" in str(error):  # the only sign of a rejected token over `ray://`
         return f". It is busy, or rejects the token: set RAY_AUTH_MODE=token and set {_TOKEN} to the cluster's"
     refused = "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}"

@@ -118,7 +118,7 @@ def _send_place(channel: Channel, where: str) -> None:
 
 
 def _describe_end(code: int | None) -> str:
-    """How a process ended, in words; of signal 9 also its usual cause."""
+    """Return how a process ended, in words; of signal 9 also its usual cause."""
     if code is None or code >= 0:
         return f"exit code {code}"
     cause = ", often by the kernel when the machine is out of memory" if code == -signal.SIGKILL else ""

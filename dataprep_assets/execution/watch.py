@@ -109,7 +109,7 @@ class Watch:
 
 
 def _why(bounds: Bounds, pid: int, process: _AtWork) -> str | None:
-    """Where a process is and what it took, if that is too much."""
+    """Return where a process is and what it took, if that is too much."""
     if (found := measure_process(pid)) is None:
         return None
     memory, seconds, start = found

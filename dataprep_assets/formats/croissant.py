@@ -78,7 +78,7 @@ def creator_node(kind: str, name: str, url: str | None) -> Node:
 
 
 def source_node(name: str, *, license: str | None, url: str | None, citation: str | None) -> Node:
-    """What the dataset was derived from."""
+    """Return what the dataset was derived from."""
     node = {"@type": "prov:Entity", "prov:label": name, "license": license, "url": url, "citeAs": citation}
     return _drop_empty(node)
 

@@ -210,7 +210,7 @@ def _shards(index: bytes, where: str) -> list[dict[str, Any]]:
 
 
 def _is_entry(shard: Any) -> bool:
-    """Whether an entry of an index has what is read of it, each value of its type."""
+    """Return whether an entry of an index has what is read of it, each value of its type."""
     match shard:
         case {
             "raw_data": {"basename": str(), "hashes": {"sha256": str()}},

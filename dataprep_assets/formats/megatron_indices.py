@@ -73,7 +73,7 @@ class TrainBlend:
         return sum(math.ceil(self.samples * weight) for weight in self._normalized)
 
     def requested_samples(self, number: int) -> int:
-        """How many samples of a data set Megatron asks for."""
+        """Return how many samples of a data set Megatron asks for."""
         if self.is_one:
             return self.samples
         # rounded up twice, as Megatron does: the share, then the share with its surplus
@@ -109,7 +109,7 @@ class TrainBlend:
         return json.dumps(value, indent=4)
 
     def base(self, number: int | None = None) -> str:
-        """What the names of a data set's files begin with; without a number those of the blend."""
+        """Return what the names of a data set's files begin with; without a number those of the blend."""
         digest = hashlib.md5(self.description(number).encode(), usedforsecurity=False).hexdigest()
         return f"{digest}-{BLENDED if number is None else GPT}-train-"
 

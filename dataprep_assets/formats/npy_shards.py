@@ -61,12 +61,12 @@ def _folder(prefix: str) -> str:
 
 
 def token_key(prefix: str, index: int) -> str:
-    """Where a shard's ids are, relative to the release: `train_000003.npy`, `val/val_000003.npy`."""
+    """Return where a shard's ids are, relative to the release: `train_000003.npy`, `val/val_000003.npy`."""
     return f"{_folder(prefix)}{prefix}_{_check_index(index):06d}.npy"
 
 
 def ids_key(prefix: str, index: int) -> str:
-    """Where a shard's sample ids are: `sample_ids_000003.bin`, `val/sample_ids_000003.bin`."""
+    """Return where a shard's sample ids are: `sample_ids_000003.bin`, `val/sample_ids_000003.bin`."""
     return f"{_folder(prefix)}sample_ids_{_check_index(index):06d}.bin"
 
 

@@ -109,7 +109,7 @@ class PackedRowBlock:
         return ends - begins
 
     def equals(self, other: "PackedRowBlock") -> bool:
-        """Whether both hold the same rows."""
+        """Return whether both hold the same rows."""
         names = ("tokens", "starts", "rows", "heads")
         same = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
         return same and (self.mask is None or np.array_equal(self.mask, other.required_mask))

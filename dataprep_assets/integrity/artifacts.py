@@ -126,7 +126,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def location(self, artifact: Artifact) -> str:
-        """Where the artifact can be found: a path or a URL."""
+        """Return where the artifact can be found: a path or a URL."""
 
     @abstractmethod
     def receipt(self, artifact: Artifact) -> Receipt | None:
@@ -249,14 +249,15 @@ class ArtifactStore(ABC):
         return replace(self, to_rebuild=dict(zip(artifacts, self.receipt_versions(artifacts), strict=True)))
 
     def must_rebuild(self, artifact: Artifact) -> bool:
-        """Whether the artifact has to be built again even if its key is the wanted one and its files are intact."""
+        """Return whether the artifact has to be built again even if its key is the wanted one and its files are
+        intact."""
         if artifact not in self.to_rebuild:
             return False
         (version,) = self.receipt_versions([artifact])
         return version == self.to_rebuild[artifact]
 
     def quickly_current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
-        """As `current`, but None, too, if that reads many bytes or fails: then a worker is to say."""
+        """Like `current`, but None, too, if that reads many bytes or fails: then a worker is to say."""
         try:
             receipt = self.receipt(artifact)
             if receipt is None or receipt.key != key:

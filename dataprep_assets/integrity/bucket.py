@@ -165,7 +165,7 @@ class BucketArtifacts(ArtifactStore):
         return Publication(store=self.store, artifact=artifact, location=self.location(artifact))
 
     def sweep(self, artifacts: Iterable[Artifact]) -> None:
-        """As in a folder; in the bucket, uploads idle for a day are aborted."""
+        """As for a folder; in the bucket, uploads idle for a day are aborted."""
         every = list(artifacts)
         super().sweep(every)
         for dataset in sorted({artifact.dataset for artifact in every}):
@@ -182,7 +182,7 @@ class BucketArtifacts(ArtifactStore):
         return {part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")}
 
     def remove(self, artifact: Artifact) -> bool:
-        """As in a folder. Builds on other machines are not known here: their publication will notice the removal."""
+        """As for a folder. Builds on other machines are not known here: their publication will notice the removal."""
         with alone(self.directory(artifact)) as mine:
             if not mine:
                 return False
@@ -241,7 +241,7 @@ class BucketArtifacts(ArtifactStore):
         return [sentence for sentence in map_all(defect, receipt.files, AT_ONCE) if sentence]
 
     def current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
-        """As in a folder, after completing what a kill interrupted.
+        """As for a folder, after completing what a kill interrupted.
 
         An artifact that was built here is published, and a publication that was already decided is completed, on
         whichever machine it began.
@@ -296,7 +296,7 @@ class BucketArtifacts(ArtifactStore):
         raise self._replaced(artifact)
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
-        """As in a folder; the copy is not evicted while `holder` lives.
+        """As for a folder; the copy is not evicted while `holder` lives.
 
         Raises ConfigError when it does not fit into the budget.
         """
@@ -310,7 +310,7 @@ class BucketArtifacts(ArtifactStore):
         return ObjectRanges(self, artifact, receipt, name) if copy is None else None
 
     def _copy(self, artifact: Artifact, receipt: Receipt, names: Iterable[str] | None = None) -> Path:
-        """As `local`, of exactly this receipt's content.
+        """Like `local`, of exactly this receipt's content.
 
         Raises MissingArtifactError if the artifact was replaced and there is no copy here.
         """

@@ -296,7 +296,7 @@ def sweep(finals: Iterable[Path]) -> None:
 
 
 def _something_left(final: Path) -> bool:
-    """Whether a killed run left something beside a directory, without listing what is beside all others."""
+    """Return whether a killed run left something beside a directory, without listing what is beside all others."""
     if final.with_name(f"{_ASIDE}{final.name}").exists():
         return True
     try:

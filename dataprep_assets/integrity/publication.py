@@ -48,7 +48,7 @@ _CLAIM = "publishing.json"
 
 
 def differs(record: FileRecord, info: ObjectInfo | None, *, certain: bool = False) -> str:
-    """What is wrong with the object `info` of a file, or "".
+    """Return what is wrong with the object `info` of a file, or "".
 
     With `certain` an object whose digest the store does not know is not accepted.
     """
@@ -69,11 +69,11 @@ class PresentReceipt:
     receipt: Receipt | None
 
     def has(self, other: Receipt) -> bool:
-        """Whether it has the same content."""
+        """Return whether it has the same content."""
         return self.receipt is not None and self.receipt.content == other.content
 
     def is_base_of(self, key: str) -> bool:
-        """Whether a staged object belongs to a replacement of exactly this receipt."""
+        """Return whether a staged object belongs to a replacement of exactly this receipt."""
         area = key.partition(f"/{STAGING}/")[2].partition("/")[0]
         return area.endswith(f"-{_base(self)}")
 
@@ -100,7 +100,7 @@ class Publication:
         return f"{self.artifact}/{STAGING}/{receipt.content[:32]}-"
 
     def area(self, receipt: Receipt, present: PresentReceipt | None) -> str:
-        """Where to stage the data of a content that is to replace the `present` receipt."""
+        """Return where to stage the data of a content that is to replace the `present` receipt."""
         return f"{self._areas(receipt)}{_base(present)}"
 
     def settle(self, receipt: Receipt) -> None:
@@ -245,7 +245,7 @@ class Publication:
         return [] if any(key.endswith(f"/{NAME}") for key in strays) else strays
 
     def is_settled(self, receipt: Receipt) -> bool:
-        """Whether nothing is left to copy or to remove for this receipt."""
+        """Return whether nothing is left to copy or to remove for this receipt."""
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
         # mostly nothing is staged, and then the receipt need not be read
         present = self.read_present() if staged else None
@@ -276,7 +276,7 @@ class Publication:
         return self.store.head(f"{self.artifact}/{record.path}")
 
     def is_kept(self, record: FileRecord, present: PresentReceipt | None) -> bool:
-        """Whether a file is already under its final key, and no run is about to change that."""
+        """Return whether a file is already under its final key, and no run is about to change that."""
         if present is not None and (present.receipt is None or record not in present.receipt.files):
             return False
         return not differs(record, self.final(record), certain=True)

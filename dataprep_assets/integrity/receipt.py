@@ -372,7 +372,7 @@ _KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a sock
 
 
 def _strange(status: os.stat_result, owners: Set[int], *, is_folder: bool = False) -> str:
-    """What makes an entry of a directory no file (or folder) of an artifact's own; empty if nothing does."""
+    """Return what makes an entry of a directory no file (or folder) of an artifact's own; empty if nothing does."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != (stat.S_IFDIR if is_folder else stat.S_IFREG):
         return f"is {_KINDS.get(kind, 'a device')}, not a regular file, and was not read. Rebuild the artifact"

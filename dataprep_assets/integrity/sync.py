@@ -191,7 +191,7 @@ class Sync:
     def _compared(
         self, source: ObjectInfo, there: ObjectInfo, sha256: str | None, kept: Mapping[str, Any]
     ) -> tuple[Action, str | None, str]:
-        """What to do with two objects of the same size."""
+        """Return what to do with two objects of the same size."""
         # what an earlier sync noted holds for the versions of which it was noted alone
         if sha256 is None and kept.get("source_version") == source.version:
             sha256 = kept.get("sha256")
@@ -250,7 +250,7 @@ class Sync:
         return item.sha256 or before.sha256
 
     def _require_planned(self, item: SyncItem, found: ObjectInfo | None) -> ObjectInfo:
-        """What was found at the source; raises ConflictError if it is not the version that was planned."""
+        """Return what was found at the source; raises ConflictError if it is not the version that was planned."""
         if found is None or found.version != item.version:
             raise ConflictError(f"{self.source.url}/{item.key}: replaced while it was being copied. Run again")
         return found
@@ -287,7 +287,7 @@ class Sync:
         return IntegrityError(f"{self.source.url}/{item.key}: does not match its receipt. Rebuild the artifact")
 
     def _kept_manifest(self) -> dict[str, dict[str, Any]]:
-        """What an earlier sync noted of each object; of what is damaged nothing is known."""
+        """Return what an earlier sync noted of each object; of what is damaged nothing is known."""
         try:
             if self.destination.head(MANIFEST) is None:
                 return {}

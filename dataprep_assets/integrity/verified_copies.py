@@ -52,7 +52,7 @@ class Copies:
     private: bool = False
 
     def directory(self, artifact: Artifact, content: str) -> Path:
-        """Where the copy of this content of an artifact is, or would be."""
+        """Return where the copy of this content of an artifact is, or would be."""
         return self.root / FETCHED / str(artifact) / content[:32]
 
     def find(self, artifact: Artifact, content: str, record: FileRecord) -> Path | None:

@@ -58,14 +58,14 @@ def verify(path: Path, verification: Verification = "full", *, strays: bool = Fa
 
 
 def verify_store(store: Store, verification: Verification = "full", *, strays: bool = False) -> Iterator[Verified]:
-    """As `verify`, for a bucket or a prefix of one."""
+    """Like `verify`, for a bucket or a prefix of one."""
     return _verify(_Bucket(store), verification, strays)
 
 
 def verify_place(
     place: StoreAddress, verification: Verification = "full", *, dataset: str | None = None, strays: bool = False
 ) -> Iterator[Verified]:
-    """As `verify`, for a folder or a bucket; of a `dataset` that has a folder there, in that alone.
+    """Like `verify`, for a folder or a bucket; of a `dataset` that has a folder there, in that alone.
 
     Raises ConfigError if nothing is there.
     """
@@ -87,7 +87,8 @@ def place_of_dataset(place: StoreAddress, dataset: str) -> StoreAddress:
 
 
 def name_in(folder: Sequence[str], receipt: Receipt) -> tuple[tuple[str, ...], str]:
-    """What its folder calls an artifact, and the folders above that: a copy under another name is another artifact.
+    """Return what its folder calls an artifact, and the folders above that: a copy under another name is another
+    artifact.
 
     Args:
         folder: Names of the folders from the place down to the artifact. What lies above the place has any name.
@@ -112,7 +113,7 @@ def receipts_below(path: Path) -> Iterator[tuple[str, Receipt]]:
 
 
 def receipts_in(store: Store) -> Iterator[tuple[str, Receipt]]:
-    """As `receipts_below`, for a bucket or a prefix of one."""
+    """Like `receipts_below`, for a bucket or a prefix of one."""
     return _receipts(_Bucket(store))
 
 
@@ -150,7 +151,7 @@ class _Tree(ABC):
 
     @abstractmethod
     def has(self, path: PurePosixPath) -> bool:
-        """Whether there is anything below this path."""
+        """Return whether there is anything below this path."""
 
 
 def _verified(tree: _Tree, path: PurePosixPath, receipt: Receipt, verification: Verification) -> Verified:

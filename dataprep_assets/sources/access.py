@@ -81,7 +81,7 @@ LEFT_OUT = "caches that `datasets` keeps beside its data, or hidden names that l
 
 
 def _begins_with_dot(path: str) -> bool:
-    """Whether a part of a path inside a source begins with `.`."""
+    """Return whether a part of a path inside a source begins with `.`."""
     return path.startswith(".") or "/." in path
 
 

@@ -263,7 +263,7 @@ class HubRepo:
         return cache / repo_folder(self.repo_id)
 
     def snapshot_dir(self, commit: str) -> Path:
-        """Where the files of ``commit`` appear under their own names."""
+        """Return where the files of ``commit`` appear under their own names."""
         return self.repo_dir / "snapshots" / commit_of(commit, self.repo_id)
 
     def resolve_commit(self) -> str:

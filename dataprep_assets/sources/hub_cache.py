@@ -55,7 +55,7 @@ def checked(file: HubFile, label: str) -> HubFile:
 
 
 def is_inside(relpath: str) -> bool:
-    """Whether a path, or a name with slashes, stays below the folder that it is relative to."""
+    """Return whether a path, or a name with slashes, stays below the folder that it is relative to."""
     return not why_not_a_name(relpath) and "\\" not in relpath
 
 

@@ -251,7 +251,7 @@ class _Fetcher:
             raise _gone(label) from None
 
     def _complaint(self, info: ObjectInfo, path: Path) -> str:
-        """How a fetched file contradicts the store's own digests; "" if it does not."""
+        """Return how a fetched file contradicts the store's own digests; "" if it does not."""
         digest: Any
         if info.md5 is not None:
             name, expected, digest = "MD5", info.md5, hashlib.md5(usedforsecurity=False)
@@ -321,7 +321,7 @@ def _record_of(path: Path) -> Path:
 
 
 def _read_record(record: Path) -> dict[str, Any]:
-    """What was verified of a file; empty if nothing was, or if the record is incomplete."""
+    """Return what was verified of a file; empty if nothing was, or if the record is incomplete."""
     try:
         value = json_of(record.read_bytes())
     except (OSError, ValueError):
@@ -349,7 +349,7 @@ def _check_names(entries: Sequence[ManifestEntry]) -> None:
 
 
 def _is_key(key: str) -> bool:
-    """Whether the key is valid in every store, and therefore as a path in a folder."""
+    """Return whether the key is valid in every store, and therefore as a path in a folder."""
     try:
         check_key(key)
     except ConfigError:

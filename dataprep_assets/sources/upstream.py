@@ -102,7 +102,7 @@ def launch(key: Sequence[str]) -> str:
 
 
 def _place(name: str, made: Materialization, declared: str | None) -> str:
-    """Where the files of a materialization are."""
+    """Return where the files of a materialization are."""
     if declared is not None:
         if made.partition is None:
             raise SourceError(f"{name} has no partitions: declare `source.path` without {{partition}}")

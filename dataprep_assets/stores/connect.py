@@ -194,12 +194,12 @@ BUCKET_URL = rf"^({'|'.join(BUCKETS)})://[A-Za-z0-9][A-Za-z0-9._-]{{1,220}}[A-Za
 
 
 def is_bucket(url: str) -> bool:
-    """Whether a path or URL begins as that of a bucket."""
+    """Return whether a path or URL begins as that of a bucket."""
     return url.startswith(tuple(f"{scheme}://" for scheme in BUCKETS))
 
 
 def bucket_urls(rest: str = "bucket/prefix") -> str:
-    """How the URLs of buckets begin, for messages: each scheme with `rest`."""
+    """Return how the URLs of buckets begin, for messages: each scheme with `rest`."""
     return ", ".join(f"{scheme}://{rest}" for scheme in BUCKETS)
 
 
@@ -235,7 +235,8 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
 
 
 def missing_library(url: str) -> str | None:
-    """What has to be installed to open the store of this address, as its error says; None if nothing is missing."""
+    """Return what has to be installed to open the store of this address, as its error says; None if nothing is
+    missing."""
     if (place := BUCKETS.get(urlsplit(url).scheme)) is None:
         return None
     try:

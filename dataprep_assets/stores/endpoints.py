@@ -16,7 +16,7 @@ ALLOW_HTTP = "DATAPREP_ALLOW_HTTP"
 
 
 def allows_http(environment: Mapping[str, str]) -> bool:
-    """Whether the environment allows servers without TLS; raises ConfigError for an invalid value."""
+    """Return whether the environment allows servers without TLS; raises ConfigError for an invalid value."""
     value = environment.get(ALLOW_HTTP, "").lower()
     if value not in ("", "0", "1", "false", "true"):
         raise ConfigError(f"{ALLOW_HTTP}: must be `true` or `false`, not {value!r}")

@@ -141,7 +141,7 @@ def privately(items: Iterable[T], wanted: bool = True) -> Iterator[T]:
 
 
 def are_private() -> bool:
-    """Whether files written now are private."""
+    """Return whether files written now are private."""
     return bool(_entered)
 
 
@@ -200,7 +200,8 @@ def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
 
 
 def within_closed_folder(path: Path) -> bool:
-    """Whether others cannot reach what `path` leads to, because it or a folder above it is restricted to its owner."""
+    """Return whether others cannot reach what `path` leads to, because it or a folder above it is restricted to its
+    owner."""
     path = path.resolve()
     return any(not folder.stat().st_mode & OTHERS for folder in (path, *path.parents) if folder.is_dir())
 

@@ -124,7 +124,7 @@ class GcsBucket:
 
     @property
     def url(self) -> str:
-        """Where the objects live, without credentials."""
+        """URL of the objects, without credentials."""
         return f"gs://{self.handle.name}/{self.prefix}".rstrip("/")
 
     @property
@@ -138,7 +138,7 @@ class GcsBucket:
         return key
 
     def label(self, key: str) -> str:
-        """What messages call an object."""
+        """Return the object's name for messages."""
         return f"gs://{self.handle.name}/{self.prefix}{key}"
 
     def blob(self, key: str, **about: Any) -> Any:
@@ -146,7 +146,7 @@ class GcsBucket:
         return self.handle.blob(self.prefix + key, **about)
 
     def info(self, blob: Blob) -> ObjectInfo:
-        """What an answer says of an object; ValueError and its like if it says nothing of the kind."""
+        """Return what an answer says of an object; ValueError and its like if it says nothing of the kind."""
         # Whatever is missing or malformed raises: `tried` takes that for a damaged answer, and asks again.
         if blob.updated is None:
             raise ValueError("not a time")

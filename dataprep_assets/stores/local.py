@@ -72,7 +72,7 @@ class LocalStore(Store):
         return self._root.as_uri()
 
     def path(self, key: str) -> Path:
-        """Where the object lies; raises ConfigError when a symbolic link leads out of the folder."""
+        """Return where the object lies; raises ConfigError when a symbolic link leads out of the folder."""
         path = self._root / check_key(key)
         if not path.resolve().is_relative_to(self._root):
             raise ConfigError(f"{path}: a symbolic link to a place outside {self._root}. Remove the link")

@@ -68,7 +68,7 @@ def owned_file(path: Path, label: str, stopped: Callable[[], bool] = lambda: Fal
 
 
 def is_same_file(descriptor: int, path: Path) -> bool:
-    """Whether an open file is the one that `path` names now."""
+    """Return whether an open file is the one that `path` names now."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

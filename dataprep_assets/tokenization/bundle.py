@@ -133,7 +133,7 @@ class Definition:
     is_completed: bool = False
 
     def reaches(self, content: str) -> bool:
-        """Whether a text may become the id of this token, where literal special tokens are text."""
+        """Return whether a text may become the id of this token, where literal special tokens are text."""
         # parsed again, because the question is rare and a parsed vocabulary takes a hundred megabytes
         return content in self.added or _Model(orjson.loads(self.as_text)["model"]).reaches(content)
 
@@ -166,7 +166,7 @@ class _Model:
         return {first + second[skipped:] for first, second in self.pairs}
 
     def reaches(self, content: str) -> bool:
-        """Whether the model may give a text the id of this entry of its vocabulary."""
+        """Return whether the model may give a text the id of this entry of its vocabulary."""
         if content not in self.ids:
             return False
         if self.kind != "BPE" or self.value.get("ignore_merges") or len(content) == 1:
@@ -182,7 +182,8 @@ class _Model:
         return self.ids.get(self.value.get("unk_token") or _UNKNOWN.get(self.kind, ""))
 
     def knows_every_byte(self, splitters: Collection[str]) -> bool:
-        """Whether no character is unknown to it, given the types of the normalizers and pre-tokenizers before it."""
+        """Return whether no character is unknown to it, given the types of the normalizers and pre-tokenizers before
+        it."""
         if any(self.value.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix")):
             return False
         if self.kind == "BPE" and "ByteLevel" in splitters:
@@ -221,7 +222,8 @@ class _Model:
 
 @lru_cache(maxsize=2)
 def definition_of(path: Path, _digest: str, ends: tuple[str, ...], decoder: str = "{}") -> Definition:
-    """What the `tokenizer.json` at `path` defines, parsed once a process as long as its content (`_digest`) stays.
+    """Return what the `tokenizer.json` at `path` defines, parsed once a process as long as its content (`_digest`)
+    stays.
 
     `ends` are the contents that `tokenizer_config.json` names as beginning and end of a text. They are special whatever
     the file says, as they are for transformers. `decoder` is its `added_tokens_decoder`, as JSON: transformers adds
@@ -321,7 +323,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _wrong(value: Mapping[str, Any]) -> str | None:
-    """What of a file is of the wrong type, or beyond the limits; None if nothing is."""
+    """Return what of a file is of the wrong type, or beyond the limits; None if nothing is."""
     model, added = value["model"], value.get("added_tokens")
     if not isinstance(model, dict):
         return "`model` is not an object"
@@ -392,7 +394,7 @@ def _may_change(part: Mapping[str, Any]) -> bool:
 
 
 def _may_remove(part: Mapping[str, Any]) -> bool:
-    """Whether a normalizer or pre-tokenizer may leave out characters other than white space."""
+    """Return whether a normalizer or pre-tokenizer may leave out characters other than white space."""
     if part.get("type") == "Replace":
         return not part.get("content") or "Regex" in (part.get("pattern") or {})
     if "normalizers" in part or "pretokenizers" in part:
@@ -630,7 +632,7 @@ class TokenizerBundle:
         )
 
     def ends_chat_turn(self, token: str) -> bool:
-        """Whether a special token ends a turn of a chat, by its name, where the tokenizer has others, too."""
+        """Return whether a special token ends a turn of a chat, by its name, where the tokenizer has others, too."""
         return token in CHAT_TURN_TOKENS and len(self.special_tokens) > 1
 
     def bos(self, declared: str, special_tokens: str, *, key: str = "document.bos") -> SpecialToken | None:
@@ -732,7 +734,7 @@ class LiteralFinder:
         )
 
     def found_in(self, text: str) -> bool:
-        """Whether the text contains any of the literals."""
+        """Return whether the text contains any of the literals."""
         for rare, prefix in self._begins:
             if rare in text and prefix in text:  # a single character is found several times as fast as two
                 return self._pattern.search(text) is not None
@@ -743,7 +745,7 @@ class LiteralFinder:
         return self._pattern.sub(lambda match: by(match[0]), text)
 
     def count(self, texts: Iterable[str]) -> int:
-        """How many of the texts contain any of the literals."""
+        """Return how many of the texts contain any of the literals."""
         return sum(map(self.found_in, texts))
 
 

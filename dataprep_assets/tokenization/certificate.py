@@ -229,12 +229,12 @@ class Certificate:
 
 
 def refuses_all(refused: Iterable[str]) -> bool:
-    """Whether an engine with these refused classes encodes no document."""
+    """Return whether an engine with these refused classes encodes no document."""
     return {*refused} >= {*CLASSES}
 
 
 def decisive(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a certificate's JSON enters the key of ids that were made under it.
+    """Return what of a certificate's JSON enters the key of ids that were made under it.
 
     `refused`: an engine may have encoded a class wrongly that was refused since. `reference`: the Unicode tables of
     the reference that the tokenizer uses.

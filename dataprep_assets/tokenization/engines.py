@@ -191,7 +191,7 @@ def try_out(bundle: TokenizerBundle, engine: str = ReferenceEngine.name) -> None
 
 @lru_cache(maxsize=8)
 def _refusal(directory: Path, _digest: str, engine: str) -> str | None:
-    """What was wrong in the process; None if nothing was. Tried once a process, because it may take a minute."""
+    """Return what was wrong in the process; None if nothing was. Tried once a process, because it may take a minute."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     given = (str(directory), engine, MEMORY_BYTES, CPU_SECONDS)
     threads = ("RAYON_NUM_THREADS", "FASTOKENS_BPE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -235,7 +235,7 @@ def main(directory: str, engine: str, memory_bytes: int, cpu_seconds: int) -> No
 
 
 def _wrong(bundle: TokenizerBundle, name: str) -> str | None:
-    """What is wrong with the tokenizer in an engine; None if nothing is."""
+    """Return what is wrong with the tokenizer in an engine; None if nothing is."""
     definition = bundle.definition
     readings = _READINGS[:1] if definition.refusal or definition.as_text == definition.text else _READINGS
     try:
@@ -253,7 +253,7 @@ def _engine(name: str, bundle: TokenizerBundle, reading: SpecialTokens) -> Engin
 
 
 def _wrong_ids(engine: Engine) -> str | None:
-    """What is wrong with the ids that an engine gives; None if nothing is."""
+    """Return what is wrong with the ids that an engine gives; None if nothing is."""
     for text in _TEXTS:
         try:
             (ids, _), (again, _) = engine.encode([text]), engine.encode([text])

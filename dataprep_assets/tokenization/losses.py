@@ -38,7 +38,7 @@ _R = TypeVar("_R")
 
 
 def row_of(file: str, row: int) -> tuple[str, Position]:
-    """Where a document is that is a row of a file, for `encode_or_name`."""
+    """Return where a document is that is a row of a file, for `encode_or_name`."""
     return f"{file}: row {row}", {"file": file, "row": row}
 
 
@@ -48,7 +48,7 @@ def encode_or_name(
     tokenizer: str,
     where: Callable[[int], tuple[str, Position]],
 ) -> _R:
-    """What `encode` gives for all documents.
+    """Return what `encode` gives for all documents.
 
     Args:
         encode: Encodes documents; raises EncodingError.
@@ -220,7 +220,7 @@ class _Spaces:
         return text.lstrip(left).rstrip(right)
 
     def count_repeated(self, codes: NDArray[np.uint32], found: NDArray[np.uint8], sizes: Sequence[int]) -> int:
-        """How many characters follow another of their run, and are changed by nothing else.
+        """Return how many characters follow another of their run, and are changed by nothing else.
 
         `codes` are the characters of texts of these `sizes`, `found` what becomes of each.
         """

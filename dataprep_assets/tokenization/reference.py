@@ -185,7 +185,7 @@ def flat_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uint64
 
 
 def normalizing(normalizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
-    """What the normalizer of a `tokenizer.json` makes of texts, without turning bytes into letters."""
+    """Return what the normalizer of a `tokenizer.json` makes of texts, without turning bytes into letters."""
     parts = [part for part in parts_of(normalizer) if part["type"] not in ("Sequence", "ByteLevel")]
     loaded = load_reference(_probe(normalizer={"type": "Sequence", "normalizers": parts}), special_as_text=True)
     return [loaded.decode(list(ids)) for ids in loaded.encode(texts)]
@@ -280,7 +280,7 @@ _TEXTS = {
 
 
 def touched(setting: str, before: Any, now: Any) -> str:
-    """Which texts get other ids by a change of the tables; nothing for any other setting.
+    """Return which texts get other ids by a change of the tables; nothing for any other setting.
 
     Args:
         setting: Its name in a recipe, such as `reference.letters`.

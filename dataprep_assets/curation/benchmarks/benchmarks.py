@@ -241,7 +241,7 @@ class Benchmarks:
 
 
 def _is_long(text: str, weights: Sequence[int], least: int) -> bool:
-    """Whether a text is looked for by itself."""
+    """Return whether a text is looked for by itself."""
     words = words_in(sum(weights))
     if not _is_unspaced(weights) or _SENTENCE.search(text):
         return words >= least
@@ -249,7 +249,7 @@ def _is_long(text: str, weights: Sequence[int], least: int) -> bool:
 
 
 def _is_unspaced(weights: Sequence[int]) -> bool:
-    """Whether most words are letters of a script without spaces."""
+    """Return whether most words are letters of a script without spaces."""
     return sum(one for one in weights if one < WORD) > sum(weights) / 2
 
 
@@ -263,7 +263,7 @@ def _fewest(weights: Sequence[int], ngram: int, least: int) -> int:
 def _says_something(
     texts: Sequence[Sequence[str]], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which runs have two different words that are no stop words and no numbers."""
+    """Return which runs have two different words that are no stop words and no numbers."""
     places, changes, last = [], [], None
     at = 0
     for words in texts:
@@ -281,7 +281,7 @@ def _says_something(
 
 
 def _of_many(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the hashes, in order, `_SHARED` items or more have."""
+    """Return which of the hashes, in order, `_SHARED` items or more have."""
     pairs = np.unique(np.column_stack([hashes, items.astype(np.uint64)]), axis=0)
     each, counts = np.unique(pairs[:, 0], return_counts=True)
     many = each[counts >= _SHARED]

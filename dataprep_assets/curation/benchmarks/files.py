@@ -21,7 +21,7 @@ _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@([^/@]+))?/(.+)")
 
 
 def is_elsewhere(path: str) -> bool:
-    """Whether a declared path is an address."""
+    """Return whether a declared path is an address."""
     return "://" in path
 
 

@@ -82,7 +82,7 @@ class BenchmarkSet:
 
     @property
     def key(self) -> str:
-        """How messages name it."""
+        """Name used in messages."""
         return f"decontaminate.sets.{self.name}"
 
     @property
@@ -182,5 +182,5 @@ def _without_identifiers(items: Sequence[BenchmarkItem]) -> list[BenchmarkItem]:
 
 
 def _is_one_of(place: str, parts: Sequence[ItemText], stems: Sequence[str]) -> bool:
-    """Whether another field has the same name but for its last character: `sol1` and `sol2`, `A` and `B`."""
+    """Return whether another field has the same name but for its last character: `sol1` and `sol2`, `A` and `B`."""
     return any(stem == place[:-1] and one.place != place for one, stem in zip(parts, stems, strict=True))

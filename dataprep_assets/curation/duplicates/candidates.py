@@ -64,7 +64,7 @@ class CandidateSet:
         return found
 
     def sizes(self, nodes: Nodes) -> Nodes:
-        """How many shingles each has."""
+        """Return how many shingles each has."""
         found = np.zeros(len(nodes), np.int64)
         for shard, at, rows in self._at_home(nodes):
             found[at] = shard.sizes(rows)
@@ -119,7 +119,7 @@ def sharing(documents: CandidateSet, key: int, among: NDArray[np.bool_]) -> Iter
 
 
 def _repeated(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint64], Nodes]:
-    """What of these is there more than once, sorted by hash and number.
+    """Return what of these is there more than once, sorted by hash and number.
 
     They come as increasing runs, one a shard, which a stable sort merges in a tenth of the time of any other.
     """
@@ -133,7 +133,7 @@ def _repeated(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint
 
 
 def runs_of(values: NDArray[np.generic]) -> tuple[Nodes, Nodes]:
-    """Where runs of equal values, or of equal rows, begin and end."""
+    """Return where runs of equal values, or of equal rows, begin and end."""
     if not len(values):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     other = values[1:] != values[:-1]
@@ -161,7 +161,7 @@ class CandidateOrder:
     ranks: Callable[[Nodes], Nodes]
 
     def are_theirs(self, documents: "CandidateSet", nodes: Nodes) -> NDArray[np.bool_]:
-        """Whether documents are of another dataset: as the shape of `nodes`."""
+        """Return whether documents are of another dataset: as the shape of `nodes`."""
         if not self.theirs.any():
             return np.zeros(nodes.shape, np.bool_)
         found: NDArray[np.bool_] = self.theirs[documents.shard_of(nodes)]
@@ -189,7 +189,7 @@ class CandidateOrder:
         return found
 
     def compared(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which candidate pairs are compared: ``(pairs,)``."""
+        """Return which candidate pairs are compared: ``(pairs,)``."""
         theirs = self.are_theirs(documents, pairs)
         if self.across:
             return np.logical_not(theirs[:, 0] & theirs[:, 1])

@@ -37,7 +37,7 @@ AcrossSplits = Literal["drop", "block", "ignore"]
 
 @dataclass(frozen=True, kw_only=True)
 class ShardOrder:
-    """What decides the priority of the rows of a shard.
+    """The values that determine the priority of the rows of a shard.
 
     Attributes:
         split: The number of its split, in the order of the declaration.
@@ -94,7 +94,7 @@ class Priority:
         return np.array([one.theirs for one in self.shards], np.bool_)
 
     def order(self, across: AcrossSplits) -> CandidateOrder:
-        """What is compared with what; `across` says what happens to documents of different splits."""
+        """Return what is compared with what; `across` says what happens to documents of different splits."""
         split = np.array([one.split for one in self.shards], np.int64)
         return CandidateOrder(split=split, theirs=self.theirs, across=across != "ignore", ranks=self.ranks)
 
@@ -125,7 +125,7 @@ class ComparedPairs:
         return type(self)(np.delete(self.pairs, places, axis=0))
 
     def of_pairs(self, one: NDArray[np.uint64], other: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Which of these pairs each pair of digests is; -1 for one that was not compared."""
+        """Return which of these pairs each pair of digests is; -1 for one that was not compared."""
         if not len(self.pairs):
             return np.full(len(one), -1)
         low, high = np.minimum(one, other), np.maximum(one, other)
@@ -169,7 +169,7 @@ def similarity(shared: int, either: int) -> float:
 
 
 def overlap(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> tuple[int, int]:
-    """How many of two increasing sets are in both, and in one of them."""
+    """Return how many of two increasing sets are in both, and in one of them."""
     if len(one) > len(other):
         one, other = other, one
     if not len(one):
@@ -226,7 +226,7 @@ def kept_set(
 def _copies(
     documents: CandidateSet, order: CandidateOrder, *, one_group: bool
 ) -> tuple[NDArray[np.bool_], Nodes, Nodes]:
-    """Which documents are the first of all with their digest; the others, each with that one.
+    """Return which documents are the first of all with their digest; the others, each with that one.
 
     Without one group for all splits each has a first one of its own, unless another dataset has one.
     """

@@ -52,7 +52,7 @@ Kind = Literal["exact", "near"]
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureSettings:
-    """What decides the signatures of documents. Picklable; its `repr` never shows the key.
+    """The values that determine the signatures of documents. Picklable; its `repr` never shows the key.
 
     Attributes:
         kind: `exact`: digests alone.
@@ -128,7 +128,7 @@ class Signer:
         return found
 
     def digests(self, texts: Sequence[str], hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """What makes texts equal: 128 bits, and 64 of the text itself: ``(texts, 3)``, uint64.
+        """Return what makes texts equal: 128 bits, and 64 of the text itself: ``(texts, 3)``, uint64.
 
         Texts that are compared by shingles are equal if these are.
         """
@@ -255,7 +255,7 @@ class SignedShard:
         return self._shingles[start : int(self._ends[row])]
 
     def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many shingles rows have: ``(rows,)``."""
+        """Return how many shingles rows have: ``(rows,)``."""
         ends = self._ends
         before = np.where(rows > 0, ends[np.maximum(rows - 1, 0)], 0)
         found: NDArray[np.int64] = (ends[rows] - before).astype(np.int64)

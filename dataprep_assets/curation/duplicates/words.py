@@ -81,13 +81,13 @@ _LETTERS, _LETTERS_AND_SIGNS = _Letters(signs=False), _Letters(signs=True)
 
 
 def is_unspaced(character: str) -> bool:
-    """Whether a character is a letter of a script that puts no space between words."""
+    """Return whether a character is a letter of a script that puts no space between words."""
     code = ord(character)
     return code >= 0x0E00 and any(a <= code <= b for a, b in _UNSPACED) and unicodedata.category(character) == "Lo"
 
 
 def has_unspaced(text: str) -> bool:
-    """Whether a text may have such a letter."""
+    """Return whether a text may have such a letter."""
     return _MAY_BE_UNSPACED.search(text) is not None
 
 
@@ -113,7 +113,7 @@ def words_of(text: str, *, signs: bool = False) -> list[str]:
 
 
 def compared_words(text: str, normalization: Normalization) -> list[str]:
-    """What duplicates are compared by, in pieces; none of an empty text."""
+    """Return what duplicates are compared by, in pieces; none of an empty text."""
     if normalization == "words":
         return words_of(text, signs=True)
     if normalization == "space":

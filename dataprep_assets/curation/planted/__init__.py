@@ -74,7 +74,7 @@ class PlantedCounts:
 
 
 def found_of(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dict[str, PlantedCounts]:
-    """What a tagger finds of cases: kind → counts.
+    """Return what a tagger finds of cases: kind → counts.
 
     Args:
         cases: The cases.

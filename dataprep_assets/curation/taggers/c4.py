@@ -17,13 +17,13 @@ _SENTENCE = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s|$)")
 
 
 def sentences(line: str) -> int:
-    """How many sentences a line has: one more than end before its last."""
+    """Return how many sentences a line has: one more than end before its last."""
     ends = [match.end() for match in _SENTENCE.finditer(line)]
     return len(ends) + (not ends or ends[-1] < len(line))
 
 
 def measure_text(text: str) -> tuple[int, int, bool, bool]:
-    """What the columns say of one text, in their order."""
+    """Return the values of the columns for one text, in column order."""
     # The order counts: a line that one check leaves out has nothing to say to those after it.
     kept = counted = 0
     lorem = curly = False

@@ -26,7 +26,7 @@ TERMINAL = frozenset(
 
 
 def measure_text(text: str) -> tuple[float | None, float | None, float | None, float | None]:
-    """What the columns say of one text, in their order."""
+    """Return the values of the columns for one text, in column order."""
     lines = [line for line in text.split("\n") if line]
     if not lines:
         return None, None, None, None

@@ -16,7 +16,7 @@ _BULLETS = ("•", "-")
 def measure_text(
     text: str,
 ) -> tuple[int, float | None, float | None, float | None, float | None, float | None, float | None, int]:
-    """What the columns say of one text, in their order."""
+    """Return the values of the columns for one text, in column order."""
     # each word is looked at once, however often it is there
     found = Counter(text.split())
     every = found.total()

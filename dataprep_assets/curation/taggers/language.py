@@ -40,7 +40,7 @@ def _version() -> str:
 
 
 def measure_text(text: str) -> tuple[str | None, float | None]:
-    """What the columns say of one text, in their order."""
+    """Return the values of the columns for one text, in column order."""
     if not text:
         return None, None
     name, score = _identifier().classify(text[:READ])

@@ -182,7 +182,7 @@ _KINDS = {"emails": emails, "phones": phones, "ibans": ibans, "cards": cards, "i
 
 
 def measure_text(text: str) -> list[int]:
-    """What the columns say of one text, in their order."""
+    """Return the values of the columns for one text, in column order."""
     return [sum(1 for _ in find(text)) for find in _KINDS.values()]
 
 

@@ -21,7 +21,7 @@ Grams = NDArray[np.int64]
 
 
 def repeated(parts: Sequence[str]) -> tuple[int, int]:
-    """How many parts stood before among them, and the characters of these."""
+    """Return how many parts stood before among them, and the characters of these."""
     count = characters = 0
     for part, times in Counter(parts).items():
         if times > 1:
@@ -30,7 +30,7 @@ def repeated(parts: Sequence[str]) -> tuple[int, int]:
 
 
 def measure_text(text: str) -> list[float | None]:
-    """What the columns say of one text, in their order."""
+    """Return the values of the columns for one text, in column order."""
     if not text:
         return [None] * len(TAGGER.columns)
     found: list[float | None] = []

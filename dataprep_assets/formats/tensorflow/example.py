@@ -182,7 +182,7 @@ def _spread_in_words(values: npt.NDArray[Any], width: int) -> tuple[npt.NDArray[
 
 
 def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """As `_spread_in_words`, for values that do not fit in a word: ten bytes each, all used by a negative value."""
+    """Like `_spread_in_words`, for values that do not fit in a word: ten bytes each, all used by a negative value."""
     # unsigned: a negative value stays negative when it is shifted, and would look as if no byte followed
     left = values.astype(np.int64).view(np.uint64)
     spread = np.empty((values.size, 10), np.uint8)
@@ -218,7 +218,7 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
 
 
 def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]] | None:
-    """What `decode_rows` gives, checked block by block instead of row by row.
+    """Return what `decode_rows` gives, checked block by block instead of row by row.
 
     None if anything is not as declared, rows differ in length, or a varint has five bytes or more: the checks of rows
     then say what is wrong, if it is.
@@ -287,7 +287,7 @@ def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryv
 
 
 def _has_long_varints(follows: npt.NDArray[np.bool_]) -> bool:
-    """Whether any varint has five bytes or more; without one, every value is in [0, 2**28)."""
+    """Return whether any varint has five bytes or more; without one, every value is in [0, 2**28)."""
     # two in a row that say another follows, and two of these: four, behind which is a fifth byte
     pairs = follows[1:] & follows[:-1]
     return bool((pairs[2:] & pairs[:-2]).any())
@@ -305,7 +305,7 @@ def _check_range(packed: npt.NDArray[np.uint8], column: FeatureColumn) -> None:
 
 
 def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
-    """Where the packed varints of each column are in an Example: name to (first byte, byte after the last)."""
+    """Return where the packed varints of each column are in an Example: name to (first byte, byte after the last)."""
     found: dict[str, tuple[int, int]] = {}
     at, stop = _enter(payload, 0, len(payload), _FEATURES, "the features", fills=True)
     while at < stop:
@@ -386,7 +386,7 @@ def _unpacked(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
 
 
 def _unpacked_rows(packed: npt.NDArray[np.uint8], sizes: list[int], length: int) -> npt.NDArray[Any] | None:
-    """As `_unpacked`, for rows of ``sizes`` bytes; None unless each has ``length`` whole varints that are short."""
+    """Like `_unpacked`, for rows of ``sizes`` bytes; None unless each has ``length`` whole varints that are short."""
     goes_on = packed >= 0x80
     longest = _longest(goes_on)
     if longest == 1:
@@ -426,7 +426,7 @@ def _unpack_short(packed: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], lo
 
 
 def _unpack_long(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
-    """As `_unpacked`, where a varint has five bytes or more: int64."""
+    """Like `_unpacked`, where a varint has five bytes or more: int64."""
     ends = np.flatnonzero(packed < 0x80)
     values: npt.NDArray[Any] = packed[ends].astype(np.uint64)
     more = np.ones(ends.size, np.bool_)

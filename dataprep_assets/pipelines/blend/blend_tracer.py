@@ -68,7 +68,7 @@ class _PackedShard:
         return self.files[ordinal], row
 
     def place(self, sequence: TracedSegment) -> TokenRange:
-        """Where a sequence is."""
+        """Return where a sequence is."""
         return TokenRange(
             artifact=str(self.handle.artifact),
             file=PACKED,

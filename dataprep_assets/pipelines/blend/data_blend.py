@@ -199,7 +199,7 @@ class DataBlend(_Noted):
         return [unit for unit in found if unit.dataset.weight > 0]
 
     def located(self, folder: Path) -> Self:
-        """The same blend with relative local paths resolved against `folder`."""
+        """Return a copy of this blend with relative local paths resolved against `folder`."""
         changes = {
             key: tuple(_located(d, folder) for d in members)
             for key in ("datasets", *SPLITS)

@@ -37,7 +37,7 @@ class ShardToBuild(Protocol):
 
     @property
     def recipe(self) -> Recipe:
-        """What the key is a digest of, with names."""
+        """The named values whose digest is the key."""
         ...
 
 

@@ -69,7 +69,7 @@ def _kind(reason: str) -> str:
 
 
 def _sequences(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
-    """What the packing of conversations cut, and left out of conversations that stayed."""
+    """Yield what the packing of conversations cut, and left out of conversations that stayed."""
     dropped = _sequences_dropped(receipts)
     total = sum(int(receipt.facts["sequences"]) for receipt in receipts) + dropped.total()
     cuts = {"max_doc_tokens": "truncated", "pack_size": "truncated_to_pack_size"}

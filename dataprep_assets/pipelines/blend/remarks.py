@@ -197,7 +197,7 @@ def _rendered_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Seq
 
 
 def _damaged(paths: Sequence[Path]) -> str | None:
-    """What is wrong with the first Parquet file whose footer cannot be read; None if there is none."""
+    """Return what is wrong with the first Parquet file whose footer cannot be read; None if there is none."""
     for path in itertools.islice((path for path in paths if path.suffix == ".parquet"), _FOOTERS):
         try:
             count_rows(path, format="parquet", compression=None, label=path.name)

@@ -55,7 +55,7 @@ class RunFacts(Facts):
 
 
 def run_root(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
-    """Where the trainer finds the run: below `trainer_root`, or where the store has it."""
+    """Return where the trainer finds the run: below `trainer_root`, or where the store has it."""
     artifact = blend.artifact(RUNS, plan.run_hash)
     if blend.trainer_root is not None:
         return f"{blend.trainer_root.rstrip('/')}/{artifact}"
@@ -181,7 +181,7 @@ def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator
 
 
 def _is_joined_of(path: Path, parts: Sequence[FileRef]) -> bool:
-    """Whether a file is these files one after another, told by their digests."""
+    """Return whether a file is these files one after another, told by their digests."""
     with open(path, "rb") as file:
         # each part is digested where it should lie: one reading of the run, and none of its shards
         for part in parts:

@@ -54,7 +54,7 @@ def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken 
 
 
 def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
-    """How documents are identified: by their text, and not at all in a sensitive blend."""
+    """Return how documents are identified: by their text, and not at all in a sensitive blend."""
     return None if blend.sensitive else DocumentIds()
 
 

@@ -275,7 +275,7 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 def combined_without(
     corpus: CorpusDeclaration, store: ArtifactStore, split: str, listed: NDArray[np.uint64]
 ) -> Finding:
-    """Whether neither the combined bins of a split nor its present shards hold documents with these ids.
+    """Return whether neither the combined bins of a split nor its present shards hold documents with these ids.
 
     Args:
         corpus: The dataset.

@@ -96,7 +96,7 @@ def corpus_card(
 
 
 def card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[CardSection]:
-    """What was done about duplicates: the declaration, how many went, and the curve by which they are found."""
+    """Yield what was done about duplicates: the declaration, how many went, and the curve by which they are found."""
     if (declared := corpus.duplicates) is None:
         return
     (receipt,) = (every[0] for spec, every in receipts.items() if spec.name == DUPLICATES)

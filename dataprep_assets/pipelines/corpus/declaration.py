@@ -106,7 +106,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
         return self
 
     def ids(self, *, sensitive: bool) -> DocumentIds | None:
-        """How documents are identified in the index; None for a sensitive dataset without a key.
+        """Return how documents are identified in the index; None for a sensitive dataset without a key.
 
         Raises ConfigError when the key is not in the environment.
         """
@@ -322,7 +322,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
 
     @property
     def signing(self) -> SignatureSettings:
-        """What decides the signatures by which duplicates are found.
+        """The values that determine the signatures by which duplicates are found.
 
         Raises ConfigError when the key of a sensitive dataset is not in the environment.
         """

@@ -104,7 +104,7 @@ _SHOWN = 3
 
 
 def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactStore) -> Finding:
-    """Whether no document of the shards that are there has the id of another one."""
+    """Return whether no document of the shards that are there has the id of another one."""
     manifest = load_manifest(corpus, store)
     splits = list(corpus.splits)
     before = [one for name in splits[: splits.index(split)] for one in manifest.partitions(name)]
@@ -267,7 +267,8 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 
 
 def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> bool:
-    """Whether shards are made and proven in this process: few of few bytes, and no number of workers was asked for.
+    """Return whether shards are made and proven in this process: few of few bytes, and no number of workers was asked
+    for.
 
     Never those of sensitive data: a native library that panics would quote them on this process's standard error.
     """

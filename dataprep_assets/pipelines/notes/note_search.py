@@ -90,14 +90,14 @@ class NoteSearch:
         return (_stream_has if self._packed.notes.concatenated else _segments_have)(self._path, wanted)
 
     def holds(self, within: Sequence[NoteChunk], chunk: NoteChunk) -> bool:
-        """Whether `chunk` is in the rows because `within`, chunks of a note, are."""
+        """Return whether `chunk` is in the rows because `within`, chunks of a note, are."""
         if self._packed.notes.concatenated:
             return any(_aligned(one.ids, chunk.ids) for one in within)
         return any(one.ids == chunk.ids for one in within)
 
 
 def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
-    """Which of these byte strings are whole segments of a file of packed rows."""
+    """Return which of these byte strings are whole segments of a file of packed rows."""
     missing = set(wanted)
     lengths = np.unique(np.array([len(piece) // 4 for piece in wanted], np.int64))
     for block in open_packed(path, masked=False) if wanted else ():
@@ -110,7 +110,7 @@ def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
 
 
 def _stream_has(path: Path, wanted: Sequence[bytes]) -> list[bool]:
-    """Which of these byte strings are in the tokens of all rows, read as one stream."""
+    """Return which of these byte strings are in the tokens of all rows, read as one stream."""
     missing, carried = set(wanted), b""
     # The longest piece less a token: as much of it can end one block and go on in the next.
     keep = max((len(piece) for piece in wanted), default=4) - 4

@@ -39,7 +39,7 @@ def unquoting(where: str) -> Iterator[None]:
 
 @contextmanager
 def source_errors_without_names(where: str, position: Callable[[str], str | None] = lambda _: None) -> Iterator[None]:
-    """As `unquoting`, for steps whose errors name source files: the names are removed.
+    """Like `unquoting`, for steps whose errors name source files: the names are removed.
 
     Args:
         where: What the step is about: a dataset or a month.

@@ -95,7 +95,7 @@ def _file_remarks(cohorts: Sequence[CohortFile]) -> Iterator[Remark]:
 
 
 def _fault(cohort: CohortFile) -> str | None:
-    """What is wrong with the first records of a month, of which none can be read; None if one can."""
+    """Return what is wrong with the first records of a month, of which none can be read; None if one can."""
     try:
         reader = cohort.reader(cohort.fetch())
         first = None

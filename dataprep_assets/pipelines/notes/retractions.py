@@ -106,7 +106,8 @@ class CohortPatients:
     notes: frozenset[bytes] = frozenset()
 
     def holds(self, entry: bytes) -> bool:
-        """Whether an entry of the list is still to be left out: its patient is here, and the note was not left out."""
+        """Return whether an entry of the list is still to be left out: its patient is here, and the note was not left
+        out."""
         return entry[:DIGEST_BYTES] in self.held and entry not in self.notes
 
     @property

@@ -99,7 +99,7 @@ def partition_key(split: str, index: int) -> str:
 
 
 def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> ReleaseLayout:
-    """How the finished token bins of every split are ordered and cut.
+    """Return how the finished token bins of every split are ordered and cut.
 
     `release` has the options, `store` the manifest and the token bins. Raises MissingArtifactError naming what of these
     is missing, ConfigError for a split that is shorter than one sequence.
@@ -128,7 +128,7 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
 
 
 def split_layout(release: ReleaseDeclaration, split: str, shards: Sequence[ReleaseSourceShard]) -> SplitLayout:
-    """How the shards of token bins of a split, in manifest order, are ordered and cut, as `release` says."""
+    """Return how the shards of token bins of a split, in manifest order, are ordered and cut, as `release` says."""
     options = release.release
     order = StreamOrder.from_shards(shards, seed=options.shuffle_seed, mix=options.mix)
     cuts = cut_stream(

@@ -402,7 +402,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
 
 
 def samples_unique(split: OpenedSplit) -> Finding:
-    """How many samples of a split are copies of another: equal ids are equal tokens, so repeated text.
+    """Return how many samples of a split are copies of another: equal ids are equal tokens, so repeated text.
 
     Warns when more than the declared share are. The table lists the most frequent ones. Only the ids are read.
     """

@@ -91,7 +91,7 @@ def releases_below(place: ReleaseLocation) -> Iterator[ReleaseLocation]:
 
 
 def release_defects(place: ReleaseLocation, release: Release, verification: Verification) -> Iterator[str]:
-    """What is wrong with the files of a release at a place, one sentence each.
+    """Yield what is wrong with the files of a release at a place, one sentence each.
 
     `size` asks for sizes, and for the digests that our uploads recorded; `full` reads every byte.
     """

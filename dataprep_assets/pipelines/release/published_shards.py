@@ -413,7 +413,7 @@ def remote_readable(publication: OpenedPublication) -> Finding:
 
 
 def unreadable(place: ReleaseLocation, release: Release, shard: ReleaseShard) -> Iterator[str]:
-    """What a trainer would find wrong with a shard at a place by its header, and by its first and last sample."""
+    """Yield what a trainer would find wrong with a shard at a place by its header, and by its first and last sample."""
     where = f"{place}/{shard.token_file.key}"
     header = npy_shards.parse_header(_read(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), where)
     if (header.dtype, header.tokens) != (release.dtype, shard.tokens):

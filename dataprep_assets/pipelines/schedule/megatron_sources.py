@@ -88,7 +88,8 @@ def _revise(declaration: ScheduleDeclaration) -> str:
 
 
 def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore) -> NDArray[np.uint64]:
-    """Where the documents of a source's split end, as Megatron's index has it; the shards have to be the schedule's."""
+    """Return where the documents of a source's split end, as Megatron's index has it; the shards have to be the
+    schedule's."""
     name = declaration.dataset
     _, made = view_of(name, source.name, source.dataset, source.split, store)
     if made != {f"{TOKEN_BINS}/{shard.name}": shard.content for shard in source.shards}:

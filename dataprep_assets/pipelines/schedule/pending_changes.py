@@ -20,12 +20,13 @@ _SETTINGS = ("batch", "sequence_length", "seed", "samples", "steps")
 
 
 def revise_line(name: str) -> str:
-    """What to do to read it."""
+    """Return what to do to read it."""
     return f"To train on the changes from step N on, run: dataprep schedule {name} --from-step N"
 
 
 def pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory) -> Iterator[Remark]:
-    """What the declaration and its sources have otherwise than the last revision, each with its key in the YAML."""
+    """Yield what the declaration and its sources have otherwise than the last revision, each with its key in the
+    YAML."""
     last = schedule.revisions[-1]
     for key in _SETTINGS:
         declared, read = getattr(declaration, key), getattr(last, key)
@@ -68,7 +69,7 @@ def _mixture(declaration: ScheduleDeclaration, last: Revision, sources: Sequence
 
 
 def changed_sources(last: Revision, sources: Sequence[FoundSource]) -> Iterator[str]:
-    """How the sources are otherwise than a revision has them, a sentence each."""
+    """Yield how the sources are otherwise than a revision has them, a sentence each."""
     for found in sources:
         source = last.source(found.name)
         now = {name: content for name, content, _ in found.shards}

@@ -173,7 +173,7 @@ def _drop_unread_revisions(
 def _steps(
     declaration: ScheduleDeclaration, before: ScheduleHistory | None, documents: ShardDocuments, from_step: int
 ) -> int | None:
-    """How many steps the run has in all; of `tokens` those that the steps before have not read are left."""
+    """Return how many steps the run has in all; of `tokens` those that the steps before have not read are left."""
     if declaration.tokens is None:
         return declaration.steps
     read = [] if before is None else simulated(Sampler(before, documents.packs), from_step)
@@ -377,7 +377,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def _contradicts(stored: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
-    """Whether a stored description and that of the present shard cannot both describe shards of one content."""
+    """Return whether a stored description and that of the present shard cannot both describe shards of one content."""
     if any(stored.get(name) != made[name] for name in ("dataset", *_IDENTIFIED_BY)):
         return True
     counts = [
@@ -392,7 +392,8 @@ def _contradicts(stored: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
 
 
 def _counts_documents(receipt: Receipt, description: Mapping[str, Any], documents: float) -> bool:
-    """Whether the source files of a description have so many documents, and each line accounts for all of its rows."""
+    """Return whether the source files of a description have so many documents, and each line accounts for all of its
+    rows."""
     lines = description.get("sources", ())
     try:
         unbalanced = any(unbalanced_lines(receipt, (line for line in lines if "dropped" in line)))

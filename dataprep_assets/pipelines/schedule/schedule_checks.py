@@ -36,7 +36,7 @@ class OpenedInPlace(OpenedArtifact):
     declaration: ScheduleDeclaration
 
     def intact(self, remedy: str) -> Finding:
-        """Whether every file that the receipt lists is there with its size and SHA-256."""
+        """Return whether every file that the receipt lists is there with its size and SHA-256."""
         receipt = self.receipt
         holds = (
             f"{count_of(len(receipt.files), 'file')} ({count_of(receipt.total_bytes, 'byte')}): all digests match "
@@ -64,7 +64,7 @@ def _documents(data: TrainingData, content: str) -> DocumentEnds:
 
 @judged
 def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
-    """Whether the documents of each shard are as many tokens and samples as a schedule says."""
+    """Return whether the documents of each shard are as many tokens and samples as a schedule says."""
     defects, shards = [], 0
     for number, revision in enumerate(schedule.revisions):
         for source in revision.sources:
@@ -96,7 +96,7 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
 
 @judged
 def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
-    """Whether each revision of a schedule goes on from the one before, by the documents of their shards."""
+    """Return whether each revision of a schedule goes on from the one before, by the documents of their shards."""
     defects = []
     for number, revision in enumerate(schedule.revisions):
         try:
@@ -133,7 +133,8 @@ def _counted(removed: Ranges, added: Ranges) -> str:
 
 
 def read_once(sampler: Sampler, seed: int) -> Finding:
-    """Whether samples that are drawn by `seed` are read once in their epoch, at the step from which they were drawn."""
+    """Return whether samples that are drawn by `seed` are read once in their epoch, at the step from which they were
+    drawn."""
     random, defects, looked = np.random.default_rng(seed), [], 0
     for step in np.unique(random.integers(0, sampler.end, _DRAWN)).tolist():
         rule = sampler.rule(step)

@@ -12,7 +12,7 @@ _SETTINGS = ("batch", "sequence_length", "seed", "samples", "steps")
 
 
 def changes_of(schedule: ScheduleHistory, number: int) -> list[str]:
-    """What a revision has otherwise than those that it follows; of the first one what it is."""
+    """Return what a revision has otherwise than those that it follows; of the first one what it is."""
     now = schedule.revisions[number]
     if not number:
         settings = [f"{name} {getattr(now, name)}" for name in _SETTINGS if getattr(now, name) is not None]

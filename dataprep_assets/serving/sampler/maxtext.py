@@ -31,7 +31,7 @@ _PIPELINES = "maxtext.input_pipeline"
 
 
 def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
-    """What MaxText's train step takes, out of the stored columns of a row or of a batch.
+    """Return what MaxText's train step takes, out of the stored columns of a row or of a batch.
 
     ``stored``: name → integers of shape ``(L,)`` or ``(rows, L)``. A label is the next input where
     ``targets_segmentation`` is not 0, elsewhere 0, which the loss does not count. Raises ConfigError naming the columns

@@ -91,7 +91,7 @@ class SourceSamples:
         return np.stack([documents, tokens - begins], axis=1)
 
     def order_blocks(self, others: list[Int64]) -> Iterator[Int64]:
-        """Which sample of the index is the source's first, second, … of the run.
+        """Yield which sample of the index is the source's first, second, … of the run.
 
         Samples that are no windows are rows that follow those of `window_blocks`: pairs, which are appended to
         `others`. The first of them is the padding (`padding`).
@@ -108,7 +108,7 @@ class SourceSamples:
                     yield self._locate_samples(rule, rule.turns[number], ordinals, others)
 
     def run_blocks(self, others: list[Int64]) -> Iterator[Int64]:
-        """As `order_blocks`, for each sample of the run; those of other sources, which it had before, are padding.
+        """Like `order_blocks`, for each sample of the run; those of other sources, which it had before, are padding.
 
         Megatron reads a single data set without a blend, so its samples are numbered as those of the run are.
         """

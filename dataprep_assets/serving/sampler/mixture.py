@@ -71,7 +71,7 @@ class Mixture:
         return found
 
     def counts(self, samples: int) -> list[int]:
-        """How many of the first `samples` come from each source."""
+        """Return how many of the first `samples` come from each source."""
         cycle, rest = divmod(samples, PLACES)
         partial = np.bincount(self.table[:rest], minlength=len(self.shares))
         return [int(count) for count in cycle * self.shares + partial]

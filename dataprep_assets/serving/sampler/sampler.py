@@ -151,7 +151,7 @@ class SourceCursor:
         return self.left + (epoch - self.epoch - 1) * self._whole.size + samples
 
     def max_samples(self) -> int | None:
-        """How many samples it may give until its last epoch ends; None: any number."""
+        """Return how many samples it may give until its last epoch ends; None: any number."""
         if self.source.epochs is None:
             return None
         further = self.source.epochs - 1 - self.epoch
@@ -165,7 +165,7 @@ class SourceCursor:
             epoch, at = epoch + 1, at + self._whole.size
 
     def epochs_read(self, count: int) -> float:
-        """How many times all of the source has been read after `count` of the turn's samples."""
+        """Return how many times all of the source has been read after `count` of the turn's samples."""
         epoch, done = (int(found[0]) for found in self.located(np.array([count])))
         return epoch + self.order_of(epoch).read(done)
 
@@ -180,7 +180,7 @@ class SourceCursor:
         return found
 
     def after(self, count: int) -> SourceProgress:
-        """How far it has been read after `count` of the turn's samples."""
+        """Return how far it has been read after `count` of the turn's samples."""
         epoch, done = (int(found[0]) for found in self.located(np.array([count])))
         order = self.order_of(epoch)
         if count and not done:  # an epoch has just ended: what comes new at this very step still belongs to it
@@ -231,7 +231,7 @@ class RevisionRule:
         return self.mixture.counts((step - self.first) * self.revision.batch)
 
     def after(self, step: int) -> dict[str, SourceProgress]:
-        """How far its sources have been read when the steps before `step` have been read."""
+        """Return how far its sources have been read when the steps before `step` have been read."""
         counted = zip(self.turns, self.counts(step), strict=True)
         return {turn.source.name: turn.after(count) for turn, count in counted}
 
@@ -308,7 +308,8 @@ class Sampler:
         return np.arange(rank, self.rule(step).revision.batch, world_size, dtype=np.int64)
 
     def spans(self, step: int, positions: Sequence[int] | Int64 | None = None) -> Spans:
-        """What a step reads: the spans of the samples at these positions of its batch (default: all), in order."""
+        """Return what a step reads: the spans of the samples at these positions of its batch (default: all), in
+        order."""
         rule = self.rule(step)
         wanted = np.arange(rule.revision.batch) if positions is None else np.asarray(positions, np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < rule.revision.batch:

@@ -91,7 +91,7 @@ class SeenLedger:
         }
 
     def shard_facts(self, content: str) -> dict[str, Any]:
-        """What the schedule says of a shard: dataset, partition, source files, how its ids were made."""
+        """Return what the schedule says of a shard: dataset, partition, source files, how its ids were made."""
         name = f"{documents_folder(content)}/{SHARD}"
         try:
             found: dict[str, Any] = json_of(self.data.handle.read(name))
@@ -202,7 +202,8 @@ def find_documents(
 
 
 def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
-    """How many tokens of each document the steps before `until` read: content of a shard → int64, ``(documents,)``.
+    """Return how many tokens of each document the steps before `until` read: content of a shard → int64,
+    ``(documents,)``.
 
     A document that is read twice counts twice. Epochs that were read as a whole are not looked at sample by sample.
     """
@@ -233,7 +234,8 @@ def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
 
 
 def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many tokens of each document, which end at `ends`, some spans of tokens have; none of them is empty."""
+    """Return how many tokens of each document, which end at `ends`, some spans of tokens have; none of them is
+    empty."""
     begins, size = np.concatenate([[0], ends[:-1]]), len(ends)
     first, last = np.searchsorted(ends, starts, side="right"), np.searchsorted(ends, stops - 1, side="right")
     # all of the documents from the first to the last, less what lies before and after the span

@@ -33,7 +33,7 @@ class SourceRead:
 
 
 def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
-    """What is read of each source by the steps before `until`, in the order in which sources appear."""
+    """Return what is read of each source by the steps before `until`, in the order in which sources appear."""
     samples: dict[str, int] = {}
     tokens: dict[str, int] = {}
     epochs: dict[str, float] = {}

@@ -61,7 +61,7 @@ class Permutation:
         self._keys = np.frombuffer(digest, "<u8").astype(np.uint64)
 
     def __call__(self, numbers: Int64) -> Int64:
-        """What stands at these places: int64, of any shape; each must be in `[0, size)`."""
+        """Return what stands at these places: int64, of any shape; each must be in `[0, size)`."""
         return self._walked(numbers, self._forward)
 
     def inverse(self, numbers: Int64) -> Int64:
@@ -399,7 +399,8 @@ class KeptRanges(NamedTuple):
         return cls(starts, starts + lengths, put - out)
 
     def ranges_within(self, start: int, stop: int) -> tuple[Int64, Int64, Int64]:
-        """What was kept of the tokens `[start, stop)` of then: starts and stops then, and how far each has moved."""
+        """Return what was kept of the tokens `[start, stop)` of then: starts and stops then, and how far each has
+        moved."""
         low, high = np.searchsorted(self.stops, start, side="right"), np.searchsorted(self.starts, stop, side="left")
         begins, ends = np.maximum(self.starts[low:high], start), np.minimum(self.stops[low:high], stop)
         return begins, ends, self.shifts[low:high]
@@ -416,7 +417,7 @@ class KeptRanges(NamedTuple):
 
 
 def _gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
-    """Where ranges begin, counted without them, and how long the first 0, 1, … of them are together."""
+    """Return where ranges begin, counted without them, and how long the first 0, 1, … of them are together."""
     if not ranges:
         return _NONE, np.zeros(1, np.int64)
     starts, stops = (np.array(column, np.int64) for column in zip(*ranges, strict=True))

@@ -51,7 +51,7 @@ _READERS = 16
 
 
 def documents_folder(content: str) -> str:
-    """Where a schedule keeps the index of the documents of a shard with this content."""
+    """Return where a schedule keeps the index of the documents of a shard with this content."""
     return f"documents/{content[:32]}"
 
 
@@ -150,7 +150,8 @@ class TrainingData:
         return self._handle
 
     def state(self, step: int) -> dict[str, Any]:
-        """What a checkpoint keeps to resume at `step`, the first that was not trained on; the same on every rank."""
+        """Return what a checkpoint keeps to resume at `step`, the first that was not trained on; the same on every
+        rank."""
         return {"schedule": self.name, "digest": self.schedule.digest, "step": step}
 
     def restore(self, state: Mapping[str, Any] | None) -> int:
@@ -187,7 +188,7 @@ class TrainingData:
         return step
 
     def batch(self, step: int, *, rank: int = 0, world_size: int = 1) -> Batch:
-        """What a rank trains on in a step.
+        """Return what a rank trains on in a step.
 
         Raises NotFoundError for a step beyond the end, ConfigError for a shard that is not as the schedule has it,
         TransferError, naming the step, if a bucket cannot be read.
@@ -303,7 +304,7 @@ class TrainingData:
         return self._tokens.setdefault(shard.content, handle.tokens(TOKENS))
 
     def ends(self, shard: SourceShard) -> NDArray[Any]:
-        """Where the documents of a shard end, as the schedule keeps it."""
+        """Return where the documents of a shard end, as the schedule keeps it."""
         if shard.content not in self._ends:
             path = self._handle.path(f"{documents_folder(shard.content)}/{ENDS}")
             # an empty file cannot be mapped

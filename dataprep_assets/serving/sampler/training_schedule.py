@@ -51,7 +51,8 @@ class SourceShard:
     added: Ranges = ()
 
     def follows(self, before: "SourceShard") -> bool:
-        """Whether it is the shard of the same name before it, or what is left of it: not another under its name."""
+        """Return whether it is the shard of the same name before it, or what is left of it: not another under its
+        name."""
         # of a shard without tokens nothing is left: what it has now is new, and is read in the epoch under way
         gone = not before.tokens or self.removed == ((0, before.tokens),)
         return self.content == before.content or not gone

@@ -90,7 +90,7 @@ class Cache:
         return self.directory / file.key
 
     def is_verified(self, index: int) -> bool:
-        """Whether the shard is there and unchanged since a process verified it. Reads no data."""
+        """Return whether the shard is there and unchanged since a process verified it. Reads no data."""
         known = self._state.verified().get(str(index))
         return known is not None and known == self._looks(index)
 

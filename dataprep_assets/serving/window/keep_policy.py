@@ -45,7 +45,7 @@ def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
 
 
 def fits(keep: Keep, present: Mapping[int, int], size: int) -> bool:
-    """Whether `keep` allows one more shard of `size` bytes beside those `present` (index → bytes)."""
+    """Return whether `keep` allows one more shard of `size` bytes beside those `present` (index → bytes)."""
     if isinstance(keep, KeepBytes):
         return sum(present.values()) + size <= keep.bytes
     return keep == "all" or len(present) + 1 <= keep
@@ -54,7 +54,7 @@ def fits(keep: Keep, present: Mapping[int, int], size: int) -> bool:
 def victims(
     keep: Keep, present: Mapping[int, int], size: int, *, held: Collection[int], wanted: int, shards: int
 ) -> list[int]:
-    """Which of the shards `present` (index → bytes) to evict, in order, so that shard `wanted` fits into `keep`.
+    """Return which of the shards `present` (index → bytes) to evict, in order, so that shard `wanted` fits into `keep`.
 
     `wanted` has `size` bytes. The shards that the schedule, of `shards` shards, needs last after `wanted` are evicted
     first. Shards in `held` are never evicted, so `wanted` may still not fit afterwards.

@@ -35,7 +35,7 @@ class Schedule:
         return self._turn(step) % self.shards
 
     def epoch(self, step: int) -> int:
-        """How many times all shards were trained on before this step's pass over them."""
+        """Return how many times all shards were trained on before this step's pass over them."""
         return self._turn(step) // self.shards
 
     def swap_step(self, step: int) -> int:
@@ -51,7 +51,7 @@ class Schedule:
         return step - self._turn(step) * self.steps_per_shard, self.steps_per_shard
 
     def samples(self, step: int, count: int, *, rank: int = 0, world_size: int = 1) -> NDArray[np.int64]:
-        """Which samples of its shard a rank trains on in this step: int64, ascending, shape ``(samples,)``.
+        """Return which samples of its shard a rank trains on in this step: int64, ascending, shape ``(samples,)``.
 
         The ranks share the samples of a step, so together they read the same samples whatever their number; over a
         shard's turn every sample is read once.

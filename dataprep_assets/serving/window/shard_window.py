@@ -283,7 +283,7 @@ class ShardWindow:
         return state.step
 
     def status(self) -> WindowStatus:
-        """What the window does now."""
+        """Return what the window does now."""
         with self._changed:
             return WindowStatus(
                 active=None if self._active is None else self._active.index,

@@ -142,7 +142,7 @@ class BlockReader:
             )
 
     def _frames(self, file: BinaryIO) -> Generator[bytes, None, bool]:
-        """What the file decompresses to; returns whether it ends at the end of a frame."""
+        """Yield what the file decompresses to; returns whether it ends at the end of a frame."""
         if self.compression == "zstd":
             return self._zstd(file)
         make, made_of = _KINDS[self.compression or ""]
@@ -234,7 +234,7 @@ class _DamageError(Exception):
 
 
 def _made_of(member: Any, step: bytes) -> Iterator[bytes]:
-    """What a decompressor makes of some bytes, at most a block at a time."""
+    """Yield what a decompressor makes of some bytes, at most a block at a time."""
     import lzma
 
     while True:
@@ -250,7 +250,7 @@ def _made_of(member: Any, step: bytes) -> Iterator[bytes]:
 
 
 def _made_of_gzip(member: Any, step: bytes) -> Iterator[bytes]:
-    """As `_made_of`, of zlib, which does not keep what it did not take."""
+    """Like `_made_of`, of zlib, which does not keep what it did not take."""
     out = member.decompress(step, _BLOCK)
     while out:
         yield out

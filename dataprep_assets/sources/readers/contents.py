@@ -100,7 +100,7 @@ def compression_of(head: bytes, named: str | None) -> str | None:
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether the first bytes of a file are those of a text, which compressed data never are."""
+    """Return whether the first bytes of a file are those of a text, which compressed data never are."""
     if encoding_of(head) is not None:
         return True
     # what is no text may still be named: a page, a pointer or an archive
@@ -108,7 +108,7 @@ def _is_text(head: bytes) -> bool:
 
 
 def _is_utf8(head: bytes) -> bool:
-    """Whether the beginning of a file is UTF-8; its last character may be cut."""
+    """Return whether the beginning of a file is UTF-8; its last character may be cut."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
@@ -127,7 +127,7 @@ def pointer(head: bytes) -> Kind | None:
 
 
 def foreign(head: bytes) -> Kind | None:
-    """What a file is that begins so and has no rows for a reader of text; None: it may have some."""
+    """Return what a file is that begins so and has no rows for a reader of text; None: it may have some."""
     head = head[:HEAD]
     for kind, magic in (*_POINTERS, *_FOREIGN):
         if magic.match(head):
@@ -149,7 +149,7 @@ def _utf16_without_mark(head: bytes) -> Kind | None:
 
 
 def no_text(path: Path) -> Kind | None:
-    """What a file is that should be a text in UTF-8, such as JSON, and is not; None if it may be one.
+    """Return what a file is that should be a text in UTF-8, such as JSON, and is not; None if it may be one.
 
     Raises OSError if it cannot be read.
     """
@@ -161,7 +161,7 @@ def no_text(path: Path) -> Kind | None:
 
 
 def no_table(path: Path, own: str) -> Kind | None:
-    """What a file is that ends in `own`, `.parquet` or `.arrow`, and is neither; None if it begins as it should.
+    """Return what a file is that ends in `own`, `.parquet` or `.arrow`, and is neither; None if it begins as it should.
 
     Raises OSError if it cannot be read.
     """
@@ -175,7 +175,7 @@ def no_table(path: Path, own: str) -> Kind | None:
 
 
 def is_array(data: bytes) -> bool:
-    """Whether the first block of a file begins one JSON array, and not lines of which the first is an array."""
+    """Return whether the first block of a file begins one JSON array, and not lines of which the first is an array."""
     data = data.removeprefix(BOM).lstrip()
     if data[:1] != b"[":
         return False
@@ -184,7 +184,7 @@ def is_array(data: bytes) -> bool:
 
 
 def shape(head: bytes) -> Kind | None:
-    """What the content of a file is of which no row could be read; None: nothing that is known.
+    """Return what the content of a file is of which no row could be read; None: nothing that is known.
 
     `head` is its beginning, decompressed: a block, or all of a small file.
     """
@@ -221,7 +221,7 @@ def _pretty_printed(body: bytes) -> Kind | None:
 
 
 def ends_in_returns(data: bytes) -> Kind | None:
-    """What a text is whose lines end with a carriage return only, by its first block; None if they do not."""
+    """Return what a text is whose lines end with a carriage return only, by its first block; None if they do not."""
     return _carriage_returns(data) if data.count(b"\r") > 1 else None
 
 

@@ -195,7 +195,7 @@ def _misfit(fields: list[str], header: list[str]) -> str:
 
 
 def _fault(error: csv.Error) -> str:
-    """What is wrong with a record that the parser refused, without any of its text."""
+    """Return what is wrong with a record that the parser refused, without any of its text."""
     return "a carriage return outside quotes" if "new-line" in str(error) else str(error)
 
 

@@ -125,7 +125,7 @@ def none_of_first(count: int) -> str:
 
 
 def not_parquet(path: Path) -> bool:
-    """Whether a file does not begin and end as Parquet; raises OSError if it cannot be read."""
+    """Return whether a file does not begin and end as Parquet; raises OSError if it cannot be read."""
     with open(path, "rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             return True

@@ -123,7 +123,7 @@ class InputFile:
     reading: ReadOptions = AS_NAMED
 
     def wants(self, number: int) -> bool:
-        """Whether a row is to be read."""
+        """Return whether a row is to be read."""
         return self.rows.rows_within(number, 1) == slice(0, 1) and (self.only is None or number in self.only)
 
 

@@ -44,7 +44,7 @@ def parse(data: bytes) -> Any:
 
 
 def has_long_integers(data: bytes) -> bool:
-    """Whether a JSON text may hold an integer beyond 64 bits, of which orjson makes a double."""
+    """Return whether a JSON text may hold an integer beyond 64 bits, of which orjson makes a double."""
     # Passes at the speed of memory instead of a parse. Digits of a text or a fraction may match, too: then the
     # value is parsed once more for nothing.
     noughts = data.translate(_DIGITS)
@@ -52,7 +52,7 @@ def has_long_integers(data: bytes) -> bool:
 
 
 def fault(error: orjson.JSONDecodeError) -> str:
-    """What is wrong with a text that `parse` refused, without any of the text."""
+    """Return what is wrong with a text that `parse` refused, without any of the text."""
     if error.doc[error.pos : error.pos + 1] == "\0":
         return "a NUL byte, as in holes left by crashed writers"
     if error.doc[error.pos : error.pos + 9].lstrip("-").startswith(("NaN", "Infinity")):

@@ -53,14 +53,15 @@ def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int,
 
 
 def _behind_mark(path: Path, start: int) -> int:
-    """Where a line begins that may have a byte order mark: the first, or one of a file that was appended."""
+    """Return where a line begins that may have a byte order mark: the first, or one of a file that was appended."""
     with open(path, "rb") as file:
         file.seek(start)
         return start + len(BOM) if file.read(len(BOM)) == BOM else start
 
 
 def without_lines(path: Path, compression: str | None) -> str | None:
-    """What a file of JSON is, if it has no lines whose bytes could be named: `compressed (zstd)`; None if it has.
+    """Return what a file of JSON is, if it has no lines whose bytes could be named: `compressed (zstd)`; None if it
+    has.
 
     `compression` is what its name says. Raises OSError if the file cannot be read.
     """

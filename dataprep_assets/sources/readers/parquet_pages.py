@@ -43,7 +43,7 @@ def rows_at_once(
     most: int,
     longest: Callable[[str], int | None],
 ) -> int:
-    """How many rows of a row group, at least 1 and at most `most`, may be decoded at once.
+    """Return how many rows of a row group, at least 1 and at most `most`, may be decoded at once.
 
     Args:
         file: Descriptor of the open Parquet file.
@@ -78,7 +78,7 @@ def rows_at_once(
 
 
 def _is_read(path: str, columns: Collection[str]) -> bool:
-    """Whether a column of values is read for one of some fields: it is the field, or inside of it."""
+    """Return whether a column of values is read for one of some fields: it is the field, or inside of it."""
     return path in columns or any(path.startswith(f"{name}.") for name in columns)
 
 

@@ -281,7 +281,7 @@ _SHOWN = 8
 
 
 def is_longer(text: str, limit: int) -> bool:
-    """Whether a text has more bytes in UTF-8 than the limit. Only a text that might is encoded."""
+    """Return whether a text has more bytes in UTF-8 than the limit. Only a text that might is encoded."""
     # A character has one to four bytes, so that their number alone decides about most texts.
     return len(text) * 4 > limit and (len(text) > limit or len(text.encode()) > limit)
 

@@ -63,7 +63,7 @@ class RowRange:
     stop: int | None = None
 
     def rows_within(self, first: int, count: int) -> slice:
-        """Which of `count` rows that begin at row `first` are in the range."""
+        """Return which of `count` rows that begin at row `first` are in the range."""
         start = min(max(self.first - first, 0), count)
         stop = count if self.stop is None else min(max(self.stop - first, 0), count)
         return slice(start, max(start, stop))
@@ -188,12 +188,12 @@ def wanted_lines(
 
 
 def is_too_large(line: bytes, max_record_bytes: int) -> bool:
-    """Whether a line is longer than that, or would take many times its length once it is parsed."""
+    """Return whether a line is longer than that, or would take many times its length once it is parsed."""
     return len(line) > max_record_bytes or has_too_many_values(line)
 
 
 def may_be_too_large(lines: list[bytes], max_record_bytes: int) -> bool:
-    """Whether any of these lines can be too large: only then they have to be checked one by one."""
+    """Return whether any of these lines can be too large: only then they have to be checked one by one."""
     # A value takes two bytes, with its comma: a shorter line cannot have too many.
     return max(map(len, lines), default=0) > min(max_record_bytes, 2 * MOST_VALUES - 1)
 
@@ -250,7 +250,7 @@ class ParquetBlocks(ABC, Generic[B]):
 
     @abstractmethod
     def _columns(self, schema: Any) -> list[str] | None:
-        """Which columns of a `pyarrow.Schema` are read; None for all."""
+        """Return which columns of a `pyarrow.Schema` are read; None for all."""
 
     @abstractmethod
     def _block(self, batch: Any, row: int) -> B:

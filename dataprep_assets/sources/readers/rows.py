@@ -301,7 +301,7 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
 
 
 def _may_be_too_large(batch: Any, file: InputFile) -> bool:
-    """Whether any of some rows can be larger than a record may be; of one row, whether it is."""
+    """Return whether any of some rows can be larger than a record may be; of one row, whether it is."""
     return _value_bytes(batch.columns) > file.max_record_bytes or _object_bytes(batch.columns) > MOST_PARSED
 
 

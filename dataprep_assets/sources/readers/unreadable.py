@@ -17,13 +17,14 @@ _TABLES = ("parquet", "arrow")
 
 
 def place_of(bad: BadRecord, asked: str = "") -> str:
-    """Where a bad record is and why it is one, in a sentence; `asked` names the key of a field that it lacks."""
+    """Return where a bad record is and why it is one, in a sentence; `asked` names the key of a field that it lacks."""
     byte = f", byte {bad.byte}" if bad.byte >= 0 else ""  # -1 where the format has no positions
     return f"row {bad.row}{byte}: {bad}{asked}"
 
 
 def shape_of(path: Path, format: str, compression: str | None) -> Kind | None:
-    """What the content of a file is of which no row could be used (`contents.shape`); None: nothing that is known."""
+    """Return what the content of a file is of which no row could be used (`contents.shape`); None: nothing that is
+    known."""
     if format in _TABLES:
         return None
     with suppress(SourceError, OSError):  # it was read before, and is gone or damaged since

@@ -56,7 +56,8 @@ class _WarcStream:
         return self._at
 
     def content_of(self, byte: int) -> int:
-        """Where a record's content begins, which begins itself at `byte`, just after its headers have been read."""
+        """Return where a record's content begins, which begins itself at `byte`, just after its headers have been
+        read."""
         before = self._at - len(self._recent)
         found = _END_OF_HEADERS.search(self._recent, byte - before)
         # headers without an end are those of a file that was cut

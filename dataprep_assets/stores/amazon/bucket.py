@@ -52,7 +52,7 @@ def etag_of(answer: Mapping[str, Any]) -> str:
 
 
 def is_opaque(answer: Mapping[str, Any]) -> bool:
-    """Whether its ETag looks like a digest but is not: KMS and customer keys."""
+    """Return whether its ETag looks like a digest but is not: KMS and customer keys."""
     # `aws:kms` or `aws:kms:dsse`; with a key of the store itself (`AES256`) an ETag is an MD5 as ever
     return str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
 
@@ -96,7 +96,7 @@ class S3Bucket:
 
     @property
     def url(self) -> str:
-        """Where the objects live, without credentials."""
+        """URL of the objects, without credentials."""
         return f"s3://{self.name}/{self.prefix}".rstrip("/")
 
     def key_of(self, key: str) -> str:
@@ -104,7 +104,7 @@ class S3Bucket:
         return check_key(self.prefix + check_key(key))
 
     def label(self, key: str) -> str:
-        """What messages call an object."""
+        """Return the object's name for messages."""
         return f"s3://{self.name}/{self.prefix}{key}"
 
     def attempt(self, operation: str, label: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -137,7 +137,7 @@ class S3Bucket:
             raise self.explained(refused, label) from None
 
     def explained(self, refused: RefusedError, label: str) -> DataprepError:
-        """What a refusal means and what to fix."""
+        """Return what a refusal means and what to fix."""
         if refused.code == "InvalidObjectState":
             return SourceError(
                 f"{label}: the object is archived ({refused}). Restore it from the archive, then run again"
@@ -297,7 +297,7 @@ def _stop_redirecting_bucket_heads(client: Any) -> None:
 
 
 def _following(operation: str, page: Mapping[str, Any]) -> dict[str, Any]:
-    """Where a listing continues. Some stores leave out the markers of uploads; then the last item is used."""
+    """Return where a listing continues. Some stores leave out the markers of uploads; then the last item is used."""
     if operation == "list_objects_v2":
         token = page.get("NextContinuationToken")
         return {"ContinuationToken": token} if token else {}
@@ -441,7 +441,7 @@ class Stream:
 
 
 def etag_complaint(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
-    """What the object's ETag has against the bytes of `path`; "" if nothing, or if it does not prove anything.
+    """Return what the object's ETag has against the bytes of `path`; "" if nothing, or if it does not prove anything.
 
     A plain ETag is the MD5. That of a multipart object is the MD5 of its parts' MD5s, and is compared where our own
     metadata record their size: for other objects, the length and `If-Match` on every range remain as proof.

@@ -186,7 +186,7 @@ def complete(
 
 
 def _is_proven(found: Mapping[str, Any], *, size: int, expected: str | None, sha256: str | None) -> bool:
-    """Whether the object is what was sent, and not an older one, although its completion was not answered."""
+    """Return whether the object is what was sent, and not an older one, although its completion was not answered."""
     recorded = found.get("Metadata", {}).get(DIGEST)
     same = etag_of(found) == expected if sha256 is None else recorded == sha256
     return same and not _complaint(found, size=size, expected=expected, sha256=sha256)

@@ -110,7 +110,7 @@ def _own_texts(message: dict[str, Any]) -> list[str]:
 
 
 def _opening(chunk: RenderedChunk, probe: _Probe) -> str | None:
-    """What is trained before the answer's own text; None if that text is not rendered verbatim."""
+    """Return what is trained before the answer's own text; None if that text is not rendered verbatim."""
     texts = [text for message in probe.messages if message["role"] == "assistant" for text in _own_texts(message)]
     places = [place for text in texts if (place := chunk.text.find(text)) >= 0]
     return chunk.text[: min(places)] if places else None

@@ -81,13 +81,14 @@ class Conversation:
 
 
 def reasons(message: Mapping[str, Any]) -> bool:
-    """Whether a message has reasoning that is not blank."""
+    """Return whether a message has reasoning that is not blank."""
     reasoning = message.get("reasoning_content")
     return isinstance(reasoning, str) and bool(reasoning.strip())
 
 
 def is_trained(answer: Mapping[str, Any]) -> bool:
-    """Whether an answer says nothing against its training, as by OpenAI's `weight: 0` or axolotl's `train: false`."""
+    """Return whether an answer says nothing against its training, as by OpenAI's `weight: 0` or axolotl's `train:
+    false`."""
     return answer.get("weight", 1) != 0 and answer.get("train", True) is not False
 
 
@@ -171,7 +172,7 @@ def _message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any]
 
 
 def _is_unclear(message: Mapping[str, Any]) -> bool:
-    """Whether what a message says of its training cannot be done, or is said in a way that is not known."""
+    """Return whether what a message says of its training cannot be done, or is said in a way that is not known."""
     weight, train = message.get("weight", 1), message.get("train")
     # by type, because True is an int, too: it is no weight, as 1 is no value of `train`
     if type(weight) not in (int, float) or weight not in (0, 1) or (train is not None and type(train) is not bool):
@@ -264,6 +265,6 @@ def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatCh
 
 
 def _says(message: Mapping[str, Any], text: str) -> bool:
-    """Whether a text is in a message's content or reasoning."""
+    """Return whether a text is in a message's content or reasoning."""
     content, reasoning = message.get("content"), message.get("reasoning_content")
     return (isinstance(content, str) and text in content) or (isinstance(reasoning, str) and text in reasoning)

@@ -138,7 +138,7 @@ class ConversationRenderer:
         return self._choices.inline_reasoning == "refuse"
 
     def _thinks(self, conversation: Conversation) -> bool:
-        """Whether the conversation counts as one with reasoning."""
+        """Return whether the conversation counts as one with reasoning."""
         if self._choices.blank_reasoning == "reasoning":
             return any(message.get("reasoning_content") for message in conversation.messages)
         return conversation.has_reasoning
@@ -227,7 +227,7 @@ class ConversationRenderer:
     def _answer_start(
         self, whole: str, upto: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool, index: int
     ) -> int:
-        """Where the answer that ends `upto` begins in `whole`: after the generation prompt.
+        """Return where the answer that ends `upto` begins in `whole`: after the generation prompt.
 
         An answer without reasoning among others that have it is prompted with thinking off. Some templates end the
         prompt with white space that an answer does not repeat; then the prompt ends before it, and the answer itself
@@ -295,7 +295,7 @@ class ConversationRenderer:
 
 
 def _is_unprompted(before: list[dict[str, Any]], thinking: bool, reasoned: bool) -> bool:
-    """Whether an answer follows no prompt, by Nemotron's rule: after a question or a tool's result there is one.
+    """Return whether an answer follows no prompt, by Nemotron's rule: after a question or a tool's result there is one.
 
     In a conversation with reasoning, an answer without reasoning has a prompt after everything except another answer.
     """
@@ -304,7 +304,7 @@ def _is_unprompted(before: list[dict[str, Any]], thinking: bool, reasoned: bool)
 
 
 def _begins_at(text: str, cut: int, message: dict[str, Any]) -> bool:
-    """Whether there is only white space between a cut and the message's text, if it has any.
+    """Return whether there is only white space between a cut and the message's text, if it has any.
 
     The text may begin before the cut: reasoning within an answer's text begins with the tag that ends a prompt.
     """
@@ -317,7 +317,7 @@ def _begins_at(text: str, cut: int, message: dict[str, Any]) -> bool:
 
 
 def _restorable(text: str, mark: str) -> bool:
-    """Whether every placeholder survived: a template may cut or escape its input."""
+    """Return whether every placeholder survived: a template may cut or escape its input."""
     parts = text.split(mark)
     # between two marks is a number; a mark that `tojson` has escaped would not be found again
     return len(parts) % 2 == 1 and all(map(str.isdigit, parts[1::2])) and f"\\u{ord(mark):04x}" not in text.lower()

@@ -117,7 +117,7 @@ class ChatTemplate:
 
 
 def is_template_path(declared: str) -> bool:
-    """Whether a declared template is a path, not a name or Jinja text."""
+    """Return whether a declared template is a path, not a name or Jinja text."""
     return declared not in (OF_TOKENIZER, *SHIPPED, *PUBLISHED) and "{{" not in declared and "{%" not in declared
 
 
@@ -262,7 +262,7 @@ def compile_template(
 
 
 def _environment(marks: tuple[str, str]) -> "ImmutableSandboxedEnvironment":
-    """What transformers gives to every template."""
+    """Return what transformers gives to every template."""
     import jinja2.ext
 
     environment = _environment_class()(
@@ -332,7 +332,8 @@ def _environment_class() -> "type[ImmutableSandboxedEnvironment]":
 
 
 def _is_wide_format(called: Any, given: Sequence[Any]) -> bool:
-    """Whether this is a text's `format`, with a field as wide as a large number says, or one of what it is given."""
+    """Return whether this is a text's `format`, with a field as wide as a large number says, or one of what it is
+    given."""
     if getattr(called, "__name__", "") not in ("format", "format_map"):
         return False
     text = getattr(getattr(called, "__wrapped__", called), "__self__", None)  # the sandbox's is around that of the text

@@ -83,7 +83,7 @@ def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedSha
 
 
 def says_the_same(wanted: Path, kept: Path) -> bool:
-    """Whether a `kept` file of a run says what is `wanted`, but for what the key of the run does not hold.
+    """Return whether a `kept` file of a run says what is `wanted`, but for what the key of the run does not hold.
 
     That is, in `datasets/`, where the sources were when the run was laid out, and how the same shards were made of
     them. Raises FormatError for a file there that has no JSON object.

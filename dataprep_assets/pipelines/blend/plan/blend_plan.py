@@ -49,7 +49,7 @@ from dataprep_assets.sources.upstream import UpstreamPartitions
 
 
 def blend_watch(blend: BlendDeclaration) -> SourceWatch:
-    """How the datasets of a blend are asked for changes."""
+    """Return how the datasets of a blend are asked for changes."""
     return SourceWatch(identity=partial(_identity, blend), changes=partial(_changes, blend))
 
 
@@ -104,7 +104,7 @@ def _selection_json(dataset: BlendDataset) -> str:
 
 
 def _of_files(blend: BlendDeclaration, unit: Unit, planned: Iterable[PlannedUnit]) -> dict[str, int]:
-    """How many files of a dataset are added, removed and changed since it was planned."""
+    """Return how many files of a dataset are added, removed and changed since it was planned."""
     place = open_place(unit.dataset, blend.sources, patient=False)
     planned = list(planned)
     # the same commit has the same files: no need to list them

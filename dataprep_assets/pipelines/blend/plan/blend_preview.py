@@ -415,7 +415,7 @@ def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, Sour
 
 
 def _refusal(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[dict[str, Any]], str | None]:
-    """What tells why nothing of a row can be trained: conversations may also be refused by their template."""
+    """Return what tells why nothing of a row can be trained: conversations may also be refused by their template."""
     if blend.stage == "rl":  # its transforms decide
         return lambda _: None
     return row_refusal(blend, unit.dataset) if blend.stage == "sft" else partial(of_no_use, blend, unit.dataset)

@@ -72,7 +72,7 @@ def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, prev
 def readings(
     blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[ReadCost]:
-    """What building the snapshots of these shards reads, or (`tokenized`) the shards, which fetch nothing."""
+    """Yield what building the snapshots of these shards reads, or (`tokenized`) the shards, which fetch nothing."""
     plan = load_blend_plan(blend, store)
     mirrored = {unit.name: open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units}
     for partition in partitions:
@@ -194,7 +194,7 @@ def shard_parts(
 
 
 def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence[str]) -> dict[str, Fetch]:
-    """What fetches the sources of each shard on a machine whose mirror does not have them.
+    """Return what fetches the sources of each shard on a machine whose mirror does not have them.
 
     Args:
         blend: The dataset.

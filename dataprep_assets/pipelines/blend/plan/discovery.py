@@ -264,12 +264,13 @@ def _is_data(relpath: str, place: SourcePlace) -> bool:
 
 
 def has_component(relpath: str, name: str) -> bool:
-    """Whether a path has `name` as the whole beginning of a part: followed by `-`, `/`, `.` or the end."""
+    """Return whether a path has `name` as the whole beginning of a part: followed by `-`, `/`, `.` or the end."""
     return re.search(rf"(?:^|/){re.escape(name)}(?:[-/.]|$)", relpath) is not None
 
 
 def has_part(relpath: str, name: str) -> bool:
-    """Whether `name` is a whole part of a path: a folder, or a file but for its format and the number of its shard.
+    """Return whether `name` is a whole part of a path: a folder, or a file but for its format and the number of its
+    shard.
 
     So `train` is a part of `train/a.parquet`, `train.jsonl.zst` and `train-00000-of-00010.parquet`.
     """

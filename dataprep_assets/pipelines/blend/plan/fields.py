@@ -38,7 +38,7 @@ def asked_field(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, st
 
 
 def conversation_fields(options: SftOptions, dataset: BlendDataset) -> ConversationFields:
-    """Where the messages and tools of a dataset's rows are: its own fields, or those of `options`."""
+    """Return where the messages and tools of a dataset's rows are: its own fields, or those of `options`."""
     return ConversationFields(
         messages=dataset.messages_field or options.messages_field,
         tools=dataset.tools_field or options.tools_field,
@@ -57,7 +57,7 @@ def read_fields(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, ..
 def fault_of_files(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path], *, whole: bool = True
 ) -> str | None:
-    """What is wrong with a dataset, in a sentence, from the first rows of its files; None if nothing is found.
+    """Return what is wrong with a dataset, in a sentence, from the first rows of its files; None if nothing is found.
 
     Unreadable files are left to others.
 
@@ -123,7 +123,7 @@ def _refusals(
 
 
 def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, whole: bool) -> str | None:
-    """As `fault_of_files`; raises CorruptSourceError or OSError for a file that cannot be read."""
+    """Like `fault_of_files`; raises CorruptSourceError or OSError for a file that cannot be read."""
     asked = asked_field(blend, dataset)
     looked_at: list[dict[str, Any]] = []
     reasons: dict[str, Counter[str]] = {}

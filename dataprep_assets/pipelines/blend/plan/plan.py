@@ -162,7 +162,7 @@ def plan_key(plan: BlendPlan) -> str:
 
 
 def from_file_on(blend: BlendDeclaration, unit: PlannedUnit) -> str:
-    """How a sentence about a dataset goes on with its first file; a file of a sensitive blend is not named."""
+    """Return how a sentence about a dataset goes on with its first file; a file of a sensitive blend is not named."""
     return "" if blend.sensitive or not unit.entries else f", from {unit.entries[0].relpath} on"
 
 
@@ -179,5 +179,5 @@ def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
 
 
 def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:
-    """Whether an intact plan is committed; a damaged one must be built again."""
+    """Return whether an intact plan is committed; a damaged one must be built again."""
     return store.intact(blend.artifact(BLEND_PLAN)) is not None

@@ -36,7 +36,8 @@ MAX_SHARDS = 4000
 
 
 def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
-    """What decides the bytes of shards, besides the source: options, tokenizer bytes, template text, transforms."""
+    """The values that determine the bytes of shards, besides the source: options, tokenizer bytes, template text,
+    transforms."""
     identity: dict[str, Any] = {
         "stage": blend.stage,
         "bad_records": blend.bad_records.model_dump(),

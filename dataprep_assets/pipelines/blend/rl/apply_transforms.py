@@ -71,7 +71,8 @@ def apply_transforms(
 
 
 def _prefers_nothing(record: Record) -> bool:
-    """Whether a pair of answers has equal sides, or an empty one: a reward learns nothing from it, or the opposite."""
+    """Return whether a pair of answers has equal sides, or an empty one: a reward learns nothing from it, or the
+    opposite."""
     if not {"chosen", "rejected"} <= record.keys():
         return False
     chosen, rejected = record["chosen"], record["rejected"]
@@ -79,7 +80,7 @@ def _prefers_nothing(record: Record) -> bool:
 
 
 def _is_empty(answer: Any) -> bool:
-    """Whether an answer, a text or a list of messages, says and calls nothing."""
+    """Return whether an answer, a text or a list of messages, says and calls nothing."""
     if isinstance(answer, str):
         return not answer.strip()
     if isinstance(answer, dict):

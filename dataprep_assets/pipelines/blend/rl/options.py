@@ -111,7 +111,7 @@ class RlOptions(Declared):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the bytes of a shard besides its transforms, for keys."""
+        """The values that determine the bytes of a shard besides its transforms, for keys."""
         return {"compression": self.compression, **self.rules.changes}
 
     @property
@@ -123,7 +123,7 @@ class RlOptions(Declared):
         return [str(one.get("path", "")) if isinstance(one, dict) else str(one) for one in given]
 
     def located(self, folder: Path) -> Self:
-        """The same options with the paths of placeholder sources resolved against `folder`."""
+        """Return a copy of these options with the paths of placeholder sources resolved against `folder`."""
         return self.model_copy(update={"transforms": tuple(_located(entry, folder) for entry in self.transforms)})
 
 

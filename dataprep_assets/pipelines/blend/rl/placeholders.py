@@ -176,14 +176,14 @@ def _get_value(value: Any, *path: str | int) -> Any:
 
 
 def names_placeholder(record: Mapping[str, Any], rules: RlRules) -> bool:
-    """Whether a record has a placeholder to be filled in; the rules decide whether null counts."""
+    """Return whether a record has a placeholder to be filled in; the rules decide whether null counts."""
     if rules.null_placeholder == "unresolved":
         return "_hf_placeholder" in record
     return record.get("_hf_placeholder") is not None
 
 
 def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFiles]) -> bool:
-    """Whether a record's placeholder is malformed. `sources` are by the name that records use.
+    """Return whether a record's placeholder is malformed. `sources` are by the name that records use.
 
     A placeholder with an unknown source, without a row or with a missing row is not malformed: it just cannot be filled
     in.

@@ -96,7 +96,7 @@ class RlShard:
 
     @property
     def recipe(self) -> Recipe:
-        """What the key is a digest of, with names."""
+        """The named values whose digest is the key."""
         return Recipe(
             artifact=self.artifact,
             key=self.key,

@@ -144,7 +144,8 @@ def fingerprint(
     digests: SourceDigests = PLAIN,
     fetched: Sequence[PlaceholderFiles] = (),
 ) -> list[Any]:
-    """What decides the transforms' output, for keys: names, options, content of sources, source text of functions.
+    """The values that determine the transforms' output, for keys: names, options, content of sources, source text of
+    functions.
 
     Placeholder sources that are `fetched` are not listed again. Building every step on the way, so a declaration that
     cannot work fails here, before any data is read.

@@ -241,7 +241,8 @@ def _proved_openings(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer
 
 
 def unprompted_header(plan: ChatPlan, bundle: TokenizerBundle) -> str:
-    """What is trained before the text of an answer because the template writes no generation prompt; else empty."""
+    """Return what is trained before the text of an answer because the template writes no generation prompt; else
+    empty."""
     renderer = compile_template(plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs)
     question = [{"role": "user", "content": "a question"}]
     try:

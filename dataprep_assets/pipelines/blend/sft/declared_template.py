@@ -29,7 +29,7 @@ def declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> C
 
 
 def template_at_hand(options: SftOptions, tokenizer: TokenizerDeclaration) -> bool:
-    """Whether the template of `options` and `tokenizer` is available without a network."""
+    """Return whether the template of `options` and `tokenizer` is available without a network."""
     declared = options.chat_template
     if isinstance(declared, HubTemplate):
         return is_known(declared.repo, declared.revision, declared.file)

@@ -93,7 +93,7 @@ class OpenedShard:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name used in messages."""
         return name_of(self.receipt)
 
     @cached_property
@@ -271,7 +271,7 @@ def _place(rows: PackedRowBlock, at: int) -> tuple[int, int]:
 
 
 def _end_with(tokens: NDArray[np.int32], places: NDArray[np.int64], ending: Sequence[int]) -> NDArray[np.bool_]:
-    """Whether the tokens up to each place, inclusive, end with these ids."""
+    """Return whether the tokens up to each place, inclusive, end with these ids."""
     last = len(tokens) - 1
     wanted = enumerate(reversed(ending))
     found = [tokens[np.clip(places - back, 0, last)] == token for back, token in wanted]

@@ -130,7 +130,7 @@ class SftOptions(Declared):
         return settings | ({"turns": "reasoning"} if self.turns == "auto" else {})
 
     def located(self, folder: Path) -> Self:
-        """The same settings with the path of a template resolved against `folder`."""
+        """Return a copy of these settings with the path of a template resolved against `folder`."""
         if isinstance(self.chat_template, HubTemplate) or not is_template_path(self.chat_template):
             return self
         return self.model_copy(update={"chat_template": str(resolved(Path(self.chat_template), folder))})

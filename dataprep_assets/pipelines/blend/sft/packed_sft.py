@@ -90,7 +90,7 @@ def sft_shards(
 
 
 def plan_of(blend: BlendDeclaration, certificate: Certificate, dataset: BlendDataset) -> ChatPlan:
-    """How the conversations of one of a blend's datasets are encoded; raises as `chat_plan`."""
+    """Return how the conversations of one of a blend's datasets are encoded; raises as `chat_plan`."""
     options = blend.sft_options
     return chat_plan(
         load_bundle(blend.required_tokenizer),

@@ -302,7 +302,7 @@ def round_trip(packed: OpenedShard) -> Finding:
 
 
 def made_otherwise(packed: OpenedShard) -> Iterator[str]:
-    """How the shard differs from what is made again of its sources: rows, origins, quarantine."""
+    """Yield how the shard differs from what is made again of its sources: rows, origins, quarantine."""
     if packed.shard is None:
         raise ValueError("a shard must be rebuilt as a whole")
     shard = packed.shard

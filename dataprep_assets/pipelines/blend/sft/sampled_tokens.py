@@ -27,7 +27,7 @@ from dataprep_assets.tokenization.losses import encode_or_name, row_of
 
 
 def row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str, RowBlock], float]:
-    """What tells the tokens of the packed sequences of some rows of a file, a row; one that is refused has none.
+    """Return what tells the tokens of the packed sequences of some rows of a file, a row; one that is refused has none.
 
     Encoded by the reference. Raises ConfigError or TokenizerError for a template that cannot be used.
     """
@@ -35,7 +35,8 @@ def row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str
 
 
 def row_refusal(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[dict[str, Any]], str | None]:
-    """What tells why a row is no conversation of the dataset, or its template refuses it; raises as `row_counter`."""
+    """Return what tells why a row is no conversation of the dataset, or its template refuses it; raises as
+    `row_counter`."""
     return partial(_why_refused, _plan(blend, dataset))
 
 

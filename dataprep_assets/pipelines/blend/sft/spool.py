@@ -69,7 +69,7 @@ class SpoolFacts(Facts):
 
 
 def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
-    """What renders and encodes a plan's conversations, and the size of the vocabulary; loaded once a process."""
+    """Return what renders and encodes a plan's conversations, and the size of the vocabulary; loaded once a process."""
     return _tools(digest_value([plan.key_parts(), plan.certificate]), plan.tokenizer, _Hidden(plan))
 
 

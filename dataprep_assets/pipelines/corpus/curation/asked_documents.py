@@ -137,7 +137,7 @@ class CorpusDocuments(AskedDocuments):
                 yield piece if columns is None else piece.select(list(columns))
 
     def why_not_id(self, hashed: int) -> str | None:
-        """As `why_not`, of the first dropped row with this id, and where the row is."""
+        """Like `why_not`, of the first dropped row with this id, and where the row is."""
         import pyarrow.compute as pc
 
         for partition in self._partitions:

@@ -27,7 +27,7 @@ must not."""
 
 
 def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """Whether no kept document of the shards of a split that are there contains an item."""
+    """Return whether no kept document of the shards of a split that are there contains an item."""
     asked = corpus.decontaminate
     assert asked is not None
     tagger = next(one for one in corpus.taggers if isinstance(one, BenchmarkTagger))

@@ -45,7 +45,7 @@ def uncovered(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
 
 
 def recorded_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Coverage]:
-    """What the tags that are there looked for; empty if there are none, or no benchmarks."""
+    """Return what the tags that are there looked for; empty if there are none, or no benchmarks."""
     if corpus.decontaminate is None:
         return {}
     try:

@@ -18,7 +18,7 @@ FILE = "documents.parquet"
 
 
 def count_values(values: "pa.ChunkedArray") -> Counter[str]:
-    """How often each text is among them; nulls are not counted."""
+    """Return how often each text is among them; nulls are not counted."""
     found = values.drop_null().value_counts()
     return Counter(dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True)))
 

@@ -276,7 +276,7 @@ class _Tokenized:
         return found
 
     def count_tokens(self, file: str, rows: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Which rows of a file are documents, and the tokens of each: shapes `(rows,)`."""
+        """Return which rows of a file are documents, and the tokens of each: shapes `(rows,)`."""
         if file not in self._files:
             raise IntegrityError(f"{self.artifact}: built without {file}. Materialize it again")
         held, lengths = self._files[file]

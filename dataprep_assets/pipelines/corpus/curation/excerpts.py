@@ -19,7 +19,8 @@ class Excerpts:
         self._files = PresentFiles(corpus, store)
 
     def excerpt(self, name: str) -> str:
-        """How the text of a row, `file:row`, begins; nothing if it cannot be read, or if the dataset is sensitive."""
+        """Return how the text of a row, `file:row`, begins; nothing if it cannot be read, or if the dataset is
+        sensitive."""
         # from the right, because the name of a file may have a colon
         file, _, row = name.rpartition(":")
         if self._sensitive:

@@ -79,7 +79,7 @@ def kept_documents(
 
 
 def known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> ComparedPairs:
-    """What the present duplicates compared: of the same shingles, whatever the threshold was."""
+    """Return what the present duplicates compared: of the same shingles, whatever the threshold was."""
     artifact = corpus.artifact(DUPLICATES)
     try:
         # its own check failed: a wrong pair may be the reason
@@ -125,7 +125,7 @@ def present_duplicates(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappi
 def change_of(
     corpus: CorpusDeclaration, store: ArtifactStore, before: Mapping[str, tuple[str, Nodes]], now: KeptDocuments
 ) -> DuplicatesChange:
-    """How many rows of shards with the same texts are taken in again, and how many go that did not before."""
+    """Return how many rows of shards with the same texts are taken in again, and how many go that did not before."""
     back = gone = 0
     for shard, removed, is_kept in now.by_shard():
         # positions are of the same rows only if the signatures are the same
@@ -137,7 +137,7 @@ def change_of(
 
 
 def duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -> DuplicatesChange | None:
-    """What the next run will change, by the rules and the retraction list as they are now; nothing is written.
+    """Return what the next run will change, by the rules and the retraction list as they are now; nothing is written.
 
     None if duplicates are not looked for, or were not looked for yet, or something that they are made of is not there.
     """

@@ -105,7 +105,7 @@ ByRule = Mapping[str, Counts]
 
 
 def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """Whether rules drop no more than is allowed of the shards of a split that are there."""
+    """Return whether rules drop no more than is allowed of the shards of a split that are there."""
     receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
     every, by_rule = totals_of(receipts)
     gone = folded(counts for rule, counts in by_rule.items() if rule != RETRACTED)
@@ -143,7 +143,7 @@ def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRu
 
 
 def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """Whether no rule without a budget drops nearly all of a source, or of all shards of a split that are there.
+    """Return whether no rule without a budget drops nearly all of a source, or of all shards of a split that are there.
 
     Duplicates are no rule here: that a source is a copy of another is what they are looked for.
     """

@@ -113,7 +113,7 @@ class SelectionFacts(Facts):
 
 
 def totals_of(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
-    """What all documents of some selections are, and what each reason drops of them."""
+    """Return what all documents of some selections are, and what each reason drops of them."""
     sources, dropped = by_source(receipts)
     by_rule: dict[str, Counts] = {}
     for of_source in dropped.values():
@@ -148,6 +148,6 @@ def counted_in(receipts: Iterable[Receipt]) -> SelectionCounts:
 
 
 def by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str, dict[str, Counts]]]:
-    """What each source has, and what each reason drops of it."""
+    """Return what each source has, and what each reason drops of it."""
     total = counted_in(receipts)
     return total.sources, total.by_rule

@@ -35,7 +35,7 @@ class CorpusShard(Protocol):
         ...
 
     def recipe(self) -> Recipe:
-        """What its key is a digest of."""
+        """The values whose digest is the key."""
         ...
 
 

@@ -98,7 +98,7 @@ class TaggedShard:
 
     @property
     def shard(self) -> str:
-        """How messages name it."""
+        """Name used in messages."""
         return f"{self.artifact.dataset}/{self.artifact.partition}"
 
     @property
@@ -114,7 +114,7 @@ class TaggedShard:
         return {ROWS: rows, **{file_of(one): digest_value([rows, one.key_parts]) for one in self.taggers}}
 
     def recipe(self) -> Recipe:
-        """What the key is a digest of, with names."""
+        """The named values whose digest is the key."""
         fields = self.fields
         return Recipe(
             artifact=self.artifact,
@@ -164,7 +164,7 @@ def _told(shard: TaggedShard, facts: TagsFacts, made_of: dict[str, str]) -> Writ
 
 
 def _coverage(taggers: Sequence[Tagger]) -> dict[str, Any]:
-    """How many items of benchmarks are looked for, as a fact that only those have that look."""
+    """Return how many items of benchmarks are looked for, as a fact that only those have that look."""
     looking = next((one for one in taggers if isinstance(one, BenchmarkTagger)), None)
     if looking is None:
         return {}

@@ -156,7 +156,8 @@ def _all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Pat
 
 
 def _other_again(shard: TaggedShard, directory: Path, names: Set[str]) -> set[str]:
-    """Which of these files of taggers, that differ from the stored ones, a second run writes differently again."""
+    """Return which of these files of taggers, that differ from the stored ones, a second run writes differently
+    again."""
     if not names:
         return set()
     with scratch(shard.store.root / shard.artifact.dataset) as folder:
@@ -169,7 +170,7 @@ def _other_again(shard: TaggedShard, directory: Path, names: Set[str]) -> set[st
 def taggers_accurate(
     shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]
 ) -> Finding:
-    """What taggers find of their planted cases.
+    """Return what taggers find of their planted cases.
 
     Args:
         shard: The shard into whose first documents they are put; None if there is none.

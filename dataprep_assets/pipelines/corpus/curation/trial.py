@@ -82,14 +82,14 @@ def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
 
 
 def _tagged(tagger: BatchTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
-    """What a tagger says of documents; raises DataprepError where it fails."""
+    """Return what a tagger says of documents; raises DataprepError where it fails."""
     return [tags_of(tagger, batch, sensitive=sensitive) for batch in batches]
 
 
 def _of_named(
     corpus: CorpusDeclaration, taggers: Sequence[Tagger], batches: Sequence[DocumentBatch]
 ) -> Iterator[tuple[Tagger, Found]]:
-    """What each tagger that has a name says of documents."""
+    """Yield what each tagger that has a name says of documents."""
     for tagger in taggers:
         if isinstance(tagger, BuiltInTagger):
             try:
@@ -101,7 +101,7 @@ def _of_named(
 def _of_functions(
     corpus: CorpusDeclaration, taggers: Sequence[Tagger], batches: Sequence[DocumentBatch]
 ) -> Iterator[tuple[Tagger, Found]]:
-    """What each function says of documents, in one worker, but for those after one that took too long."""
+    """Yield what each function says of documents, in one worker, but for those after one that took too long."""
     left = [one for one in taggers if isinstance(one, FunctionTagger)]
     while left:
         with private_files(corpus.sensitive), WorkerPool(1) as pool:

@@ -282,7 +282,7 @@ def _write(
 
 
 def _by_other(found: JoinedDocuments, kept: KeptSet) -> dict[str, int]:
-    """How many documents go because another dataset keeps one that they are like, by dataset."""
+    """Return how many documents go because another dataset keeps one that they are like, by dataset."""
     # negative for the dataset's own shards, which come before those of others
     homes = found.documents.shard_of(kept.representatives) - len(found.partitions)
     counts: dict[str, int] = {}

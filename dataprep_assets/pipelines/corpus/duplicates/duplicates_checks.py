@@ -95,7 +95,7 @@ def recall_sufficient(opened: OpenedDuplicates) -> Finding:
 
 
 def _row(one: Planted, corpus: CorpusDeclaration) -> dict[str, Any]:
-    """What was found of one kind of edit."""
+    """Return what was found of one kind of edit."""
     assert corpus.duplicates is not None
     chance, above = corpus.duplicates.banding.chance(one.similarities), corpus.duplicates.similarity
     alike = one.similarities >= above

@@ -66,13 +66,13 @@ class OtherShard:
         return signed, np.unpackbits(data, count=signed.rows).astype(np.bool_)
 
     def order(self, split: int) -> ShardOrder:
-        """What decides the priority of its rows: its dataset alone. `split` is the number of a split that is no one's
-        of this dataset."""
+        """The values that determine the priority of its rows: its dataset alone. `split` is the number of a split that
+        is no one's of this dataset."""
         one = np.zeros(1, np.int64)
         return ShardOrder(split=split, starts=one, files=one, ages=one + self.place, theirs=True)
 
     def names(self, store: ArtifactStore) -> RowNames:
-        """How its rows are named: `dataset:file:row`."""
+        """Return how its rows are named: `dataset:file:row`."""
         tags = Artifact(dataset=self.dataset, name=TAGS, partition=self.partition)
         return RowNames(rows=store.local(tags, [ROWS]) / ROWS, prefix=f"{self.dataset}:")
 

@@ -28,7 +28,8 @@ def kept_file(partition: str) -> str:
 
 
 def duplicates_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> str | None:
-    """What a shard's selection depends on: the digest of the rows that go; None if duplicates are not looked for.
+    """Return what a shard's selection depends on: the digest of the rows that go; None if duplicates are not looked
+    for.
 
     Raises MissingArtifactError if they were not looked for yet, IntegrityError if the shard was not there then.
     """

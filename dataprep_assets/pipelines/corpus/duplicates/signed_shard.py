@@ -58,7 +58,7 @@ class SignatureShard:
     samples: int | None = SAMPLED
 
     def recipe(self) -> Recipe:
-        """What the key is a digest of, with names."""
+        """The named values whose digest is the key."""
         settings = {"text_field": self.fields.text, **self.settings.key_parts}
         files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
         return Recipe(

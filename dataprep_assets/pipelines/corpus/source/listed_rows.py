@@ -23,7 +23,7 @@ def listed_ids(corpus: CorpusDeclaration) -> NDArray[np.uint64]:
 
 
 def are_listed(ids: "pa.ChunkedArray", listed: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Whether each id of a column of tags is among the `listed`: shape `(rows,)`. A refused record has no id."""
+    """Return whether each id of a column of tags is among the `listed`: shape `(rows,)`. A refused record has no id."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -68,7 +68,7 @@ TRIES = 5
 
 
 def read_whole(store: ArtifactStore, artifact: Artifact, read: Callable[[Path, Receipt], T]) -> T:
-    """What `read` makes of an artifact's directory and receipt; asked again if they were not of one build.
+    """Return what `read` makes of an artifact's directory and receipt; asked again if they were not of one build.
 
     Raises MissingArtifactError when it is not there, what `read` raises, and IntegrityError if others replace it again
     and again.
@@ -306,7 +306,7 @@ def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
 
 
 def has_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> bool:
-    """Whether there is an intact manifest; a damaged one has to be built again."""
+    """Return whether there is an intact manifest; a damaged one has to be built again."""
     return store.intact(corpus.artifact(MANIFEST)) is not None
 
 
@@ -350,7 +350,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | 
 
 
 def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
-    """Whether the declaration names the commit of the present manifest, with the same files and shards."""
+    """Return whether the declaration names the commit of the present manifest, with the same files and shards."""
     source = corpus.source
     if not isinstance(source, HubSource) or source.revision != ManifestFacts.of(receipt).commit:
         return False

@@ -205,7 +205,8 @@ def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges, amounts: 
 
 
 def _of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
-    """How many of a split's shards are new, changed and gone, with the first and last of each; empty for none."""
+    """Return how many of a split's shards are new, changed and gone, with the first and last of each; empty for
+    none."""
     row: dict[str, int | str] = {}
     kinds = {"new": changes.new_shards, "changed": changes.edited_shards, "gone": changes.gone_shards}
     for kind, every in kinds.items():

@@ -181,7 +181,8 @@ def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition:
 def readings(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[ReadCost]:
-    """What building the snapshots of these shards reads, or (`tokenized`) their token bins, which fetch nothing."""
+    """Yield what building the snapshots of these shards reads, or (`tokenized`) their token bins, which fetch
+    nothing."""
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
         entries = manifest.shard(partition)

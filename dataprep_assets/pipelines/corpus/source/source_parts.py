@@ -24,7 +24,7 @@ from dataprep_assets.stream.token_stream import Fetch, SourcePart
 
 
 def corpus_watch(corpus: CorpusDeclaration) -> SourceWatch:
-    """How the source of a corpus, or of a release, is asked for changes."""
+    """Return how the source of a corpus, or of a release, is asked for changes."""
     return SourceWatch(identity=partial(_identity, corpus), changes=partial(_changes, corpus))
 
 
@@ -132,7 +132,7 @@ class PresentFiles:
         return open_source(self._corpus.source)
 
     def path(self, entry: ManifestEntry) -> Path:
-        """Where a file is on this machine."""
+        """Return where a file is on this machine."""
         return self._access.path(entry)
 
     def record_at(self, entry: ManifestEntry, row: int, fields: RecordFields) -> Block | None:

@@ -98,7 +98,7 @@ class SourceRows:
         return None if block is None else selection.refusal(block)
 
     def refusal_of(self, hashed: int) -> str | None:
-        """As `refusal`, of the first row whose document has this hash; None without a table of documents."""
+        """Like `refusal`, of the first row whose document has this hash; None without a table of documents."""
         if not self._corpus.has_table:
             return None
         with suppress(DataprepError):
@@ -118,7 +118,7 @@ class SourceRows:
         return CorpusDocuments(self._corpus, self._store)
 
     def _holds(self, path: Path, found: tuple[int, int], hashed: int | None) -> bool:
-        """Whether these bytes of a file are a record with this hash."""
+        """Return whether these bytes of a file are a record with this hash."""
         ids = self._corpus.document.ids(sensitive=self._corpus.sensitive)
         if hashed is None or ids is None:
             return True

@@ -184,7 +184,7 @@ class TracedDirectory:
                     yield split, one.origin
 
     def holding(self, shard: TracedShard) -> Iterator[tuple[str, str, int]]:
-        """Where a month's file is, as it is now: split, path in the artifact, rows of the split before it."""
+        """Yield where a month's file is, as it is now: split, path in the artifact, rows of the split before it."""
         file = (shard.artifact.dataset, str(shard.artifact.partition), shard.file, shard.sha256)
         for split, one in self._by_file.get(file, ()):
             folder = f"{self.facts.directory}/" if self.facts.directory else ""

@@ -66,7 +66,7 @@ class PackedCohort:
         return 0 if self.file is None else self.file.bytes
 
     def recipe(self, sha256: str) -> Recipe:
-        """What decides the cohort's bytes, packed from a file with this SHA-256."""
+        """The values that determine the cohort's bytes, packed from a file with this SHA-256."""
         # Without a file there is a recipe all the same: `status` compares it and says that the source changed.
         digest = self.cohort_digest(sha256) if sha256 else ""
         # Only where entries apply: a list must not change the keys of months that it says nothing about.

@@ -62,7 +62,7 @@ from dataprep_assets.stream.token_stream import load_encoder
 
 
 def notes_watch(notes: NotesDeclaration) -> SourceWatch:
-    """How the cohort files are asked for changes. Neither descriptions nor errors contain a file's name."""
+    """Return how the cohort files are asked for changes. Neither descriptions nor errors contain a file's name."""
     return SourceWatch(identity=partial(_identity, notes), changes=partial(_changes, notes))
 
 
@@ -75,7 +75,7 @@ def _identity(notes: NotesDeclaration, _: ArtifactStore) -> SourceIdentity:
 
 
 def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
-    """What reveals an edit that keeps the size: the file's modification time, or its version in the bucket."""
+    """Return what reveals an edit that keeps the size: the file's modification time, or its version in the bucket."""
     access = open_source(notes.source)
     if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
         return file.listed.etag or ""

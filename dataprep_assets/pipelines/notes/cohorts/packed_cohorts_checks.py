@@ -203,7 +203,8 @@ def misplaced(
 
 
 def _mixed_up(origins: Origins, patients: int, name: str) -> Iterator[str]:
-    """What no origins can be: chunks of a note that are not numbered from 0, a record of two patients, or of none."""
+    """Yield what no origins can be: chunks of a note that are not numbered from 0, a record of two patients, or of
+    none."""
     note = _note_numbers(origins[:, RECORD], origins[:, NOTE])
     order = np.lexsort((origins[:, CHUNK], note))
     ordered = note[order]
@@ -325,7 +326,7 @@ def round_trip(packed: OpenedCohort) -> Finding:
 
 
 def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
-    """How the files differ from those of the cohort, packed again."""
+    """Yield how the files differ from those of the cohort, packed again."""
     cohort = packed.cohort
     if cohort is None:
         raise ValueError("a cohort must be repacked as a whole")

@@ -66,7 +66,7 @@ class RowFacts(Facts):
         return RowShape(columns=tuple(self.columns), row_length=self.row_length, pad_id=self.pad_id)
 
     def alike(self, other: "RowFacts") -> bool:
-        """Whether both describe rows of the same kind; the tokenizer's name does not matter."""
+        """Return whether both describe rows of the same kind; the tokenizer's name does not matter."""
         return self.model_dump(exclude={"tokenizer"}) == other.model_dump(exclude={"tokenizer"})
 
 

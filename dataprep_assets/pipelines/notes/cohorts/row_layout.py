@@ -141,7 +141,7 @@ def _pack_rows(notes: NotesDeclaration, spool: Spool, documents: Int64, retracte
 
 
 def _bins(notes: NotesDeclaration, lengths: Int64) -> Bins:
-    """Which chunks share a row; each is alone if a row is a note."""
+    """Return which chunks share a row; each is alone if a row is a note."""
     if notes.layout == "unpacked":
         return Bins(items=np.arange(lengths.size), offsets=np.arange(lengths.size + 1))
     algorithm: Any = notes.packing.algorithm

@@ -261,7 +261,7 @@ class _Filling:
             self.flush()
 
     def _place(self, note: Note) -> tuple[str, Position]:
-        """Where a note is, in words and as a position."""
+        """Return where a note is, in words and as a position."""
         return f"{self._month}: record {note.record}, note {note.number}", {"month": self._month, "row": note.record}
 
     def flush(self) -> None:

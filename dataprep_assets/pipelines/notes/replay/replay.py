@@ -361,7 +361,7 @@ def _identity(replay: ReplayDeclaration, store: ArtifactStore) -> SourceIdentity
 
 
 def _changes(replay: ReplayDeclaration, store: ArtifactStore) -> str:
-    """Which datasets have changed since the combination was made."""
+    """Return which datasets have changed since the combination was made."""
     made = store.intact(replay.artifact(DIRECTORIES[replay.format]))
     if made is None:
         return in_words([(len(replay.sources), "dataset", "not combined yet")])

@@ -24,7 +24,8 @@ _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "
 
 
 def stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
-    """How the declared pipeline of unmodified MaxText pads and masks rows of ``notes``; ``bundle`` is the tokenizer."""
+    """Return how the declared pipeline of unmodified MaxText pads and masks rows of ``notes``; ``bundle`` is the
+    tokenizer."""
 
     def id_of(name: str) -> int | None:
         content = bundle.configured(name)
@@ -135,7 +136,7 @@ def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
 
 
 def evaluation_line(splits: Sequence[str]) -> list[str]:
-    """What to add to the options to evaluate on the second of some splits; nothing if there is none."""
+    """Return what to add to the options to evaluate on the second of some splits; nothing if there is none."""
     if not splits[1:]:
         return []
     return [
@@ -147,7 +148,7 @@ def evaluation_line(splits: Sequence[str]) -> list[str]:
 
 
 def evaluates(replay: ReplayDeclaration, facts: DirectoryFacts) -> bool:
-    """Whether MaxText can evaluate on the second split of a combination; ``facts`` are those of its receipt."""
+    """Return whether MaxText can evaluate on the second split of a combination; ``facts`` are those of its receipt."""
     return len(replay.splits) > 1 and (replay.mode != "virtual" or for_hf(replay, facts.pipeline))
 
 

@@ -17,7 +17,7 @@ HF_CARD = "README.md"
 
 
 def for_hf(replay: ReplayDeclaration, pipeline: Pipeline | None) -> bool:
-    """Whether a combination of sources for this pipeline has an `HF_CARD`, which cannot express weights."""
+    """Return whether a combination of sources for this pipeline has an `HF_CARD`, which cannot express weights."""
     return replay.mode == "virtual" and pipeline == "hf" and all(source.weight is None for source in replay.sources)
 
 
