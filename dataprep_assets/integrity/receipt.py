@@ -348,7 +348,7 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
         elif status.st_size != record.bytes:
             found.append(f"{record.path}: has {count_of(status.st_size, 'byte')}, but the receipt lists {record.bytes}")
         elif verification == "full" and (actual := _sha256(directory / record.path)) != f"sha256 {record.sha256}":
-            found.append(f"{record.path}: has sha256 {actual}, but the receipt lists {record.sha256}")
+            found.append(f"{record.path}: {actual}, but the receipt lists {record.sha256}")
     # What is left is in no list. Only the receipt itself may be, and folders above listed files.
     for name, status in sorted(there.items()):
         is_folder = stat.S_ISDIR(status.st_mode)

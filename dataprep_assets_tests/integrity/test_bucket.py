@@ -118,7 +118,7 @@ def test_a_damaged_object_is_found_and_the_artifact_built_again(kind: str, serve
     place().put(f"{ARTIFACT}/a.bin", b"x" * 1000)
     assert store.current(ARTIFACT, "k1") is None
     (defect,) = store.damage(ARTIFACT, store.require(ARTIFACT))
-    assert defect.startswith("a.bin: sha256")
+    assert defect.startswith("a.bin: has sha256")
     with pytest.raises(IntegrityError, match=r"a.bin.*Materialize"):
         opened(place, tmp_path / "far", None).local(ARTIFACT, ["a.bin"])
     assert build(store, OLD, "k1")[1] is False

@@ -51,7 +51,7 @@ def test_a_run_drops_duplicates_commands_name_them_and_a_retraction_says_what_co
     assert (told["rule"], told["documents"], told["bytes"]) == ("duplicate", 10, sum(row["bytes"] for row in gone))
     assert told["examples"] == [f"{row['file']}:{row['row']}" for row in gone]
     said = pages("trace", "pages", "--file", gone[0]["file"], "--row", str(gone[0]["row"]), code=1)
-    assert f"is a duplicate of {gone[0]['representative']}, {gone[0]['similarity']:.1%} alike" in said
+    assert f"is a duplicate of {gone[0]['representative']}, {gone[0]['similarity']:.1%} similar" in said
     assert "everything is up to date" in pages("run", "pages")
     ids = pages.root / "ids.txt"
     ids.write_text(gone[0]["representative"] + "\n")

@@ -85,7 +85,7 @@ def test_verify_names_what_is_wrong_in_a_bucket(servers: Places, tmp_path: Path)
     store.put(key, raw[:-1] + bytes([raw[-1] ^ 1]))
     ((name, (defect,)),) = damaged(place).items()
     assert name == "sample_corpus/token_bins/train-00001"
-    assert defect.startswith("tokens.bin: sha256")
+    assert defect.startswith("tokens.bin: has sha256")
     store.put(key, raw[:-2])
     assert damaged(place)[name][0].startswith(f"tokens.bin: has {len(raw) - 2:,} bytes, but the receipt lists")
     store.delete(key)
