@@ -69,5 +69,6 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
                 place = store.location(artifact)
                 context.add_output_metadata({"dagster/uri" if "://" in place else "path": place})
             if obj is not None and (obj.artifact, obj.receipt.content) != (artifact, found.content):
-                raise ConfigError(f"{context.asset_key.to_user_string()}: returned the handle of a different "
-                                  f"artifact, {obj.artifact}")
+                raise ConfigError(
+                    f"{context.asset_key.to_user_string()}: returned the handle of a different artifact, {obj.artifact}"
+                )

@@ -38,7 +38,8 @@ class StorageResource(dg.ConfigurableResource[Any]):
         """
         place = self.place() if declared is None else place_of(declared, os.environ)
         if self.cache is None and "://" in self.root:
-            raise ConfigError(f"cache: not set, but {self.root.partition('://')[0]}:// storage needs a local folder. "
-                              "Set it")
+            raise ConfigError(
+                f"cache: not set, but {self.root.partition('://')[0]}:// storage needs a local folder. Set it"
+            )
         cache = Path(self.cache).expanduser() if self.cache else Path(self.root or ".").expanduser().parent / "cache"
         return artifacts_at(place, cache, self.cache_bytes, private=private)

@@ -175,7 +175,7 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], t
 
 def card_bytes(name: str, splits: Mapping[str, SplitWritten], text: str = "") -> bytes:
     """The bytes of the dataset card; the arguments are those of `write_card`."""
-    about = ["Token ids, one document per row.", *([text] if text else [])]
+    about = ["Token ids, a document a row.", *([text] if text else [])]
     written = f"---\n{yaml.safe_dump(_front(splits), sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
     return written.encode()
 

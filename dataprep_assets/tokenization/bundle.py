@@ -624,7 +624,9 @@ class TokenizerBundle:
             f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
         )
         which = (
-            f". Candidates in its vocabulary: {ours}" if ours else f". Available special tokens: {self._some_special}"
+            f". Candidates in its vocabulary: {', '.join(ours)}"
+            if ours
+            else f". Available special tokens: {self._some_special}"
         )
         raise TokenizerError(
             f"{key}: auto cannot choose for the tokenizer {self.name}: {because}. Set `{key}` to the token that ends "

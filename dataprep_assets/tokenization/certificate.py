@@ -356,7 +356,7 @@ def certify(
         )
         if "ascii" in refused:
             refused = CLASSES
-            reason += "; it differs on plain ASCII text, so it is rejected for this tokenizer"
+            reason += "; it differs on plain ASCII text, so it is refused for this tokenizer"
     return Certificate(
         tokenizer_digest=bundle.digest,
         special_tokens=special_tokens,

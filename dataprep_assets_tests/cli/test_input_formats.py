@@ -140,12 +140,12 @@ def test_bad_records_are_named_with_file_and_row_or_dropped_and_traced(project: 
         assert done.returncode == 1
         said = "train/b.csv: row 40, byte "
         assert said in done.stderr, done.stderr
-        assert "bad_csv (3 fields, the header has 2)" in done.stderr
+        assert "bad_csv (3 fields, but the header has 2)" in done.stderr
         yaml.write_text(declared + "  bad_records: {policy: drop, budget: 0.1}\n")
         done = dataprep(project, "run", "everything", project=project)
         assert done.returncode == 0, done.stderr + done.stdout
         told = dataprep(project, "trace", "everything", "--file", "train/b.csv", "--row", "40", project=project)
-        assert "was dropped as bad_csv (3 fields, the header has 2)" in told.stderr + told.stdout
+        assert "was dropped as bad_csv (3 fields, but the header has 2)" in told.stderr + told.stdout
         whole_again = dataprep(project, "verify", project=project)
         assert whole_again.returncode == 0, whole_again.stdout
     finally:

@@ -203,7 +203,7 @@ def test_labels_and_identifiers_are_no_texts(tmp_path: Path) -> None:
         ("a.jsonl", b"\x89PNG\r\n\x1a\n\x00", "a.jsonl: row 1 is not an item"),
         ("a.parquet", b"question,answer\n", "a.parquet: "),
         ("a.xlsx", b"PK", "a.xlsx: unknown extension"),
-        ("a.csv", b"question\nx\n", "no item of .*a.csv has a field 'q'"),
+        ("a.csv", b"question\nx\n", "no item in .*a.csv has a field 'q'"),
     ],
 )
 def test_a_file_or_a_row_that_is_no_item_is_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:

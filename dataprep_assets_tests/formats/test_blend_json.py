@@ -72,7 +72,7 @@ def test_a_missing_key_or_no_json_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="exactly the keys"):
         blend_json.read_blend(path)
     path.write_text("{")
-    with pytest.raises(FormatError, match="not JSON"):
+    with pytest.raises(FormatError, match="invalid JSON"):
         blend_json.read_blend(path)
 
 

@@ -68,7 +68,7 @@ def test_a_cut_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "index.bin"
     path.write_bytes(bytes(24))
     assert open_ids(path, 3).tolist() == [0, 0, 0]
-    with pytest.raises(FormatError, match=r"index\.bin: holds the ids of 3 documents, the stream has 4"):
+    with pytest.raises(FormatError, match=r"index\.bin: contains the ids of 3 documents, but the stream has 4"):
         open_ids(path, 4)
     concatenate_ids([path, path], tmp_path / "both", 6)
     assert open_ids(tmp_path / "both", 6).tolist() == [0] * 6

@@ -139,8 +139,8 @@ DEFECTS: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "expected the features at byte 0"),
     "no columns": (field(1, b""), "undeclared columns"),
     "column missing": (packed.example([GOOD_A]), r"missing columns: b; undeclared columns: none"),
-    "column not declared": (packed.example([GOOD_A, GOOD_B, entry(b"c", [1])]), r"not declared: \['c'\]"),
-    "another name": (packed.example([GOOD_A, entry(b"B", [4, 5])]), r"missing: \['b'\], not declared: \['B'\]"),
+    "column not declared": (packed.example([GOOD_A, GOOD_B, entry(b"c", [1])]), r"undeclared columns: c"),
+    "another name": (packed.example([GOOD_A, entry(b"B", [4, 5])]), r"missing columns: b; undeclared columns: B"),
     "column twice": (packed.example([GOOD_A, GOOD_B, GOOD_A]), "column 'a' occurs twice"),
     "one value less": (packed.example([entry(b"a", [1, 2]), GOOD_B]), "column 'a' has 2 values, expected 3"),
     "one value more": (packed.example([GOOD_A, entry(b"b", [1, 2, 3])]), "column 'b' has 3 values, expected 2"),
@@ -155,10 +155,10 @@ DEFECTS: dict[str, tuple[bytes, str]] = {
     ),
     "last varint cut": (_with_varints(b"\1\2\3\x80"), "column 'a': its last varint is truncated at byte"),
     "varint of eleven bytes": (_with_varints(b"\1\2" + b"\x80" * 10 + b"\1"), "more than ten bytes"),
-    "not fit int32": (packed.example([entry(b"a", [1, 2, 1 << 31]), GOOD_B]), "not fit int32, the first is value 2"),
+    "not fit int32": (packed.example([entry(b"a", [1, 2, 1 << 31]), GOOD_B]), "not fit int32, first value 2"),
     "below int32": (
         packed.example([entry(b"a", [1, -(1 << 31) - 1, 3]), GOOD_B]),
-        "not fit int32, the first is value 1",
+        "not fit int32, first value 1",
     ),
     "a name that is not UTF-8": (packed.example([GOOD_A, GOOD_B, entry(b"\xff", [1])]), "not UTF-8"),
     "bytes behind the features": (packed.example([GOOD_A, GOOD_B]) + b"\0", "ends at byte"),
@@ -229,7 +229,7 @@ def test_arrays_that_are_no_batch_of_rows_are_refused() -> None:
         example.encode_rows({"a": np.zeros((1, 2), np.uint32)})
     with pytest.raises(FormatError, match=r"column 'a' is int32 of shape \(2,\)"):
         example.encode_rows({"a": np.zeros(2, np.int32)})
-    with pytest.raises(FormatError, match=r"one number of rows for all, these have \{'a': 1, 'b': 2\}"):
+    with pytest.raises(FormatError, match=r"the same number of rows, not \{'a': 1, 'b': 2\}"):
         example.encode_rows({"a": np.zeros((1, 2), np.int32), "b": np.zeros((2, 2), np.int32)})
     with pytest.raises(FormatError, match="columns must have the same number of rows, not"):
         example.encode_rows({})

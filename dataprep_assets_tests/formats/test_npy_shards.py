@@ -71,7 +71,7 @@ def test_other_versions_and_spoilt_headers_are_refused() -> None:
     for spoilt, said in (
         (good[:6] + b"\x02\x00" + good[8:], "version 02.00"),
         (good[:100], r"100 found"),
-        (good[:10] + b"}" + good[11:], "cannot be read"),
+        (good[:10] + b"}" + good[11:], "invalid .npy header"),
         (good.replace(b"(64,)", b"(-4,)"), "-4 tokens"),
         (good.replace(b"(64,)", b"(6.,)"), "6.0 tokens"),
     ):
@@ -86,7 +86,7 @@ def test_a_cut_and_a_longer_file_are_refused(tmp_path: Path) -> None:
     """
     path = saved(tmp_path / "train_000000.npy", np.zeros(64, "<u4"))
     whole = path.read_bytes()
-    for data, said in ((whole[:-1], "It is cut"), (whole + b"\0", "It is longer")):
+    for data, said in ((whole[:-1], "It is truncated"), (whole + b"\0", "It is too long")):
         path.write_bytes(data)
         with pytest.raises(FormatError, match=said):
             npy_shards.open_shard(path, sequence_length=16)

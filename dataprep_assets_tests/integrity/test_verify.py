@@ -71,23 +71,23 @@ def edit_receipt(directory: Path, change: Callable[[dict[str, Any]], Any]) -> No
 
 
 FAULTS: dict[str, tuple[str, Callable[[Path], Any], str]] = {
-    "a cut file": ("token_bins/train-00001", lambda d: os.truncate(d / "tokens.bin", 10), "tokens.bin: 10 bytes"),
+    "a cut file": ("token_bins/train-00001", lambda d: os.truncate(d / "tokens.bin", 10), "tokens.bin: has 10 bytes"),
     "a missing file": ("combined_bins/train", lambda d: (d / "meta.pkl").unlink(), "meta.pkl: missing"),
     "an extra file": ("nanogpt_bins", lambda d: (d / "train2.bin").touch(), "train2.bin: not in the receipt"),
     "a ledger that does not balance": (
         "token_bins/val-00000",
         lambda d: edit_receipt(d, lambda r: r["ledger"].update(documents=1)),
-        "altered",
+        "changed",
     ),
     "an altered fact": (
         "combined_bins/val",
         lambda d: edit_receipt(d, lambda r: r["facts"].update(dtype="uint32")),
-        "altered",
+        "changed",
     ),
     "an altered digest": (
         "manifest",
         lambda d: edit_receipt(d, lambda r: r["files"][0].update(sha256="0" * 64)),
-        "altered",
+        "changed",
     ),
     "an empty receipt": ("engine_certificate", lambda d: (d / NAME).write_bytes(b""), "not a receipt"),
 }

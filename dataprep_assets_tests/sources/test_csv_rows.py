@@ -105,10 +105,10 @@ def test_a_ragged_or_misquoted_record_is_bad_and_its_neighbours_are_not(tmp_path
     ]
     assert [number for block in found for number in block.numbers] == [1, 5, 8, 9]
     assert [(row, told) for row, _, told in _bad(found)] == [
-        (2, "bad_csv (1 field, the header has 2)"),
-        (3, "bad_csv (3 fields, the header has 2)"),
+        (2, "bad_csv (1 field, but the header has 2)"),
+        (3, "bad_csv (3 fields, but the header has 2)"),
         (4, "bad_csv (',' expected after '\"')"),
-        (6, "bad_csv (a carriage return outside of quotes)"),
+        (6, "bad_csv (a carriage return outside quotes)"),
         (7, "invalid_utf8"),
     ]
     assert [data[byte:].split(b"\n")[0] for _, byte, _ in _bad(found)] == [lines[i] for i in (2, 3, 4, 6, 7)]
@@ -159,7 +159,7 @@ def test_ranges_cover_every_record_once_and_digest_all(tmp_path: Path, parts: in
         (b'a,b\n1,2\n3,"open\n4,5\n', "row 2, byte 8: a quote is not closed before the end of the file"),
         (b"secret,secret\n1,2\n", "not a header: a name occurs twice"),
         (b"secret,\xff\n1,2\n", "not a header: it is not UTF-8"),
-        (b"secret,b\r1,2\r", "no header: a carriage return outside of quotes"),
+        (b"secret,b\r1,2\r", "not a header: a carriage return outside quotes"),
     ],
 )
 def test_a_file_whose_records_nobody_can_tell_apart_is_refused(tmp_path: Path, content: bytes, told: str) -> None:

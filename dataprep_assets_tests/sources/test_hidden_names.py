@@ -61,10 +61,10 @@ def files_of(declared: CorpusDeclaration, root: Path) -> tuple[set[str], int]:
 
 def test_a_corpus_leaves_them_out_and_counts_them(folder: Path, tmp_path: Path) -> None:
     assert files_of(corpus(folder), tmp_path / "a") == ({*DATA}, len(HIDDEN) + 2)
-    (links, hint) = [one for one in corpus_remarks(corpus(folder)) if "left out" in one.sentence]
-    assert f"2 files left out, for example {LINKS[0]}, {LINKS[1]}" in links.sentence
+    (links, hint) = [one for one in corpus_remarks(corpus(folder)) if "excluded" in one.sentence]
+    assert f"2 files excluded, for example {LINKS[0]}, {LINKS[1]}" in links.sentence
     assert (hint.keys, hint.hint) == (("include",), True)
-    assert f"{len(HIDDEN)} files left out" in hint.sentence
+    assert f"{len(HIDDEN)} files excluded" in hint.sentence
     # everything that is left is no data: `_SUCCESS` has no format, and is no mistake
     assert files_of(corpus(folder, include=["**/*"]), tmp_path / "b")[0] == {*DATA}
 
@@ -107,7 +107,7 @@ def test_a_blend_does_the_same(folder: Path) -> None:
     assert found(f"{folder}/*/_attempt.jsonl") == {"lang=de/_attempt.jsonl"}
     blend = pretraining(folder, blend={"datasets": [{"name": "d", "path": str(folder)}]})
     (hint,) = [one for one in blend_remarks(blend) if "begin with" in one.sentence]
-    assert f"{len(HIDDEN)} files left out" in hint.sentence
+    assert f"{len(HIDDEN)} files excluded" in hint.sentence
 
 
 def test_a_folder_of_the_path_of_a_glob_is_no_name_that_takes_others() -> None:

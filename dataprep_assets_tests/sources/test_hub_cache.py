@@ -96,7 +96,7 @@ def test_cached_snapshot_follows_the_ref_and_not_the_order_of_hashes(tmp_path: P
 def test_a_cache_without_the_ref_says_what_it_has(tmp_path: Path) -> None:
     commit = "a" * 40
     (tmp_path / "snapshots" / commit).mkdir(parents=True)
-    with pytest.raises(SourceError, match=rf"no ref 'main'.*refs there: none; snapshots there: {commit}"):
+    with pytest.raises(SourceError, match=rf"no ref 'main'.*refs: none; snapshots: {commit}"):
         cached_snapshot(tmp_path)
     (tmp_path / "refs").mkdir()
     (tmp_path / "refs" / "main").write_text("b" * 40)

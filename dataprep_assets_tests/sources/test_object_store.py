@@ -170,7 +170,7 @@ def test_a_missing_object_and_a_missing_bucket_are_named(bucket: Bucket) -> None
     source = bucket.source()
     entries = entries_of(source)
     bucket.remove("corpus/a.jsonl.zst")
-    with pytest.raises(SourceError, match=r"corpus/a\.jsonl\.zst: the object is gone.*`manifest`"):
+    with pytest.raises(SourceError, match=r"corpus/a\.jsonl\.zst: the object no longer exists.*`manifest`"):
         source.fetch(entries)
     with pytest.raises(DataprepError, match=r"bucket nobody-made-this does not exist"):
         dataclasses.replace(source, url=f"{bucket.scheme}://nobody-made-this/corpus").list()

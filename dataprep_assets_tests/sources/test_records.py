@@ -342,7 +342,7 @@ def test_a_parquet_file_of_no_rows_is_a_file_of_none(tmp_path: Path) -> None:
     ("column", "why"),
     [
         ({"content": ["a"]}, "it has content"),
-        ({"text": [5], "content": ["a"]}, "that one is int64"),
+        ({"text": [5], "content": ["a"]}, "its type is int64"),
     ],
     ids=["missing", "of numbers"],
 )

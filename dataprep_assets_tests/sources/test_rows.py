@@ -192,7 +192,7 @@ def test_an_array_that_is_none_is_refused_with_the_place(tmp_path: Path) -> None
     path = tmp_path / "x.json"
     for content, told in (
         (b'[{"a": 1}, {"b" 2}]', "element 2, at byte 11, is not JSON"),
-        (b'[{"a": 1}', "the file ends"),
+        (b'[{"a": 1}', "unexpected end of file"),
     ):
         path.write_bytes(content)
         with pytest.raises(CorruptSourceError, match=told):

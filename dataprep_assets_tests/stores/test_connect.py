@@ -34,7 +34,7 @@ def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
         with pytest.raises(ConfigError, match="is not a storage URL"):
             place_of(wrong, {})
     for wrong in (f"s3://{KEY_ID}:{SECRET}@[bucket/x", f"s3://{KEY_ID}:{SECRET}@bucket:9O00/x"):
-        with pytest.raises(ConfigError, match="cannot be read; give s3://bucket/prefix") as caught:
+        with pytest.raises(ConfigError, match="is invalid; use s3://bucket/prefix") as caught:
             place_of(wrong, {})
         assert SECRET not in str(caught.value)
 
@@ -92,7 +92,7 @@ def test_every_client_is_refused_plain_http_before_it_sends_anything(
     with pytest.raises(ConfigError, match="unencrypted"):
         place_of("s3://bucket", plain)()
     place_of("s3://bucket", {**plain, "DATAPREP_ALLOW_HTTP": "true"})()
-    with pytest.raises(ConfigError, match="DATAPREP_ALLOW_HTTP: 'perhaps'"):
+    with pytest.raises(ConfigError, match=r"DATAPREP_ALLOW_HTTP: .*not 'perhaps'"):
         place_of("s3://bucket", {**plain, "DATAPREP_ALLOW_HTTP": "perhaps"})
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://chain.example")  # boto3's own
     with pytest.raises(ConfigError, match=r"chain\.example would send credentials and data unencrypted"):

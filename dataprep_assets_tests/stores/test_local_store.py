@@ -73,7 +73,7 @@ def test_a_file_written_in_place_is_noticed_while_it_is_read(store: LocalStore, 
     next(blocks)
     with open(tmp_path / "root" / "key", "r+b") as file:
         file.truncate(1 << 20)
-    with pytest.raises(ConflictError, match="in place"):
+    with pytest.raises(ConflictError, match="another process writes"):
         list(blocks)
 
 

@@ -138,7 +138,7 @@ def test_a_name_like_that_of_a_chat_token_ends_documents_where_it_is_the_only_sp
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     (folder / "tokenizer_config.json").unlink(missing_ok=True)
     bundle = TokenizerBundle.load(folder)
-    with pytest.raises(TokenizerError, match=r"Set `document.separator` to the token .*special tokens are .*<\|end\|>"):
+    with pytest.raises(TokenizerError, match=r"Set `document.separator` to the token .*special tokens: .*<\|end\|>"):
         bundle.separator("auto", "text")
     assert not bundle.ends_chat_turn("<|end|>")
     definition["added_tokens"].append(_token("<|user|>", following + 1))
@@ -160,7 +160,7 @@ def test_auto_offers_no_ordinary_word_as_the_end_of_a_document(tmp_path: Path) -
     assert "</s>" not in str(caught.value)
     definition["added_tokens"].append(_token("</s>", following + 2))
     (folder / "tokenizer.json").write_text(json.dumps(definition))
-    with pytest.raises(TokenizerError, match=r"in its vocabulary are .*</s>"):
+    with pytest.raises(TokenizerError, match=r"in its vocabulary: .*</s>"):
         TokenizerBundle.load(folder).separator("auto", "text")
 
 

@@ -84,7 +84,7 @@ def test_an_engine_that_drops_or_adds_a_first_token_is_refused_for_the_tokenizer
     assert found.engine_is_refused
     assert found.refused == CLASSES
     assert found.reason is not None
-    assert "it differs on plain ASCII text, so it is rejected for this tokenizer" in found.reason
+    assert "it differs on plain ASCII text, so it is refused for this tokenizer" in found.reason
 
 
 CODE_POINTS = {

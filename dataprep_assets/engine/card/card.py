@@ -40,7 +40,7 @@ from dataprep_assets.stores.files import digest_value
 if TYPE_CHECKING:
     import jinja2
 
-VERSION = 6
+VERSION = 7
 DATA_CARD, PAGE = "data_card", "dataset_card.md"
 _TODO = "Delete the artifact's directory and materialize data_card again"
 

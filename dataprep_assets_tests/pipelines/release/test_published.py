@@ -17,7 +17,7 @@ def test_bytes_that_arrive_wrong_fail_the_publication(tmp_path: Path) -> None:
     release = make_release(tmp_path / "built")
     store = CountedStore(tmp_path / "store")
     store.spoil = "train_000001.npy"
-    with pytest.raises(IntegrityError, match=r"train_000001\.npy: sha256 .* after the upload"):
+    with pytest.raises(IntegrityError, match=r"train_000001\.npy: has sha256 .* after the upload"):
         send_release(ReleaseLocation(store), release, lambda file: tmp_path / "built" / file.key)
     assert store.head(MANIFEST) is None
     with pytest.raises(MissingArtifactError):

@@ -102,7 +102,7 @@ def test_a_mistyped_name_is_no_template(tmp_path: Path) -> None:
     """The original takes any text that is no file for a template, which renders every conversation alike."""
     with pytest.raises(
         ConfigError,
-        match=r"'nano33' is not `tokenizer`, a name \(chatml_reasoning, nano3, super3, ultra3, lightning35\)",
+        match=r"'nano33' must be `tokenizer`, a name \(chatml_reasoning, nano3, super3, ultra3, lightning35\)",
     ):
         ChatTemplate.load("nano33")
 
@@ -212,7 +212,9 @@ def test_a_file_of_a_tokenizer_that_cannot_be_read_is_named(tmp_path: Path, file
 
 @pytest.mark.parametrize("configured", [None, [{"name": "rag", "template": "{{ 3 }}"}]])
 def test_a_tokenizer_without_a_template_is_refused_with_what_there_is_instead(tmp_path: Path, configured: Any) -> None:
-    with pytest.raises(ConfigError, match=r"the tokenizer t has none .* Name one: .* or chatml_reasoning, which ships"):
+    with pytest.raises(
+        ConfigError, match=r"the tokenizer t has none .* Set a path.* or chatml_reasoning, which is included"
+    ):
         ChatTemplate.of_tokenizer(tokenizer_with(tmp_path / "t", None, configured))
 
 
