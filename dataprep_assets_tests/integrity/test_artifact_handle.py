@@ -92,7 +92,7 @@ def test_ranges_are_checked_against_the_receipt(handle: ArtifactHandle) -> None:
     for start, stop in ((0, 4), (2, 1), (-1, 2)):
         with pytest.raises(IntegrityError, match=r"odd\.bin"):
             handle.read("odd.bin", start, stop)
-    with pytest.raises(MissingArtifactError, match="lists no file 'nothing'"):
+    with pytest.raises(MissingArtifactError, match="has no file 'nothing'"):
         handle.open("nothing")
     with pytest.raises(ConfigError, match="are not a whole number of uint16 ids"):
         handle.tokens("odd.bin")

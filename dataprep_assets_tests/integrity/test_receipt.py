@@ -122,7 +122,7 @@ def test_an_artifact_without_a_receipt_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_file_that_the_receipt_does_not_list_is_missing_in_it(artifact: Path) -> None:
-    with pytest.raises(MissingArtifactError, match=r"lists no file 'c\.bin'"):
+    with pytest.raises(MissingArtifactError, match=r"has no file 'c\.bin'"):
         require_receipt(artifact).file("c.bin")
 
 
@@ -260,7 +260,7 @@ def test_a_ledger_of_another_version_is_refused() -> None:
 )
 def test_a_receipt_that_is_no_file_is_named_and_not_opened(artifact: Path, make: Callable[[Path], Any]) -> None:
     replaced(artifact / NAME, make)
-    with pytest.raises(IntegrityError, match=r"receipt\.json: a link(, a folder, a FIFO or a socket| that leads)"):
+    with pytest.raises(IntegrityError, match=r"receipt\.json: (a broken link|a link, a folder, a FIFO or a socket)"):
         read_receipt(artifact)
     (verdict,) = verify(artifact.parents[2])
     assert "receipt.json: a link" in verdict.defects[0]

@@ -49,7 +49,7 @@ def test_the_least_recently_used_copies_go_first_and_the_budget_holds(tmp_path: 
 def test_a_budget_smaller_than_an_artifact_is_refused_with_what_to_change(tmp_path: Path) -> None:
     place, (artifact,) = published(tmp_path, 1, 1000)
     store = opened(place, tmp_path / "cache", 999)
-    with pytest.raises(ConfigError, match=r"999 bytes; ds/shard/s-0 alone needs 1,000.*DATAPREP_CACHE_BYTES"):
+    with pytest.raises(ConfigError, match=r"999 bytes, but ds/shard/s-0 needs 1,000.*DATAPREP_CACHE_BYTES"):
         store.local(artifact)
     assert copied(store) == set()
     assert ArtifactHandle.of(store, artifact).read("t.bin", 10, 20) == bytes(10)

@@ -82,7 +82,7 @@ def test_places_are_found_by_path_url_store_and_manifest(tmp_path: Path) -> None
     assert read_release(ReleaseLocation(LocalStore(tmp_path), "store/")).dataset == "tiny"
     with pytest.raises(MissingArtifactError):
         read_release(locate(tmp_path / "built"))
-    with pytest.raises(ConfigError, match="is not a storage address: give s3://bucket/prefix"):
+    with pytest.raises(ConfigError, match="is not a storage URL; use s3://bucket/prefix"):
         locate("ftp://x")
     for address in ("http://[", "s3://bucket:port/x"):
         with pytest.raises(ConfigError, match="URL is invalid"):

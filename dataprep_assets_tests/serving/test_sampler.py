@@ -127,12 +127,12 @@ def begin(wanted: RevisionRequest, *sources: FoundSource, **more: Any) -> Schedu
 def test_a_step_beyond_the_end_says_why_and_what_to_do() -> None:
     sampler = Sampler(begin(*make(330)))  # 42 windows are ten steps of four
     assert sampler.end == 10
-    with pytest.raises(NotFoundError, match=r"step 10 is beyond the end: steps are 0 to 9, because source books has "
+    with pytest.raises(NotFoundError, match=r"step 10 is out of range: the schedule has steps 0 to 9, because source books has "
                        r"then been read once.*dataprep schedule run --from-step 10"):  # fmt: skip
         sampler.spans(10)
     with pytest.raises(NotFoundError, match="step -1 must be at least 0"):
         sampler.spans(-1)
-    with pytest.raises(NotFoundError, match="positions 0 to 4 of a batch of 4"):
+    with pytest.raises(NotFoundError, match="positions 0 to 4 are outside the batch of 4"):
         sampler.spans(0, [0, 4])
     with pytest.raises(ConfigError, match="rank 2 is out of range: 2 ranks"):
         sampler.positions(0, 2, 2)
@@ -152,13 +152,13 @@ def test_a_billion_samples_cost_no_memory_and_no_start() -> None:
 def test_a_file_that_is_no_schedule_is_told(tmp_path: Any) -> None:
     path = tmp_path / "schedule.json"
     path.write_bytes(b"{")
-    with pytest.raises(FormatError, match="not JSON"):
+    with pytest.raises(FormatError, match="invalid JSON"):
         ScheduleHistory.read(path)
     schedule = begin(*make(330))
     path.write_bytes(schedule.to_bytes())
     assert ScheduleHistory.read(path) == schedule
     path.write_bytes(schedule.to_bytes().replace(b'"batch": 4', b'"batch": 0'))
-    with pytest.raises(FormatError, match="a schedule needs at least 1 shard, not"):
+    with pytest.raises(FormatError, match="batch must be at least 1, not 0"):
         ScheduleHistory.read(path)
     path.write_bytes(schedule.to_bytes().replace(b'"batch"', b'"batsch"'))
     with pytest.raises(FormatError, match="not a schedule"):

@@ -82,7 +82,7 @@ def test_what_is_not_there_or_refused_says_so(hub: HubServer, on_hub: str, tmp_p
     with pytest.raises(IntegrityError, match=f"has {size:,} bytes"):
         list(store.read(MANIFEST, 0, size + 1))
     hub.fail(f"{FOLDER}/{MANIFEST}", "expired", method="HEAD", times=1)
-    with pytest.raises(SourceError, match=r"refuses access \(HTTP 403\); set HF_TOKEN to a token"):
+    with pytest.raises(SourceError, match=r"refused access \(HTTP 403\): set HF_TOKEN to a token"):
         locate(on_hub).store.head(MANIFEST)
     for write in (lambda: store.put("x", b""), lambda: store.delete("x"), lambda: store.copy("x", "y")):
         with pytest.raises(ConfigError, match=r"is read-only\. Publish to"):

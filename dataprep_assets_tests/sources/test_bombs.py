@@ -240,7 +240,7 @@ COHORTS: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda p: compressed(p, [PATIENT, b"\n", *only(300, b"a"), b"\n", PATIENT]),
         "2 patients, 1 too_large",
     ),
-    "deep.json.zst": (lambda p: compressed(p, [b"[", *only(4, b"["), b"]"]), "ends in record 1"),
+    "deep.json.zst": (lambda p: compressed(p, [b"[", *only(4, b"["), b"]"]), "in record 1"),
 }
 
 

@@ -357,7 +357,8 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
     defects = []
     if size != expected:
         defects.append(
-            f"{path.name}: has {count_of(size, 'byte')}, but its {count_of(len(shards), 'shard')} have {expected}"
+            f"{path.name}: has {count_of(size, 'byte')}, but its {count_of(len(shards), 'shard has', 'shards have')} "
+            f"{expected}"
         )
     ranges, whole = _range_digests(path, [r.file(TOKENS).bytes for _, r in shards])
     start = 0

@@ -109,7 +109,9 @@ def test_a_file_cut_at_a_frame_boundary_is_caught_by_the_snapshots_digest(tmp_pa
     file = source(path)
     assert build(shard_work(tmp_path / "whole", stream_plan(), [file])).ledger.documents == 3
     path.write_bytes(frame * 2)
-    with pytest.raises(CorruptSourceError, match=f"train/f.jsonl.zst: sha256 .* its snapshot says {file.sha256}"):
+    with pytest.raises(
+        CorruptSourceError, match=f"train/f.jsonl.zst: the bytes read have sha256 .* its snapshot has {file.sha256}"
+    ):
         build(shard_work(tmp_path / "cut", stream_plan(), [file]))
 
 
@@ -224,7 +226,7 @@ def test_a_file_without_one_readable_row_fails_under_both_policies(tmp_path: Pat
     good = write_lines(tmp_path / "a.jsonl.zst", ["good"] * 5000)
     (tmp_path / "z.jsonl").write_bytes(data)
     files = [source(good), source(tmp_path / "z.jsonl", 1)]
-    with pytest.raises(BadRecordError, match=rf"(?s)^train/z\.jsonl: no row .*row 1.*{told}") as raised:
+    with pytest.raises(BadRecordError, match=rf"(?s)^train/z\.jsonl: none of its .*row 1.*{told}") as raised:
         build(shard_work(tmp_path / "out", stream_plan(bad_records=policy), files))
     assert "policy: drop" not in str(raised.value)
 

@@ -53,7 +53,7 @@ def test_a_shard_twice_a_lost_shard_and_a_swap_fail(copy: Combined, sample: Samp
     first, second = sample.train
     whole = copy.tokens.read_bytes()
     assert not equal(copy, sample, [second, first]).passed
-    assert "in its 1 shard" in equal(copy, sample, [first]).summary
+    assert "but its 1 shard has" in equal(copy, sample, [first]).summary
     copy.tokens.write_bytes(whole + whole[-second[1].file(TOKENS).bytes :])
     assert f"has {copy.tokens.stat().st_size:,} bytes" in equal(copy, sample).summary
 

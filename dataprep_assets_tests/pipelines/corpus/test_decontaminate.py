@@ -333,7 +333,7 @@ def test_a_benchmark_may_be_on_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert dropped_by(tmp_path, quiz) == WITH_ITEMS
         fetched.cache_clear()
         with pytest.raises(
-            ConfigError, match=r"sets\.quiz: hf://datasets/org/quiz/other\.jsonl: there is no such file"
+            ConfigError, match=r"sets\.quiz: hf://datasets/org/quiz/other\.jsonl: the file does not exist"
         ):
             Leaky(tmp_path, sets={"quiz": "hf://datasets/org/quiz/other.jsonl"}).build()
 

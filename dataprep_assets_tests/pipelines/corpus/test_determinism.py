@@ -284,7 +284,7 @@ def test_a_missing_shard_is_an_error_and_not_a_shorter_file(corpus: ChangedCorpu
 
     shutil.rmtree(corpus.root / "sample_corpus/token_bins/train-00001")
     declared = corpus.declared()
-    with pytest.raises(MissingArtifactError, match=r"sample_corpus/train: 1 of 3 shards are not there: train-00001"):
+    with pytest.raises(MissingArtifactError, match=r"sample_corpus/train: 1 of 3 shards are missing: train-00001"):
         build_combined_bins(declared, corpus.store, load_manifest(declared, corpus.store), "train")
 
 

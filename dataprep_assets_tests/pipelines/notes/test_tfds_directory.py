@@ -154,7 +154,7 @@ def test_missing_months_are_named_and_nothing_is_made(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path / "whole")
     for name, month in (("tfrecord_shards", "2010-12"), ("packed_cohorts", "2011-02")):
         (store.directory(notes.artifact(name, month)) / "receipt.json").unlink()
-    with pytest.raises(MissingArtifactError, match="2 of 4 months are not there: 2010-12, 2011-02"):
+    with pytest.raises(MissingArtifactError, match="2 of 4 months are missing: 2010-12, 2011-02"):
         build_tfds_directory(notes, store)
     assert store.receipt(notes.artifact("tfds_directory")) is not None
 

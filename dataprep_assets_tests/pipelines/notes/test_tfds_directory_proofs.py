@@ -47,7 +47,7 @@ def test_a_month_out_of_order_twice_missing_or_without_a_shard_is_found(fault: s
 def test_rows_that_are_not_there_are_told(notes_root: Path) -> None:
     receipt = notes_root / "sample_notes" / "packed_cohorts" / "2010-12" / "receipt.json"
     receipt.unlink()
-    assert "not built yet: 2010-12" in prove(notes_root)["matches_cohort_shards"].summary
+    assert "missing: 2010-12" in prove(notes_root)["matches_cohort_shards"].summary
 
 
 @pytest.mark.parametrize("what", ["rows", "shards"])

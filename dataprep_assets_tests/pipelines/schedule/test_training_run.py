@@ -99,7 +99,7 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
     retracted = project("retract", CORPUS, "--ids", str(project.folder / "ids")).stdout
     assert f"{RUN} read it at" in retracted
     project("run", CORPUS)
-    with pytest.raises(ConfigError, match=r"documents were retracted.*dataprep schedule first_model --from-step N"):
+    with pytest.raises(ConfigError, match=r"documents were removed.*dataprep schedule first_model --from-step N"):
         read_all(project.data(), range(40, 60))
     standing = json.loads(project("status", RUN, "--json").stdout)["standing"]
     assert f"{RUN}: not read yet: source long: 1 shard new, the first is train-00002" in standing
@@ -402,6 +402,6 @@ def test_the_url_of_a_folder_is_a_folder_and_a_bucket_is_asked_for_with_keys_to_
 def test_a_shard_that_is_gone_is_named_with_what_to_do(made: TrainingProject, tmp_path: Path) -> None:
     project = copy(made, tmp_path / "lost")
     (project.artifacts / CORPUS / "token_bins" / "train-00001" / "receipt.json").unlink()
-    with pytest.raises(ConfigError, match=r"source long: tales/token_bins/train-00001 is not there.*--from-step N"):
+    with pytest.raises(ConfigError, match=r"source long: tales/token_bins/train-00001 is missing.*--from-step N"):
         read_all(project.data(), range(50))
     assert TrainingData(project.artifacts, RUN).steps == 400

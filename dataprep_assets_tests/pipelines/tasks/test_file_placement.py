@@ -60,7 +60,7 @@ def test_another_version_replaces_what_a_migration_made(tree: Project, before: s
 def test_without_its_record_a_file_that_differs_is_somebody_elses(tree: Project) -> None:
     tree.migrate(tree.declared({"Copa": {}}))
     (tree.store.root / "tasks/task_folder/Copa" / NAME).write_text("{}")
-    with pytest.raises(ConfigError, match="already has other content"):
+    with pytest.raises(ConfigError, match="already has different content"):
         tree.migrate(tree.declared({"Copa": {"version": "latest"}}))
     assert not tree.migrate(tree.declared({"Copa": {}}))["Copa"].placed
 
@@ -82,7 +82,7 @@ def test_a_file_in_the_folders_place_is_refused(tree: Project) -> None:
         tree.migrate(tree.declared({"Copa": {}}))
     shutil.rmtree(tree.home / "new")
     (tree.home / "new").write_text("mine")
-    with pytest.raises(ConfigError, match=r"(is a file where a folder must be|is not a folder)"):
+    with pytest.raises(ConfigError, match=r"(a file, but must be a folder|is not a folder)"):
         tree.migrate(tree.declared({"Copa": {}}))
 
 

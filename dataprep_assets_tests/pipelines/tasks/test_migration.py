@@ -85,7 +85,7 @@ def test_a_differing_file_is_refused_before_anything_changes(tree: Project) -> N
     before = snapshot(tree.home)
     with pytest.raises(
         ConfigError,
-        match=r"^copa_train.jsonl in .*: the new project already has other content .*Nothing was changed",
+        match=r"^copa_train.jsonl in .*: the new project already has different content .*Nothing was changed",
     ):
         tree.migrate(tree.declared({"Copa": {}}))
     assert {n: v for n, v in snapshot(tree.home).items() if ".lock" not in n} == before
@@ -115,7 +115,7 @@ def test_a_copy_that_somebody_changed_is_not_replaced(tree: Project) -> None:
     edit(tree.old / "Copa" / TRAIN, put(1, premise="Changed."))
     edit(tree.new / "Copa" / TRAIN, put(2, premise="By hand."))
     by_hand = (tree.new / "Copa" / TRAIN).read_bytes()
-    with pytest.raises(ConfigError, match="already has other content"):
+    with pytest.raises(ConfigError, match="already has different content"):
         tree.migrate(copied)
     assert (tree.new / "Copa" / TRAIN).read_bytes() == by_hand
 

@@ -173,7 +173,7 @@ def test_a_task_that_is_not_there_any_more_has_no_line_for_a_training_script(tmp
         shutil.rmtree(made.new / "RTE")
         copa, rte = made.component.summary(made.store)[1:3]
     assert "TASK=" in copa
-    assert rte.endswith(f"its folder is not there: {made.new / 'RTE'}")
+    assert rte.endswith(f"its folder is missing: {made.new / 'RTE'}")
     assert "TASK=" not in rte
 
 
