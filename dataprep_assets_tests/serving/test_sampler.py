@@ -127,7 +127,7 @@ def begin(wanted: RevisionRequest, *sources: FoundSource, **more: Any) -> Schedu
 def test_a_step_beyond_the_end_says_why_and_what_to_do() -> None:
     sampler = Sampler(begin(*make(330)))  # 42 windows are ten steps of four
     assert sampler.end == 10
-    with pytest.raises(NotFoundError, match=r"step 10 is out of range: the schedule has steps 0 to 9, because source books has "
+    with pytest.raises(NotFoundError, match=r"step 10 is out of range: .* 0 to 9, because source books has "
                        r"then been read once.*dataprep schedule run --from-step 10"):  # fmt: skip
         sampler.spans(10)
     with pytest.raises(NotFoundError, match="step -1 must be at least 0"):

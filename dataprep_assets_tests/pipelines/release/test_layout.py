@@ -32,7 +32,7 @@ def test_cuts_account_for_every_token_of_any_stream(tokens: int, length: int, se
 
 def test_tokens_per_shard_that_are_not_whole_sequences_are_refused(bins: Bins) -> None:
     """The original saves shards that its reader cannot load (docs/formats/npy-shards.md#last-shard)."""
-    with pytest.raises(ValidationError, match="readers would reject the shards. Use 128"):
+    with pytest.raises(ValidationError, match=r"readers would reject the shards\. Use 128"):
         bins.declare(tokens_per_shard=150)
 
 
@@ -51,5 +51,5 @@ def test_missing_token_bins_are_named(bins: Bins, tmp_path: Path) -> None:
 
 
 def test_an_unknown_partition_is_refused(bins: Bins) -> None:
-    with pytest.raises(ConfigError, match="unknown shard 'train_000999'. This release has train_000000"):
+    with pytest.raises(ConfigError, match=r"unknown shard 'train_000999'\. This release has train_000000"):
         bins.layout(bins.declare()).find("train_000999")

@@ -96,7 +96,7 @@ def test_shards_and_samples_that_do_not_exist(bins: Bins, tmp_path: Path) -> Non
     declared = mine.declare()
     build(mine, declared)
     tracer = tracer_of(mine, declared)
-    with pytest.raises(NotFoundError, match="unknown npy shard 'val_000999'. Available: train_000000"):
+    with pytest.raises(NotFoundError, match=r"unknown npy shard 'val_000999'\. Available: train_000000"):
         trace(tracer, npy_shard="val_000999", sample=0)
     with pytest.raises(
         NotFoundError, match=r"trace: sample 9999 is out of range: val_000000 has \d+ \(counted from 0\)"

@@ -54,7 +54,7 @@ def test_a_version_that_is_not_there_is_told_with_those_that_are(tree: Project) 
         tree.migrate(tree.declared({"Copa": {"version": "version_3"}}))
     with pytest.raises(SourceError, match=r"tasks\.CB\.version: latest: .*mezo_gpt does not exist; .*CB has no folder"):
         tree.migrate(tree.declared({"CB": {"version": "latest"}}))
-    with pytest.raises(ConfigError, match="unknown task .*Available: CB"):
+    with pytest.raises(ConfigError, match=r"unknown task .*Available: CB"):
         route_of(tree.declared({"CB": {}}), "Copa")
 
 
