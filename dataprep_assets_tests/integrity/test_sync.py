@@ -247,7 +247,7 @@ def test_the_inventory_names_gaps_sizes_and_missing_ids() -> None:
     (gap,) = found(
         {"train_000000.npy": 132, "train_000002.npy": 132, "sample_ids_000000.bin": 8, "sample_ids_000002.bin": 8}
     )
-    assert gap == "train: gaps in its shards: 000001"
+    assert gap == "train: missing shards: 000001"
     assert "not 128 + 4 bytes per token" in "".join(found(good | {"tokenized/val_000000.npy": 131}))
     assert "the others have" in "".join(
         found({"train_000000.npy": 136, "train_000001.npy": 132, "train_000002.npy": 136})

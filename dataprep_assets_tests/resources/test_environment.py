@@ -108,11 +108,11 @@ def test_read_credentials_serve_where_there_are_no_others(environment: Any, tmp_
         ),
         (
             {"DATAPREP_STORAGE": "s3", "DATAPREP_BUCKET": "b", "R2_DATASET_WRITE_ACCESS_KEY_ID": KEY_ID},
-            "R2_DATASET_WRITE_SECRET_ACCESS_KEY: not set",
+            "R2_DATASET_WRITE_SECRET_ACCESS_KEY is not set",
         ),
         (
             {"DATAPREP_STORAGE": "s3", "DATAPREP_BUCKET": "b", "R2_DATASET_READ_SECRET_ACCESS_KEY": SECRET},
-            "R2_DATASET_READ_ACCESS_KEY_ID: not set",
+            "R2_DATASET_READ_ACCESS_KEY_ID is not set",
         ),
         (
             {"DATAPREP_STORAGE": "s3", "DATAPREP_BUCKET": "b", "R2_DATASET_ACCOUNT_ID": "https://a.b"},

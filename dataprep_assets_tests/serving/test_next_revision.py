@@ -157,7 +157,7 @@ def test_steps_that_were_taken_back_once_are_not_taken_back_again() -> None:
     [
         (WANTED, (BOOKS,), {"from_step": 5}, "already reads the same at step 5. A resumed run needs no revision"),
         (WANTED, (BOOKS,), {"from_step": 101}, "--from-step 101: the schedule has steps 0 to 99"),
-        (WANTED, (BOOKS,), {"from_step": 5, "trained": 4}, "--trained (4) must not be less than --from-step"),
+        (WANTED, (BOOKS,), {"from_step": 5, "trained": 4}, "--trained .4. must not be less than --from-step"),
         (WANTED, (with_shard("nameless", 10),), {"from_step": 5}, "and has no ids, so its order cannot be continued"),
         (replace(WANTED, steps=5), (BOOKS,), {"from_step": 5}, "the run would end before it begins"),
         (WANTED, (BOOKS, replace(BOOKS, name="tales")), {"from_step": 5}, "so its samples would be read twice"),
@@ -166,7 +166,7 @@ def test_steps_that_were_taken_back_once_are_not_taken_back_again() -> None:
         (WANTED, (), {"from_step": 5}, "has no source"),
         (replace(WANTED, steps=None), (BOOKS,), {"from_step": 5}, "never ends"),
         (WANTED, (replace(BOOKS, epochs=1),), {"from_step": 50}, "no step is possible: source books has"),
-        (replace(WANTED, samples="words"), (BOOKS,), {"from_step": 5}, "samples 'words': one of windows, documents"),
+        (replace(WANTED, samples="words"), (BOOKS,), {"from_step": 5}, "samples must be one of windows, documents, not 'words'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_revised_is_refused(wanted: Any, sources: Any, more: Any, said: str) -> None:

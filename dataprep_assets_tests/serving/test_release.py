@@ -114,6 +114,6 @@ def test_the_consumers_variables_give_the_client_and_are_never_shown() -> None:
     assert place_of("s3://dataset/tokenized", {**full, "R2_DATASET_BUCKET_LIST": "[]"}) == found
     assert place_of("s3://dataset/tokenized", {}) == S3Place(bucket="dataset", prefix="tokenized")
     del full["R2_DATASET_READ_SECRET_ACCESS_KEY"]
-    with pytest.raises(ConfigError, match="R2_DATASET_READ_SECRET_ACCESS_KEY: not") as caught:
+    with pytest.raises(ConfigError, match="R2_DATASET_READ_SECRET_ACCESS_KEY is not") as caught:
         place_of("s3://dataset/tokenized", full)
     assert "hidden" not in str(caught.value)

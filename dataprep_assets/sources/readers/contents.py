@@ -28,7 +28,7 @@ class Kind:
     remedy: str
 
     def __str__(self) -> str:
-        return f"the file is {self.name}. {self.remedy}"
+        return f"it is {self.name}. {self.remedy}"
 
 
 _DOWNLOAD = "Download the file again, and check the URL and the login"

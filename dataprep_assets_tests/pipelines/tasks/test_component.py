@@ -47,7 +47,11 @@ def attributes(**changes: Any) -> dict[str, Any]:
         ({"tasks": {"Copa": {"versoin": "latest"}}}, "tasks.Copa.versoin", "unknown key; "),
         ({"tasks": {"copa": {}}}, "tasks.copa", "unknown contract. Available: ArcC_Cloze, ArcC_MC, BOOLQ"),
         ({"layout": "/absolute"}, "layout", "must be a path below the projects' roots"),
-        ({"contracts": {"New": {"like": "Cope"}}}, "contracts.New: like", "only ArcC_Cloze, ArcC_MC, BOOLQ, CB, Copa"),
+        (
+            {"contracts": {"New": {"like": "Cope"}}},
+            "contracts.New: like",
+            "Available: ArcC_Cloze, ArcC_MC, BOOLQ, CB, Copa",
+        ),
         ({"contracts": {"New": {"files": {}}}}, "contracts.New: keys", "Field required"),
         ({"contracts": {"New": {"like": "Copa", "id": "key"}}}, "contracts.New", "'key'. Available"),
         (

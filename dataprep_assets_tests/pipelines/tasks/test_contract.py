@@ -40,10 +40,10 @@ def test_like_changes_what_it_names_and_nothing_else() -> None:
     [
         (
             {"like": "Capo"},
-            r"here: like: 'Capo': there is no such contract, only ArcC_Cloze, ArcC_MC, BOOLQ, CB, Copa, RTE",
+            r"here: like: unknown contract 'Capo'. Available: ArcC_Cloze, ArcC_MC, BOOLQ, CB, Copa, RTE",
         ),
         ({"colour": 1}, r"here: colour: Extra inputs are not permitted \(got 1\)"),
-        ({"id": "index"}, r"id: 'index' is none of the keys \['choice1'"),
+        ({"id": "index"}, r"id: unknown key 'index'. Available: choice1"),
         ({"label": "labels"}, "label: unknown key 'labels'. Available"),
         ({"text": ["premise", "choices.text"]}, "'choices.text'. Available"),
         ({"keys": {"label": "float"}}, r"here: keys.label.type: Input should be 'string', 'integer'"),

@@ -29,7 +29,7 @@ def skipped(one: Migration) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("declared", "missing", "reason"),
     [
-        (OPTIONAL, "Copa", "folder does not exist. Set `old_folder` if it has a different name"),
+        (OPTIONAL, "Copa", "no such folder"),
         (OPTIONAL, f"Copa/{TRAIN}", "no train file"),
         ({**OPTIONAL, "version": "version_99"}, None, "no such version"),
         ({**OPTIONAL, "version": "latest", "versions_in": "nowhere"}, None, "no such version"),

@@ -88,7 +88,7 @@ def to_link(target: str) -> Callable[[Path], None]:
         (Path.unlink, "missing", "copa_train.jsonl does not exist"),
         (moved, "other_case", "its name there is Copa_train.jsonl"),
         (to_link("nowhere"), "broken_link", "is a link to nowhere, which does not exist"),
-        (to_folder, "directory", "is a folder, not a regular file, and was not read"),
+        (to_folder, "directory", "is a folder, not a file"),
         (to_pipe, "not_regular", "is not a regular file"),
     ],
 )
