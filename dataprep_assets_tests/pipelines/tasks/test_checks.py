@@ -40,10 +40,15 @@ def choices(**values: Any) -> Change:
 SCHEMA_FAULTS: dict[str, tuple[str, str, Change, str]] = {
     # task, file, what is done to it in the old project, what the fault says
     "empty": ("Copa", COPA, raw(lambda b: b""), "has no row"),
-    "pointer": ("Copa", COPA, raw(lambda b: POINTER), "has no row: it is a Git LFS pointer"),
-    "gzip": ("Copa", COPA, raw(gzip.compress), "has no row: it is gzip data"),
-    "UTF-16": ("Copa", COPA, raw(lambda b: b.decode().encode("utf-16")), "has no row: it is text in UTF-16"),
-    "array": ("Copa", COPA, raw(lambda b: b"[" + b",".join(b.splitlines()) + b"]"), "has no row: it is one JSON array"),
+    "pointer": ("Copa", COPA, raw(lambda b: POINTER), "has no rows: it is a Git LFS pointer"),
+    "gzip": ("Copa", COPA, raw(gzip.compress), "has no rows: it is gzip data"),
+    "UTF-16": ("Copa", COPA, raw(lambda b: b.decode().encode("utf-16")), "has no rows: it is text in UTF-16"),
+    "array": (
+        "Copa",
+        COPA,
+        raw(lambda b: b"[" + b",".join(b.splitlines()) + b"]"),
+        "has no rows: it is one JSON array",
+    ),
     "byte order mark": ("Copa", COPA, raw(lambda b: codecs.BOM_UTF8 + b), ":1: the file starts with a byte order mark"),
     "not UTF-8": ("Copa", COPA, raw(lambda b: b.replace(b"The", b"\xff", 1)), ":1: not UTF-8 at byte"),
     "blank line": ("ArcC_MC", ARC, raw(lambda b: b + b"\n"), ":13: the line is blank"),
