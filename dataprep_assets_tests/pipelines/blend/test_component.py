@@ -95,7 +95,7 @@ def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
         ('{"datasets": [{"name": "a", "path": "x", "weight": NaN}]}', "NaN is not a JSON number"),
         ('{"datasets": [{"name": "a"}]}', "blend.json:1: datasets.0.path: missing"),
         ("[]", "blend.json"),
-        ("{", "but a list of datasets has at most"),
+        ("{", "not a blend file"),
     ],
 )
 def test_a_wrong_blend_file_is_told_by_its_name(text: str, told: str, tmp_path: Path) -> None:

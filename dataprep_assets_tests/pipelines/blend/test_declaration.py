@@ -83,8 +83,8 @@ def test_weight_zero_leaves_a_dataset_out(tmp_path: Path) -> None:
         ('{"datasets": [{"name": "a", "path": "p", "weight": Infinity}]}', "Infinity"),
         ('{"datasets": [{"name": "a", "path": "p", "path": "q"}]}', "'path' occurs twice"),
         ("[]", "blend"),
-        ("{", "but a list of datasets has at most"),
-        ('{"datasets": [' + "0," * (5 << 20) + "0]}", "10,485,777 bytes, and a list of datasets has at most 8,388,608"),
+        ("{", "not a blend file"),
+        ('{"datasets": [' + "0," * (5 << 20) + "0]}", "10,485,777 bytes, but a list of datasets has at most 8,388,608"),
         (
             '{"datasets": [' + "0," * 10_000 + "0]}",
             "not a blend file: a list of 10,001 datasets, but at most 10,000 are allowed",

@@ -125,7 +125,7 @@ def test_the_process_that_loads_a_sensitive_dataset_leaves_no_core_dump(monkeypa
     ("change", "said"),
     [
         ({"patient_key": {"env": None}}, "patient_key: .*exactly one of `env` and `public`"),
-        ({"sensitive": True}, "patient_key.public is only for fictional data (`sensitive: false`)"),
+        ({"sensitive": True}, "patient_key.public is only for fictional data"),
         ({"template": {"header": "{nobody}"}}, "names \\['nobody'\\]"),
         ({"cohorts": {"pattern": "x"}}, "cohorts.pattern: .*named groups"),
         ({"months": {"first": "2010-13", "last": "2011-01"}}, "months.first"),

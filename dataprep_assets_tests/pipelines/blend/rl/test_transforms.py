@@ -65,7 +65,7 @@ def test_transforms_follow_each_other() -> None:
         ("json:no_such_function", "cannot be imported"),
         ("math:pi", "not a function"),
         ("resolve_hf_placeholders", "needs `sources`"),
-        ({"json:dumps": ["a"]}, r"json:dumps: its options are no names with values, but \['a'\]"),
+        ({"json:dumps": ["a"]}, r"json:dumps: its options must be names with values, not \['a'\]"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_data_is_read(declared: Any, complaint: str) -> None:
