@@ -126,7 +126,7 @@ def test_the_process_that_loads_a_sensitive_dataset_leaves_no_core_dump(monkeypa
     [
         ({"patient_key": {"env": None}}, "patient_key: .*exactly one of `env` and `public`"),
         ({"sensitive": True}, "patient_key.public is only for fictional data"),
-        ({"template": {"header": "{nobody}"}}, "names \\['nobody'\\]"),
+        ({"template": {"header": "{nobody}"}}, "unknown fields \\['nobody'\\]"),
         ({"cohorts": {"pattern": "x"}}, "cohorts.pattern: .*named groups"),
         ({"months": {"first": "2010-13", "last": "2011-01"}}, "months.first"),
         ({"splits": {"train": 0.5}}, "splits: .*add up to 0.5"),
