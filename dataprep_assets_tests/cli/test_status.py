@@ -71,7 +71,7 @@ def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_
     shown = dataprep(tmp_path, "status", "words", project=project)
     assert shown.stdout.splitlines()[3].startswith("combined_bins_train")
     assert "  its blocking check random_batches_load failed: " in shown.stdout.splitlines()[3]
-    assert "all is up to date" not in shown.stdout
+    assert "everything is up to date" not in shown.stdout
     summary = dataprep(tmp_path, "show", "words", project=project).stdout
     assert "\n  failed, which blocks: words/combined_bins_train: random_batches_load: " in summary
     assert "\n  not examined yet: words/data_card: card_matches_receipts\n" in summary

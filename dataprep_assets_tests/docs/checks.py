@@ -30,7 +30,7 @@ Generated from the checks by `make docs-reference`; a test fails when it is out 
 
 A check is red when it found a defect. If a *blocking* check is red, nothing downstream of its artifact is built; the
 others only warn. The result names the file, row or document and ends with the remedy. `dataprep status NAME` lists the
-red checks of a dataset, the page of [all datasets](operations.md#all-datasets-at-a-glance) those of every dataset.
+red checks of a dataset, the page of [all datasets](operations.md#dagster) those of every dataset.
 [The drill](drill.md) measures which damage each check notices.
 
 ## When a check is red
@@ -93,7 +93,7 @@ REMEDIES = (
     (
         "no_retracted_document",
         "A removed document is still present. `dataprep run NAME` rebuilds the shards that contain it. It also "
-        "removes obsolete shards and warns of it ([removing documents](corpus-changes.md)).",
+        "removes obsolete shards and warns of it ([removing documents](how-to/add-files.md)).",
     ),
     (
         "splits_disjoint patients_disjoint patients_in_their_split",
@@ -108,7 +108,7 @@ REMEDIES = (
     (
         "looks_like_text samples_unique packing_efficient",
         "This check is a heuristic: look at the samples shown. If they are fine, "
-        "[accept it](operations.md#checks-that-only-warn).",
+        "[accept it](how-to/resume.md#a-failing-check).",
     ),
     (
         "manifest_published remote_matches_local remote_readable",
