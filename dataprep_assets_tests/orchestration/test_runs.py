@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+import sqlalchemy
 
 from dataprep_assets.engine.staleness.decide import Decision
 from dataprep_assets.engine.staleness.status import stale
@@ -220,3 +221,18 @@ def test_an_interruption_that_a_finalizer_swallows_comes_again(capfd: pytest.Cap
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert capfd.readouterr().err == "", "no stack"
+
+
+def test_an_interruption_while_a_connection_is_closed_prints_no_stack(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = sqlalchemy.create_engine("sqlite://", poolclass=sqlalchemy.NullPool)
+
+    def interrupt(connection: object) -> None:
+        raise dg.DagsterExecutionInterruptedError
+
+    connection = engine.connect()
+    monkeypatch.setattr(engine.dialect, "do_close", interrupt)
+    with interruptions(), pytest.raises(dg.DagsterExecutionInterruptedError):
+        connection.close()
+    assert not [record for record in caplog.records if record.exc_info]

@@ -1,6 +1,7 @@
 """Executes the job of a dataset in this process; the instance's records, pools, plans and lost runs."""
 
 import fcntl
+import logging
 import os
 import signal
 import socket
@@ -346,14 +347,28 @@ def interruptions() -> Iterator[None]:
         # the interpreter writes the number of each signal that Python handles to it, whatever its handler does then
         before = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         hook, sys.unraisablehook = sys.unraisablehook, _raise_later
+        for pool in _POOLS:
+            pool.addFilter(_is_a_failure)
         try:
             yield
         finally:
+            for pool in _POOLS:
+                pool.removeFilter(_is_a_failure)
             sys.unraisablehook = hook
             signal.set_wakeup_fd(before)
         with suppress(BlockingIOError):
             if {signal.SIGINT, signal.SIGTERM} & set(heard.recv(4096)):
                 raise KeyboardInterrupt
+
+
+_POOLS = [logging.getLogger(f"sqlalchemy.pool.impl.{kind}") for kind in ("NullPool", "QueuePool")]
+"""They log, with a stack, whatever ends the closing of a connection, and raise it as well."""
+
+
+def _is_a_failure(record: logging.LogRecord) -> bool:
+    """Whether a record is about something other than an interruption."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, KeyboardInterrupt | dg.DagsterExecutionInterruptedError)
 
 
 def _raise_later(lost: "sys.UnraisableHookArgs") -> None:
