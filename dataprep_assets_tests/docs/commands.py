@@ -29,19 +29,19 @@ what is on this page.
 _GUIDES = {
     "init": "[installation](installation.md#a-new-project), [deploying](../deploy/README.md#your-own-project)",
     "show": "[losses](operations.md#losses), [sensitive datasets](security.md)",
-    "run": "[parts of a run](#parts-of-a-run), [locked builds](lock-and-diff.md#dataprep-run-name---locked)",
+    "run": "[parts of a run](#parts-of-a-run), [locked builds](how-to/reproduce.md#build-from-the-lock)",
     "ui": "[the guard of the UI](security.md#the-ui)",
     "status": "[operations](operations.md)",
     "documents": "[documents](documents.md)",
-    "trace": "[trace](trace.md)",
+    "trace": "[trace](how-to/look-at-data.md)",
     "retract": "[remove documents](how-to/remove-documents.md)",
     "prune": "[operations](operations.md)",
-    "lock": "[lock and diff](lock-and-diff.md)",
-    "diff": "[lock and diff](lock-and-diff.md)",
+    "lock": "[lock and diff](how-to/reproduce.md)",
+    "diff": "[lock and diff](how-to/reproduce.md)",
     "schedule": "[training schedules](pipelines/schedule.md)",
     "seen": "[what the model has seen](pipelines/schedule.md#what-the-model-has-seen)",
     "preflight": "[storage](storage.md)",
-    "sync": "[copies between places](storage.md#copies-between-places)",
+    "sync": "[copies between places](how-to/object-storage.md#copy-artifacts)",
     "release": "[shard releases](pipelines/release.md#shards-of-somebody-else)",
 }
 """Command → the pages about it."""
@@ -103,10 +103,10 @@ partitions: build them first, without these options.
 | `plan` | dataset | `machine`, `splits`, `shards`, `runs`, `source_bytes`, `tokens`, `orchestration_seconds`, \
 `transfer_seconds`, `tokenizing_seconds`, `seconds`, `seconds_on` (by engine), `disk_bytes`, `get_requests`, \
 `put_requests`, `rates_measured_on` |
-| `trace` | document | [trace](trace.md) |
+| `trace` | document | [trace](how-to/look-at-data.md) |
 | `verify` | artifact, then release | `artifact` or `release`, `location`, `bytes`, `defects`, `changed_inputs`; \
 with `--lock`: `artifact`, `differs` |
-| `diff` | comparison | [lock and diff](lock-and-diff.md) |
+| `diff` | comparison | [lock and diff](how-to/reproduce.md) |
 | `prune` | obsolete artifact | `artifact`, `location`, `bytes`; with `--yes` also one per removal |
 | `sync` | copy | `source`, `destination`, `copied`, `bytes`, `on_server`, \
 `notes`, `objects` (`key`, `bytes`, `action`: `copy` or `skip`) |
