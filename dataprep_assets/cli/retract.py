@@ -150,8 +150,9 @@ def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iter
         if spec.name == artifact or any(source in affected for source in spec.inputs):
             affected.append(spec)
     cores = component.declaration.workers or len(os.sched_getaffinity(0))
-    rebuild = rebuild_of(affected, store, Machine(cores=cores, bandwidth=125e6), verification="size")
     name = component.declaration.dataset
+    machine, times = Machine(cores=cores, bandwidth=125e6), project.current().step_times()
+    rebuild = rebuild_of(affected, store, machine, times, verification="size")
     yield f"{name}: {len(rebuild.works)} to build"
     yield ""
     yield from rebuild_lines(rebuild, project.privacy())

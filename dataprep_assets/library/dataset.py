@@ -85,7 +85,7 @@ class OpenDataset:
     def status(self) -> Rebuild:
         """What a run would make now, why, and what that costs. Nothing is written; local sources are read."""
         cores = self.component.declaration.workers or len(os.sched_getaffinity(0))
-        return rebuild_of(self.specs, self.store, Machine(cores=cores, bandwidth=125e6))
+        return rebuild_of(self.specs, self.store, Machine(cores=cores, bandwidth=125e6), self.project.step_times())
 
     def run(
         self,
@@ -154,18 +154,22 @@ class OpenDataset:
         import dagster as dg
 
         from dataprep_assets.code_location import bind_resources
+        from dataprep_assets.library.step_timer import StepTimer
         from dataprep_assets.orchestration.build import job_of
         from dataprep_assets.orchestration.partitions import PART
         from dataprep_assets.orchestration.runs.runs import execute
         from dataprep_assets.orchestration.runs.terminal import watched_in_notebook
 
-        job, here = job_of(self.specs, only=only, attendants=attendants), self.project.project
+        timer = StepTimer()
+        job, here = job_of(self.specs, only=only, attendants=[timer, *attendants]), self.project.project
         definitions = bind_resources(dg.Definitions(jobs=[job]), here.root)
         with self.project.instance() as instance, private_files(self.component.declaration.sensitive):
             tags = {PART: part} if part else {}
             whole = definitions.resolve_job_def(job.name)
             with watched_in_notebook():
-                return execute(whole, instance, tags=tags, verbose=verbose)
+                result = execute(whole, instance, tags=tags, verbose=verbose)
+            timer.keep(self.project.step_times(), self.specs, self.store)
+            return result
 
     def build_part(
         self, part: PartitionSelection, *, attendants: "Sequence[BuildListener]" = (), verbose: bool = False

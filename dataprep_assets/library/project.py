@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dataprep_assets.declarations import Declarations
     from dataprep_assets.engine.artifact.dataset import Dataset
+    from dataprep_assets.engine.staleness.step_times import StepTimes
     from dataprep_assets.integrity.storage import Storage
     from dataprep_assets.library.dataset import OpenDataset
     from dataprep_assets.library.mistakes import Mistake
@@ -221,6 +222,12 @@ class OpenProject:
         if not home.is_absolute():
             raise ConfigError(f"{_HOME}: {str(home)!r}: must be an absolute path")
         return home
+
+    def step_times(self) -> "StepTimes":
+        """How long steps took in its last runs on this machine."""
+        from dataprep_assets.engine.staleness.step_times import StepTimes
+
+        return StepTimes(self.home / "step_times.json")
 
     @contextmanager
     def instance(self) -> "Iterator[dg.DagsterInstance]":

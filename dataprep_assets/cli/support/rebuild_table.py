@@ -97,11 +97,7 @@ def _sums(rebuild: Rebuild) -> Iterable[str]:
             "not known in advance"
         )
     cores = rebuild.machine.cores
-    expected = (
-        f"expected: {shown_time(rebuild.fetching + rebuild.tokenizing + rebuild.orchestration).strip()} on {cores} "
-        f"core{'s' if cores > 1 else ''}: fetching {shown_time(rebuild.fetching).strip()}, tokenizing "
-        f"{shown_time(rebuild.tokenizing).strip()}, orchestration {shown_time(rebuild.orchestration).strip()}; "
-        "excluding joins, views and checks; rates "
-        + (f"measured on {count_of(rebuild.measured, 'finished shard')}" if rebuild.measured else "from the benchmark")
-    )
-    yield expected
+    least, most = (shown_time(seconds).strip() for seconds in rebuild.seconds)
+    expected = f"about {most}" if least == most else f"{least} to {most}"
+    untimed = f"; never timed here: {', '.join(rebuild.untimed)}" if rebuild.untimed else ""
+    yield f"expected: {expected} on {count_of(cores, 'core')}{untimed}"

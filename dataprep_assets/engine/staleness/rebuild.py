@@ -11,6 +11,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, ReadCost
 from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, UNREADABLE, Decision
 from dataprep_assets.engine.staleness.status import foreseeing, stale
+from dataprep_assets.engine.staleness.step_times import Sizes, StepTimes, step_sizes
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt, Verification
@@ -175,7 +176,7 @@ class ToBuild:
         stale: The artifact, and why it is stale.
         reading: What building it reads of the source.
         tokens: Expected number of tokens.
-        seconds: Time of fetching or tokenizing, with the whole machine.
+        seconds: Time to build it with its checks, as it took in the last runs here.
     """
 
     stale: Decision
@@ -214,33 +215,27 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class Rebuild:
-    """Everything to build, in build order. `measured` counts the finished shards that the rates were measured on."""
+    """Everything to build, in build order.
+
+    Attributes:
+        works: The artifacts.
+        published: The publications that the next run replaces.
+        machine: Who would build them.
+        seconds: The least and the most time that a run is expected to take. They differ by what is built only where an
+            input comes out other than it was, and by steps that were never timed here.
+        untimed: The names of these steps.
+    """
 
     works: tuple[ToBuild, ...]
     published: tuple[Published, ...]
     machine: Machine
-    rates: Rates
-    measured: int
+    seconds: tuple[float, float]
+    untimed: tuple[str, ...] = ()
 
     @property
     def tokenized(self) -> list[ToBuild]:
         """The artifacts to tokenize. Source bytes and tokens are counted here only, not again downstream."""
         return [work for work in self.works if work.reading is not None and work.reading.tokenized]
-
-    @property
-    def fetching(self) -> float:
-        """Seconds of fetching."""
-        return sum((w.seconds or 0.0 for w in self.works if w.reading is not None and not w.reading.tokenized), 0.0)
-
-    @property
-    def tokenizing(self) -> float:
-        """Seconds of tokenizing."""
-        return sum((work.seconds or 0.0 for work in self.tokenized), 0.0)
-
-    @property
-    def orchestration(self) -> float:
-        """Seconds of Dagster: a run, and a record of each partition."""
-        return self.rates.build_seconds * bool(self.works) + len(self.works) * self.rates.partition_seconds
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
@@ -252,14 +247,13 @@ class Rebuild:
             "totals": {
                 "artifacts": len(self.works),
                 "provisional": sum(work.stale.provisional for work in self.works),
+                "untimed": list(self.untimed),
                 **privacy.amounts(
                     {
                         "source_bytes": sum(w.reading.source_bytes for w in self.tokenized if w.reading is not None),
                         "tokens": sum(work.tokens or 0 for work in self.tokenized),
-                        "fetching_seconds": round(self.fetching, 1),
-                        "tokenizing_seconds": round(self.tokenizing, 1),
-                        "orchestration_seconds": round(self.orchestration, 1),
-                        "rates_measured_on": self.measured,
+                        "least_seconds": round(self.seconds[0], 1),
+                        "most_seconds": round(self.seconds[1], 1),
                     }
                 ),
             },
@@ -271,6 +265,7 @@ def rebuild_of(
     specs: Sequence[ArtifactSpec],
     store: ArtifactStore,
     machine: Machine,
+    times: StepTimes,
     *,
     verification: Verification | None = None,
 ) -> Rebuild:
@@ -280,20 +275,22 @@ def rebuild_of(
         specs: Those of a dataset, inputs before what is made of them.
         store: Where its artifacts are; nothing is written to it.
         machine: Who would build it.
+        times: How long steps took on it.
         verification: How thoroughly every artifact is verified, overriding its spec.
     """
     # one overlay for all: sizes are read from a manifest that may only be foreseen
     with foreseeing(store) as view:
         stale_slots = list(stale(specs, view, verification=verification))
         readings = _readings(stale_slots, view)
-        rates, measured = _rates(specs, store, _density([r for r in readings.values() if r.tokenized]))
+        rates = _rates(specs, store, _density([r for r in readings.values() if r.tokenized]))
         expected = _Expected(stale_slots, readings, view, store, rates)
+        forecast = _Forecast(times, step_sizes(specs, view), machine, rates)
         works = tuple(
             ToBuild(
                 stale=one,
-                reading=(reading := readings.get((one.spec, one.partition))),
+                reading=readings.get((one.spec, one.partition)),
                 tokens=expected.tokens_of(one),
-                seconds=_seconds(reading, machine, rates),
+                seconds=forecast.seconds_of(one),
             )
             for one in stale_slots
         )
@@ -301,8 +298,8 @@ def rebuild_of(
             works=works,
             published=tuple(_find_published(stale_slots, store)),
             machine=machine,
-            rates=rates,
-            measured=measured,
+            seconds=forecast.bounds(works),
+            untimed=tuple(sorted(forecast.untimed)),
         )
 
 
@@ -312,9 +309,9 @@ def _density(readings: Sequence[ReadCost]) -> float:
     return sum(reading.source_bytes * reading.density for reading in readings) / stored if stored else 1.0
 
 
-def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density: float) -> tuple[Rates, int]:
-    """The rates of the present shards, planned or not, and the number of these shards."""
-    source_bytes = tokens = measured = 0
+def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density: float) -> Rates:
+    """The rates of the present shards, planned or not."""
+    source_bytes = tokens = 0
     seconds = 0.0
     # one spec of each name: the partitions that the store lists are those of all splits
     for spec in {spec.name: spec for spec in specs if spec.reads is not None}.values():
@@ -324,9 +321,7 @@ def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density: float) 
                 source_bytes += receipt.ledger.source_bytes
                 tokens += receipt.ledger.tokens
                 seconds += receipt.measured["cpu_seconds"]
-                measured += 1
-    rates = Rates.of_receipts(source_bytes, tokens, seconds, bytes_per_token=Rates.bytes_per_token, density=density)
-    return rates, measured
+    return Rates.of_receipts(source_bytes, tokens, seconds, bytes_per_token=Rates.bytes_per_token, density=density)
 
 
 def _receipt(store: ArtifactStore, spec: ArtifactSpec, slot: str | None) -> Receipt | None:
@@ -357,12 +352,49 @@ def _readings(stale_slots: Iterable[Decision], view: ArtifactStore) -> dict[Slot
     return readings
 
 
-def _seconds(reading: ReadCost | None, machine: Machine, rates: Rates) -> float | None:
-    if reading is None:
-        return None
-    if reading.tokenized:
-        return reading.source_bytes / rates.source_bytes_per_cpu_second / machine.cores
-    return reading.fetch_bytes / machine.bandwidth
+class _Forecast:
+    """Estimates how long artifacts take to build; `untimed` are the steps that were never timed here."""
+
+    def __init__(self, times: StepTimes, size_of: Sizes, machine: Machine, rates: Rates) -> None:
+        self._times, self._size_of, self._machine, self._rates = times, size_of, machine, rates
+        self.untimed: set[str] = set()
+
+    def seconds_of(self, one: Decision) -> float | None:
+        """Seconds of an artifact with its checks, if its step was timed; of many together, the start counts once."""
+        if one.spec is None:
+            return None
+        return self._times.seconds(
+            one.spec.declaration.dataset, one.spec.name, self._size_of(one.spec, [one.partition])
+        )
+
+    def bounds(self, works: Sequence[ToBuild]) -> tuple[float, float]:
+        """The least and the most seconds of a run that builds these."""
+        if not works:
+            return 0.0, 0.0
+        least = most = 0.0
+        steps: dict[ArtifactSpec, list[ToBuild]] = {}
+        for work in works:
+            if work.stale.spec is not None:
+                steps.setdefault(work.stale.spec, []).append(work)
+        for spec, built in steps.items():
+            size = self._size_of(spec, [work.stale.partition for work in built])
+            known = self._times.seconds(spec.declaration.dataset, spec.name, size)
+            low, high = (known, known) if known is not None else self._guess(spec, size, len(built))
+            least += 0.0 if all(work.stale.provisional for work in built) else low
+            most += high
+        dataset = next(iter(steps)).declaration.dataset if steps else ""
+        if (besides := self._times.run_seconds(dataset)) is not None:
+            return least + besides, most + besides
+        return least + self._rates.build_seconds / 2, most + 2 * self._rates.build_seconds
+
+    def _guess(self, spec: ArtifactSpec, size: float, partitions: int) -> tuple[float, float]:
+        """The bounds of a step that was never timed; taggers take up to ten times as long as tokenizing."""
+        self.untimed.add(spec.name)
+        least = partitions * self._rates.partition_seconds
+        if spec.reads is None and spec.partitions is not None:
+            return least, least * 10
+        tokenizing = size / self._rates.source_bytes_per_cpu_second / self._machine.cores
+        return least, least + 10 * tokenizing
 
 
 def _find_published(stale_slots: Iterable[Decision], store: ArtifactStore) -> Iterable[Published]:
