@@ -41,7 +41,7 @@ def tell(name: str, *, as_json: bool) -> int:
         print(json.dumps(_as_json(component, store, rebuild, left) | {"retracted_in_no_plan": held}))
     else:
         _print(component, store, rebuild, left, retracted)
-    return 1 if rebuild.works or retracted else 0
+    return 1 if rebuild.works or rebuild.due or retracted else 0
 
 
 def left_line(dataset: str, artifact: "Artifact", store: "ArtifactStore") -> str:
@@ -62,10 +62,11 @@ def _print(
     from dataprep_assets.cli.support.rebuild_table import rebuild_lines
 
     name = component.declaration.dataset
-    if not rebuild.works:
+    if not rebuild.works and not rebuild.due:
         print(f"{name}: " + ("nothing to build" if retracted else "everything is up to date"))
     else:
-        print(f"{name}: {len(rebuild.works)} to build")
+        checks = f", {count_of(len(rebuild.due), 'artifact')} to check" if rebuild.due else ""
+        print(f"{name}: {len(rebuild.works) or 'nothing'} to build{checks}")
         print()
         for line in rebuild_lines(rebuild, project.privacy()):
             print(line)

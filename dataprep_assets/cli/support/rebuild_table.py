@@ -1,37 +1,66 @@
 """What has to be rebuilt, as a table for people and as JSON: for `dataprep status` and `run --dry-run`."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 
 from dataprep_assets.engine.privacy import OPEN, Privacy
-from dataprep_assets.engine.staleness.rebuild import Rebuild, ToBuild
+from dataprep_assets.engine.staleness.decide import Decision
+from dataprep_assets.engine.staleness.rebuild import LossChange, Rebuild, ToBuild
 from dataprep_assets.errors import count_of
 from dataprep_assets.planning.cost import shown_bytes, shown_time
+from dataprep_assets.table import align_rows
 
-MOST_ROWS = 20
+MOST = 20
+"""Most causes that are listed; one or two more are listed, too, because a line that counts them saves nothing."""
+_HEAD = ("  artifact", "count", "partitions", "source", "tokens", "time", "")
 
 
-@dataclass(frozen=True)
-class _Row:
-    """Artifacts of one asset that are stale for the same kind of reason."""
+@dataclass
+class _Cause:
+    """What changed, in lines, and the artifacts that a run builds for it."""
 
-    works: list[ToBuild]
-    privacy: Privacy
+    lines: list[str] = field(default_factory=list)
+    works: list[ToBuild] = field(default_factory=list)
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        first = self.works[0].stale
-        asset = "/".join(first.spec.path[1:]) if first.spec is not None else first.name
-        partitions = [work.stale.partition for work in self.works if work.stale.partition is not None]
-        reasons = list(dict.fromkeys(work.stale.reason for work in self.works))
-        more = f" (and {len(reasons) - 1} more like this)" if len(reasons) > 1 else ""
-        return (
-            asset,
-            str(len(partitions)) if partitions else "-",
-            partitions[0] + (f"...{partitions[-1]}" if len(partitions) > 1 else "") if partitions else "-",
-            *_amounts(self.works, self.privacy),
-            first.kind if self.privacy.closed else reasons[0] + more,
-        )
+    def rows(self, privacy: Privacy) -> Iterator[tuple[str, ...]]:
+        """A row per artifact, indented below the cause."""
+        groups: dict[object, list[ToBuild]] = {}
+        for work in self.works:
+            groups.setdefault((work.stale.spec or work.stale.name, work.stale.provisional), []).append(work)
+        for works in groups.values():
+            first = works[0].stale
+            asset = "/".join(first.spec.path[1:]) if first.spec is not None else first.name
+            partitions = [work.stale.partition for work in works if work.stale.partition is not None]
+            yield (
+                f"  {asset}",
+                str(len(partitions)) if partitions else "-",
+                partitions[0] + (f"...{partitions[-1]}" if len(partitions) > 1 else "") if partitions else "-",
+                *_amounts(works, privacy),
+                "if its input changes" if first.provisional else "",
+            )
+
+
+def _causes(works: Iterable[ToBuild], privacy: Privacy) -> list[_Cause]:
+    """Group artifacts by what they are built for, in the order of the build; each line is in one group."""
+    found: list[_Cause] = []
+    of_line: dict[str, _Cause] = {}
+    for work in works:
+        lines = [privacy.text(line, work.stale.kind) for line in work.stale.causes]
+        if (cause := of_line.get(lines[0])) is None:
+            found.append(cause := _Cause())
+        new = [line for line in dict.fromkeys(lines) if line not in of_line]
+        cause.lines += new
+        of_line |= dict.fromkeys(new, cause)
+        cause.works.append(work)
+    return found
+
+
+def _first(lines: Sequence[str]) -> Iterator[str]:
+    most = MOST if len(lines) > MOST + 2 else len(lines)
+    yield from lines[:most]
+    if more := len(lines) - most:
+        yield f"and {count_of(more, 'more change')} (`--json` lists all)"
 
 
 def _amounts(works: Sequence[ToBuild], privacy: Privacy) -> tuple[str, str, str]:
@@ -48,36 +77,52 @@ def _amounts(works: Sequence[ToBuild], privacy: Privacy) -> tuple[str, str, str]
     )
 
 
-def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterable[str]:
-    """The lines of the table, then its sums: plain text, also on a terminal."""
-    groups: dict[tuple[object, str], list[ToBuild]] = {}
-    for work in rebuild.works:
-        groups.setdefault((work.stale.spec or work.stale.name, work.stale.kind), []).append(work)
-    rows = [_Row(works, privacy).cells for works in groups.values()]
-    # a line that counts one or two rows saves nothing
-    most = MOST_ROWS if len(rows) > MOST_ROWS + 2 else len(rows)
-    shown = [("artifact", "count", "partitions", "source", "tokens", "time", "why"), *rows[:most]]
-    widths = [max(len(row[at]) for row in shown) for at in range(6)]
-    for row in shown:
-        cells = []
-        for column, (cell, width) in enumerate(_zip(row, widths)):
-            blank = " " * (width - len(cell))
-            cells.append(blank + cell if column in (1, 3, 4, 5) else cell + blank)
-        yield "  ".join([*cells, row[6]] if row[6] else cells)
-    if hidden := list(groups.values())[most:]:
-        yield (
-            f"and {count_of(len(hidden), 'more row')}, of {count_of(sum(map(len, hidden)), 'artifact')} "
-            "(`--json` lists all)"
-        )
+def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterator[str]:
+    """The causes, below each what a run builds for it, then sums: plain text, also on a terminal."""
+    causes = _causes(rebuild.works, privacy)
+    most = MOST if len(causes) > MOST + 2 else len(causes)
+    rows = [list(cause.rows(privacy)) for cause in causes[:most]]
+    if rows:
+        head, *lines = align_rows([_HEAD, *chain.from_iterable(rows)], right={1, 3, 4, 5})
+        yield head
+        for cause, own in zip(causes[:most], rows, strict=True):
+            yield from _first(cause.lines)
+            yield from lines[: len(own)]
+            del lines[: len(own)]
+    if hidden := causes[most:]:
+        artifacts = count_of(sum(len(cause.works) for cause in hidden), "artifact")
+        yield f"and {count_of(len(hidden), 'more cause')}, of {artifacts} (`--json` lists all)"
     yield ""
-    if not privacy.closed:
+    if rebuild.losses:
+        yield from _losses(rebuild.losses, privacy)
+        yield ""
+    # a run that builds something judges these again anyway
+    yield from () if rebuild.works else _checks_due(rebuild.due)
+    if not privacy.closed and rebuild.works:
         yield from _sums(rebuild)
     for published in rebuild.published:
         yield f"replaces the published {published.place} ({published.artifact})"
 
 
-def _zip(row: Sequence[str], widths: Sequence[int]) -> Iterable[tuple[str, int]]:
-    return zip(row[: len(widths)], widths, strict=True)
+def _losses(losses: Sequence[LossChange], privacy: Privacy) -> Iterator[str]:
+    """A table of what is dropped before and after the run."""
+    rows = [("dropped by", "reason", "before", "after")]
+    for one in losses:
+        after = "not known yet" if one.after is None else privacy.count(one.after)
+        rows.append((one.artifact, one.reason, privacy.count(one.before), after))
+    yield from align_rows(rows, right={2, 3})
+
+
+def _checks_due(due: Sequence[Decision]) -> Iterator[str]:
+    """A line per artifact and reason for which checks have to run."""
+    groups: dict[tuple[str, str], list[Decision]] = {}
+    for one in due:
+        asset = "/".join(one.spec.path[1:]) if one.spec is not None else one.name
+        groups.setdefault((asset, one.reason), []).append(one)
+    for (asset, reason), decisions in groups.items():
+        partitions = [one.partition for one in decisions if one.partition is not None]
+        where = f" ({count_of(len(partitions), 'partition')})" if partitions else ""
+        yield f"{asset}{where}: {reason}"
 
 
 def _sums(rebuild: Rebuild) -> Iterable[str]:

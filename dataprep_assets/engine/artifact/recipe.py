@@ -6,7 +6,8 @@ number of workers or secret.
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self
 
@@ -21,10 +22,16 @@ _SHOWN = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Why an artifact does not match its recipe: `kind` is a keyword for tables, `reason` one sentence."""
+    """Why an artifact does not match its recipe: `kind` is a keyword for tables, `reason` one sentence.
+
+    `changes` has each change of the step's version, of inputs and of settings, `files` a line for each change of its
+    source files, if the step can name them. Both are empty where only a digest differs.
+    """
 
     kind: str
     reason: str
+    changes: "tuple[Changed, ...]" = ()
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +46,22 @@ class Changed:
     @property
     def consequence(self) -> str:
         """What follows from it, in brackets, where its values do not say it; else nothing."""
-        told = touched(self.name, self.before, self.now)
-        return f" ({told})" if told else ""
+        texts = touched(self.name, self.before, self.now)
+        return f" ({texts})" if texts else ""
+
+    def __str__(self) -> str:
+        """The change in one line, such as `rule short changed: words < 50 → words < 20`."""
+        name = re.sub(r"^rules\.", "rule ", self.name)
+        if self.before is None:
+            return f"{name} added: {_format_value(self.now)}"
+        if self.now is None:
+            return f"{name} removed: {_format_value(self.before)}"
+        if _is_digest(self.before) and _is_digest(self.now):
+            return f"{name} changed"
+        before, now = (_format_value(value) for value in (self.before, self.now))
+        if (start := before.partition(": ")[:2]) == now.partition(": ")[:2] and start[1]:
+            before, now = (value.removeprefix("".join(start)) for value in (before, now))
+        return f"{name} changed: {before} → {now}{self.consequence}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,42 +104,47 @@ class RecipeInputs:
             changes += _find_changes("settings", before, after)
         return changes + _find_changes("sources", self.sources, now.sources)
 
-    def change(self, now: "RecipeInputs", source_change: str = "") -> Change | None:
+    def change(self, now: "RecipeInputs", source_changes: Sequence[str] = ()) -> Change | None:
         """Return the first change as a sentence, or all changes that name the texts they affect; None if there is none.
 
-        Settings come before sources, because a listing may differ only because the globs do. `source_change`, if a step
-        provides it, replaces the names of the changed sources.
+
+        Settings come before sources, because a listing may differ only because the globs do. `source_changes`, if a
+        step provides them, replace the names of the changed sources.
         """
         changes = self.changes(now)
         of = {kind: [one for one in changes if one.kind == kind] for kind in ("upstream", "settings", "sources")}
         if self.version != now.version:
-            return Change(
-                kind="older version",
-                reason=f"built by version {self.version} of this step; the current version is {now.version}",
-            )
+            reason = f"built by version {self.version} of this step; the current version is {now.version}"
+            return Change(kind="older version", reason=reason, changes=tuple(changes[:1]))
+        named, files = (*of["upstream"], *of["settings"]), tuple(source_changes)
         if of["upstream"]:
-            return Change(kind="input changed", reason=f"its input changed: {_first(of['upstream'])}")
-        source = "its source changed: " + (source_change or _first(of["sources"])) if of["sources"] else ""
+            reason = f"its input changed: {_first(_names(of['upstream']))}"
+            return Change(kind="input changed", reason=reason, changes=named, files=files)
+        source = "its source changed: " + _first(list(files) or _names(of["sources"])) if of["sources"] else ""
         if settings := of["settings"]:
             reason = _describe_changes([one for one in settings if one.consequence] or settings[:1], settings)
-            return Change(kind="settings changed", reason=reason + "; " + source if source else reason)
-        return Change(kind="input changed", reason=source) if source else None
+            reason += "; " + source if source else ""
+            return Change(kind="settings changed", reason=reason, changes=named, files=files)
+        return Change(kind="input changed", reason=source, files=files) if source else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(RecipeInputs):
     """How to build an artifact, or one of its partitions, now.
 
-    Attributes: artifact: The artifact to build. key: Digest (hex) of its ingredients only. ledger: The ledger that the
-    artifact must have, if its inputs determine it: their sum. Not part of the key, because it does not affect bytes,
-    but an artifact with a different ledger is out of date. source_change: A description of the changes in its sources
-    since the artifact was built, if the step knows more than their names. Not part of the key.
+    Attributes:
+        artifact: The artifact to build.
+        key: Digest (hex) of its ingredients only.
+        ledger: The ledger that the artifact must have, if its inputs determine it: their sum. Not part of the key,
+            because it does not affect bytes, but an artifact with a different ledger is out of date.
+        source_changes: A line for each change of its source files since the artifact was built, if the step can name
+            them. Not part of the key.
     """
 
     artifact: Artifact
     key: str
     ledger: Ledger | None = None
-    source_change: str = ""
+    source_changes: tuple[str, ...] = ()
 
     @classmethod
     def made_of(
@@ -147,7 +173,7 @@ class Recipe(RecipeInputs):
         if receipt.key == self.key:
             return self._other_ledger(receipt)
         unnamed = Change(kind="recipe changed", reason="built from different inputs or settings")
-        return RecipeInputs.of_receipt(receipt).change(self, self.source_change) or unnamed
+        return RecipeInputs.of_receipt(receipt).change(self, self.source_changes) or unnamed
 
     def _other_ledger(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
@@ -193,11 +219,18 @@ def _more(changed: list[Changed], shown: int = 1) -> str:
     return f" (and {len(changed) - shown} more)" if len(changed) > shown else ""
 
 
-def _first(changed: list[Changed], most: int = 3) -> str:
-    names = [one.name for one in changed]
+def _names(changed: list[Changed]) -> list[str]:
+    return [one.name for one in changed]
+
+
+def _first(names: list[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
 def _format_value(value: Any) -> str:
-    text = "not set" if value is None else str(value)
+    text = "not set" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -7,9 +7,9 @@ The cases, in order; the first one that applies is the decision. `test_decide.py
 
 | facts                                                          | action | kind             | same content |
 |----------------------------------------------------------------|--------|------------------|--------------|
-| the plan of its partitions cannot be read                      | BUILD  | absent           |              |
+| the plan of its partitions cannot be read                      | BUILD  | missing          |              |
 | its receipt cannot be read                                     | BUILD  | damaged          |              |
-| no receipt                                                     | BUILD  | absent           |              |
+| no receipt                                                     | BUILD  | missing          |              |
 | another key or ledger than its recipe's                        | BUILD  | of the change    |              |
 | its files are not as its receipt says                          | BUILD  | damaged          | with recipe  |
 | an input is stale, so it has no recipe yet, or has no files    | BUILD  | input changed    |              |
@@ -29,18 +29,19 @@ names the build that it first judged and what that contained. If what is there n
 building does not help, and a person has to look.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.recipe import Change, Recipe
 from dataprep_assets.integrity.receipt import Receipt
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.spec import ArtifactSpec
 
-ABSENT, DAMAGED, INPUT_CHANGED = "absent", "damaged", "input changed"
+MISSING, DAMAGED, INPUT_CHANGED = "missing", "damaged", "input changed"
 CHECK_FAILED = "check failed"
 """Kind of an artifact that matches its recipe but failed its own blocking check."""
 UNREADABLE = "input unreadable"
@@ -131,6 +132,9 @@ class PartitionFacts:
         files: Its files; None if it has none of its own, or if they are not asked about.
         stale_input: The name of an input that is stale.
         missing_input: Whether that input was never built, or is lost.
+        input_causes: The causes for which that input is stale.
+        inputs: Name of each input artifact → the causes for which it is stale. A setting of such a name says what the
+            input contains.
         gains_input: Whether a stale input is a partition that it was not made of, so that it will change for certain.
         checks: Each check that judges it → its result that holds, or None.
         since: Results from before this time no longer count, in seconds since 1970.
@@ -141,6 +145,8 @@ class PartitionFacts:
     files: FileFacts | None = None
     stale_input: str = ""
     missing_input: bool = False
+    input_causes: tuple[str, ...] = ()
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gains_input: bool = False
     checks: Mapping[str, CheckFacts | None] = field(default_factory=dict)
     since: float = 0.0
@@ -155,6 +161,8 @@ class Decision:
         action: What to do.
         kind: A keyword for tables, as in the module's table; empty to keep it.
         reason: The same in one sentence.
+        causes: What a run would build it for, a line each, such as `rule short changed: words < 50 → words < 20`: those
+            of its own, else those of its stale input.
         provisional: Stale only because of an input whose new content is not known yet: kept if the input comes out
             unchanged.
         same_content: Whether what is built in its place is expected to have the content that its receipt says.
@@ -167,6 +175,7 @@ class Decision:
     action: Action
     kind: str = ""
     reason: str = ""
+    causes: tuple[str, ...] = field(default=(), compare=False)
     provisional: bool = False
     same_content: bool = field(default=False, compare=False)
     checks: tuple[str, ...] = field(default=(), compare=False)
@@ -191,7 +200,8 @@ def decide(facts: PartitionFacts) -> Decision:
 def _applying(facts: PartitionFacts) -> Iterator[Decision]:
     """Yield the decision of each case that applies, in the order of the table."""
     if facts.not_planned:
-        yield _build(ABSENT, f"not planned yet: {facts.not_planned}")
+        reason = f"not planned yet: {facts.not_planned}"
+        yield _build(MISSING, reason, facts.input_causes or (reason,))
     yield from _applying_to_files(facts)
     failed = {name: one for name, one in facts.checks.items() if one is not None and one.blocks and not one.passed}
     is_rebuilt = all(one.rebuilt for one in failed.values())
@@ -214,31 +224,59 @@ def _applying_to_files(facts: PartitionFacts) -> Iterator[Decision]:
     because = f"its input {facts.stale_input} is {state}"
     if files is None:
         if facts.stale_input:
-            yield _build(INPUT_CHANGED, because)
+            yield _build(INPUT_CHANGED, because, facts.input_causes)
         return
     if files.unreadable:
         yield _build(DAMAGED, f"damaged: {files.unreadable}")
     elif files.receipt is None:
-        yield _build(ABSENT, "absent")
+        yield _build(MISSING, MISSING, facts.input_causes or (MISSING,))
     elif files.recipe is not None and (change := files.recipe.difference(files.receipt)) is not None:
-        yield _build(change.kind, change.reason)
+        yield _build(change.kind, change.reason, _causes(change, facts))
     if files.defects:
         more = f" (and {len(files.defects) - 1} more)" if len(files.defects) > 1 else ""
         yield _build(DAMAGED, f"damaged: {files.defects[0]}{more}", same_content=files.recipe is not None)
     if files.recipe is None and facts.stale_input:
-        yield _build(INPUT_CHANGED, because, provisional=not facts.gains_input)
+        yield _build(INPUT_CHANGED, because, facts.input_causes, provisional=not facts.gains_input)
     if files.refused:
         yield _build(UNREADABLE, files.refused)
 
 
-def _build(kind: str, reason: str, *, provisional: bool = False, same_content: bool = False) -> Decision:
-    return Decision(action=Action.BUILD, kind=kind, reason=reason, provisional=provisional, same_content=same_content)
+def _causes(change: Change, facts: PartitionFacts) -> tuple[str, ...]:
+    """The changes of its own, else the causes of the inputs that changed, else those of any stale input."""
+    own, of_inputs = [], dict[str, None]()
+    for one in change.changes:
+        name = re.split(r"[./]", one.name, maxsplit=1)[0]
+        of_inputs |= dict.fromkeys(facts.inputs.get(name, ()))
+        if one.kind != "upstream" and name not in facts.inputs:
+            own.append(str(one))
+    return (*own, *change.files) or tuple(of_inputs) or facts.input_causes
+
+
+def _build(
+    kind: str,
+    reason: str,
+    causes: tuple[str, ...] = (),
+    *,
+    provisional: bool = False,
+    same_content: bool = False,
+) -> Decision:
+    """A decision to build; without other causes its reason is the cause."""
+    return Decision(
+        action=Action.BUILD,
+        kind=kind,
+        reason=reason,
+        causes=causes or (reason,),
+        provisional=provisional,
+        same_content=same_content,
+    )
 
 
 def _failed(action: Action, failed: Mapping[str, CheckFacts], how: str) -> Decision:
     names = f"blocking check {next(iter(failed))}" if len(failed) == 1 else f"checks {', '.join(failed)}"
     reason = f"its {names} {how}: {next(iter(failed.values())).sentence}"
-    return Decision(action=action, kind=CHECK_FAILED, reason=reason, same_content=True, checks=tuple(failed))
+    return Decision(
+        action=action, kind=CHECK_FAILED, reason=reason, causes=(reason,), same_content=True, checks=tuple(failed)
+    )
 
 
 def _is_outdated(evaluation: Evaluation | None, accept: str | None) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, ReadCost
 from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
-from dataprep_assets.engine.staleness.decide import CHECK_FAILED, UNREADABLE, Decision
-from dataprep_assets.engine.staleness.status import foreseeing, stale
+from dataprep_assets.engine.staleness.decide import CHECK_FAILED, UNREADABLE, Action, Decision
+from dataprep_assets.engine.staleness.status import decisions, foreseeing
 from dataprep_assets.engine.staleness.step_times import Sizes, StepTimes, step_sizes
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -193,6 +193,7 @@ class ToBuild:
             "partition": slot.partition,
             "kind": slot.kind,
             "reason": privacy.text(slot.reason, slot.kind),
+            "causes": [privacy.text(cause, slot.kind) for cause in slot.causes],
             "provisional": slot.provisional,
             **privacy.amounts(
                 {
@@ -214,11 +215,30 @@ class Published:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LossChange:
+    """What a run would drop for one reason, beside what finished artifacts dropped.
+
+    Attributes:
+        artifact: The artifact that drops it, such as `selection_train`.
+        reason: The rule, or another reason.
+        before: How much the finished partitions dropped.
+        after: How much they will drop; None if it is not known before an input of theirs is built.
+    """
+
+    artifact: str
+    reason: str
+    before: int
+    after: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rebuild:
     """Everything to build, in build order.
 
     Attributes:
         works: The artifacts.
+        losses: What is dropped otherwise than before, of steps that are cheap enough to be foreseen.
+        due: The artifacts that stay as they are and of which checks have to run: they have no result, or too old a one.
         published: The publications that the next run replaces.
         machine: Who would build them.
         seconds: The least and the most time that a run is expected to take. They differ by what is built only where an
@@ -227,6 +247,8 @@ class Rebuild:
     """
 
     works: tuple[ToBuild, ...]
+    due: tuple[Decision, ...]
+    losses: tuple[LossChange, ...]
     published: tuple[Published, ...]
     machine: Machine
     seconds: tuple[float, float]
@@ -242,8 +264,14 @@ class Rebuild:
         declared = [work.stale.spec.declaration for work in self.works if work.stale.spec is not None]
         privacy = privacy_of(declared[0]) if declared else OPEN
         return {
-            "up_to_date": not self.works,
+            "up_to_date": not self.works and not self.due,
             "rebuild": [work.to_json(privacy) for work in self.works],
+            "checks_due": [{"name": one.name, "partition": one.partition, "reason": one.reason} for one in self.due],
+            "losses": [
+                {"artifact": one.artifact, "reason": one.reason}
+                | privacy.amounts({"before": one.before, "after": one.after})
+                for one in self.losses
+            ],
             "totals": {
                 "artifacts": len(self.works),
                 "provisional": sum(work.stale.provisional for work in self.works),
@@ -280,7 +308,8 @@ def rebuild_of(
     """
     # one overlay for all: sizes are read from a manifest that may only be foreseen
     with foreseeing(store) as view:
-        stale_slots = list(stale(specs, view, verification=verification))
+        decided = list(decisions(specs, view, verification=verification))
+        stale_slots = [one for one in decided if one.is_stale]
         readings = _readings(stale_slots, view)
         rates = _rates(specs, store, _density([r for r in readings.values() if r.tokenized]))
         expected = _Expected(stale_slots, readings, view, store, rates)
@@ -296,6 +325,8 @@ def rebuild_of(
         )
         return Rebuild(
             works=works,
+            due=tuple(one for one in decided if one.action is Action.CHECK and not one.is_stale),
+            losses=tuple(_find_loss_changes(stale_slots, view, store)),
             published=tuple(_find_published(stale_slots, store)),
             machine=machine,
             seconds=forecast.bounds(works),
@@ -395,6 +426,50 @@ class _Forecast:
             return least, least * 10
         tokenizing = size / self._rates.source_bytes_per_cpu_second / self._machine.cores
         return least, least + 10 * tokenizing
+
+
+def _find_loss_changes(
+    stale_slots: Iterable[Decision], view: ArtifactStore, store: ArtifactStore
+) -> Iterator[LossChange]:
+    """What stale artifacts drop otherwise than their finished partitions, as far as it is foreseen in the view."""
+    by_spec: dict[ArtifactSpec, set[str | None]] = {}
+    for one in stale_slots:
+        if one.spec is not None and one.spec.foresee is not None:
+            by_spec.setdefault(one.spec, set()).add(one.partition)
+    for spec, slots in by_spec.items():
+        had, has = _read_receipts(spec, store), _read_receipts(spec, view)
+        before, after = (_losses_by_reason(spec, of, found) for of, found in ((store, had), (view, has)))
+        is_foreseen = all(slot in has and has[slot] != had.get(slot) for slot in slots)
+        for reason in dict.fromkeys([*after, *before]):
+            if not is_foreseen or before.get(reason) != after.get(reason):
+                yield LossChange(
+                    artifact="/".join(spec.path[1:]),
+                    reason=reason,
+                    before=before.get(reason, 0),
+                    after=after.get(reason, 0) if is_foreseen else None,
+                )
+
+
+def _read_receipts(spec: ArtifactSpec, store: ArtifactStore) -> dict[str | None, Receipt]:
+    """The receipts of the partitions that a store plans and has."""
+    try:
+        slots = spec.slots(store)
+    except DataprepError:
+        return {}
+    return {slot: found for slot in slots if (found := _receipt(store, spec, slot)) is not None}
+
+
+def _losses_by_reason(
+    spec: ArtifactSpec, store: ArtifactStore, receipts: Mapping[str | None, Receipt]
+) -> dict[str, int]:
+    try:
+        found = list(spec.losses(store, list(receipts.values()))) if receipts else []
+    except DataprepError:
+        return {}
+    totals: dict[str, int] = {}
+    for loss in found:
+        totals[loss.reason] = totals.get(loss.reason, 0) + loss.count
+    return totals
 
 
 def _find_published(stale_slots: Iterable[Decision], store: ArtifactStore) -> Iterable[Published]:

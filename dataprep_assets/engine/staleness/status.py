@@ -23,7 +23,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.results import check_facts
 from dataprep_assets.engine.checks.verdicts import forget_absent
 from dataprep_assets.engine.staleness.decide import (
-    ABSENT,
+    MISSING,
     Action,
     Decision,
     EventFacts,
@@ -131,7 +131,8 @@ class _Survey:
             for slot in slots:
                 spec.located(self._view, slot)
         except DataprepError as error:
-            self._unplanned[spec] = replace(decide(PartitionFacts(not_planned=str(error))), name=asset, spec=spec)
+            facts = PartitionFacts(not_planned=str(error), **_input_facts(self._stale_input(self._stale, spec, None)))
+            self._unplanned[spec] = replace(decide(facts), name=asset, spec=spec)
             yield self._unplanned[spec]
             return
         if not spec.kept:
@@ -168,6 +169,7 @@ class _Survey:
                 outside.pop(slot, PartitionFacts()),
                 files=self._verified(spec, artifact, file_facts),
                 **_input_facts(cause),
+                inputs=self._input_causes(spec, slot),
                 gains_input=cause is not None and file_facts.recipe is None and self._gains_input(spec, file_facts),
             )
             decision = replace(decide(facts), name=str(artifact), spec=spec, partition=slot)
@@ -242,28 +244,44 @@ class _Survey:
         except DataprepError:
             return  # then everything downstream is stale because of it
 
+    def _input_causes(self, spec: ArtifactSpec, slot: str | None) -> dict[str, tuple[str, ...]]:
+        """Name of each input of a slot → the causes for which it is stale; none if it is not."""
+        causes: dict[str, tuple[str, ...]] = {source.name: () for source in spec.inputs}
+        for one in self._stale_inputs(self._stale, spec, slot):
+            if one.spec is not None:
+                causes[one.spec.name] += one.causes
+        return causes
+
     def _stale_input(
         self, among: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
     ) -> Decision | None:
-        """The decision on a stale input of a slot `among` these: the same partition if partitioned alike, else any."""
+        """The decision on the first stale input of a slot."""
+        return next(self._stale_inputs(among, spec, slot), None)
+
+    def _stale_inputs(
+        self, among: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
+    ) -> Iterator[Decision]:
+        """The decision on each input of a slot that is stale `among` these: on the same partition if both are
+        partitioned alike, else on any.
+        """
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec):
                 continue
-            if source in self._unplanned:
-                return self._unplanned[source]
             members = among.get(source, {})
-            if source.partitions is not None and source.partitions is spec.partitions:
-                one = members.get(slot)
-            else:
-                one = next(iter(members.values()), None)
-            if one is not None:
-                return one
-        return None
+            if source in self._unplanned:
+                yield self._unplanned[source]
+            elif source.partitions is not None and source.partitions is spec.partitions:
+                if slot in members:
+                    yield members[slot]
+            elif members:
+                yield next(iter(members.values()))
 
 
 def _input_facts(cause: Decision | None) -> dict[str, Any]:
     """The facts of an artifact about an input that is stale: the fields of `PartitionFacts`; none without one."""
-    return {} if cause is None else {"stale_input": cause.name, "missing_input": cause.kind == ABSENT}
+    if cause is None:
+        return {}
+    return {"stale_input": cause.name, "missing_input": cause.kind == MISSING, "input_causes": cause.causes}
 
 
 def _recipes(

@@ -328,7 +328,7 @@ def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
             "listing": planned.listed,
             **({"files of no split": digest_value(planned.no_split)} if planned.no_split else {}),
         },
-        source_change=str(planned.changes or ""),
+        source_changes=planned.changes.lines if planned.changes is not None else (),
     )
 
 

@@ -89,6 +89,13 @@ class ManifestChanges:
         """Whether files were added, removed or edited: not only shards or the hub's commit changed."""
         return bool(self.added or self.removed or self.edited)
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A line for each change of the source: of the hub's revision and of every file."""
+        moved = [f"revision changed: {self.commit[0][:12]} → {self.commit[1][:12]}"] if self.commit else []
+        files = (("new file", self.added), ("removed file", self.removed), ("edited file", self.edited))
+        return (*moved, *(f"{what} {path}" for what, paths in files for path in paths))
+
     def __str__(self) -> str:
         """The changes in one sentence; "" if there are none."""
         counted = in_words(
