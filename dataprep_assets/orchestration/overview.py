@@ -182,8 +182,9 @@ def _freshness(specs: Sequence[dg.AssetSpec], instance: dg.DagsterInstance) -> d
 def overview_definitions(located: Callable[[], dg.Definitions], opened: Callable[[], Opened]) -> dg.Definitions:
     """The asset `datasets` and its sensor.
 
-    Args: located: Returns the definitions of the code location; called when the page is built, like `opened`. opened:
-    Returns its datasets.
+    Args:
+        located: Returns the definitions of the code location; called when the page is built, like `opened`.
+        opened: Returns its datasets.
     """
 
     @dg.asset(

@@ -42,8 +42,9 @@ def hosts_of(environment: Mapping[str, str]) -> tuple[str, ...]:
 def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
     """Return the reason for refusing a request, as a sentence for a legitimate user; None if the request may pass.
 
-    Args: scope: The scope of an ASGI connection, of type `http` or `websocket`. hosts: Host names of the server; a name
-    without a port matches every port.
+    Args:
+        scope: The scope of an ASGI connection, of type `http` or `websocket`.
+        hosts: Host names of the server; a name without a port matches every port.
     """
     headers = _headers(scope)
     path, method = str(scope["path"]), str(scope.get("method", "GET"))

@@ -76,10 +76,10 @@ def test_an_upgraded_reference_is_told_with_the_texts_that_it_touches_and_no_str
     project.dataprep("lock", "marks", "--output", "before.lock")
     project.add("train-2.jsonl", ["One more document, with a mark of Unicode 16: a\u0897\u0316."])
 
-    told = project.dataprep("status", "marks", with_candidate=True, code=1).splitlines()  # something is stale
-    (shard,) = (line for line in told if line.startswith("token_bins_train") and "train-00000" in line)
-    assert TOUCHED in shard
-    assert any(line.startswith("token_bins_train") and "train-00001" in line and "absent" in line for line in told)
+    found = json.loads(project.dataprep("status", "marks", "--json", with_candidate=True, code=1))["rebuild"]
+    shards = {one["partition"]: one for one in found if one["artifact"] == "token_bins_train"}
+    assert TOUCHED in shards["train-00000"]["reason"]
+    assert shards["train-00001"]["kind"] == "missing"
     assert TOUCHED in project.dataprep("run", "marks", "--lock", "before.lock", with_candidate=True, code=1)
     assert project.tables() == {"Unicode 9.0": 1}  # nothing was built
 

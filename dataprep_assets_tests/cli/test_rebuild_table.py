@@ -6,77 +6,145 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.cli.support.rebuild_table import MOST_ROWS, rebuild_lines
+from dataprep_assets.cli.support.rebuild_table import MOST, rebuild_lines
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.spec import ReadCost
 from dataprep_assets.engine.privacy import OPEN, Privacy
 from dataprep_assets.engine.staleness.decide import Action, Decision
-from dataprep_assets.engine.staleness.rebuild import Published, Rebuild, ToBuild
-from dataprep_assets.planning.cost import Machine, Rates
+from dataprep_assets.engine.staleness.rebuild import LossChange, Published, Rebuild, ToBuild
+from dataprep_assets.planning.cost import Machine
 from dataprep_assets_tests.cli.commands import environment
 
+CLOSED = Privacy(closed=True, dataset="ward")
 
-def rebuild(*due: ToBuild, published: tuple[Published, ...] = ()) -> Rebuild:
+
+def rebuild(
+    *works: ToBuild,
+    published: tuple[Published, ...] = (),
+    due: tuple[Decision, ...] = (),
+    losses: tuple[LossChange, ...] = (),
+) -> Rebuild:
     machine = Machine(cores=2, bandwidth=1e6)
-    return Rebuild(works=due, published=published, machine=machine, rates=Rates(), measured=0)
+    return Rebuild(
+        works=works,
+        due=due,
+        losses=losses,
+        published=published,
+        machine=machine,
+        seconds=(3.0, 90.0),
+        untimed=("bins",),
+    )
 
 
-def due(name: str, partition: str | None = None, reason: str = "absent", provisional: bool = False) -> ToBuild:
+def work(name: str, partition: str | None = None, *causes: str, provisional: bool = False) -> ToBuild:
     stale = Decision(
-        action=Action.BUILD, name=name, kind="absent", reason=reason, partition=partition, provisional=provisional
+        action=Action.BUILD,
+        name=name,
+        kind="input changed",
+        reason="its input changed",
+        causes=causes or ("missing",),
+        partition=partition,
+        provisional=provisional,
     )
     reading = ReadCost(source_bytes=1_500_000, density=1.0, tokenized=True) if partition else None
     return ToBuild(stale=stale, reading=reading, tokens=1200 if partition else None, seconds=3.0 if partition else None)
 
 
-def test_columns_are_aligned_and_partitions_of_one_asset_are_one_row() -> None:
-    lines = list(rebuild_lines(rebuild(due("bins", "a-0", "x"), due("bins", "a-1", "y"), due("a_longer_name")), OPEN))
-    assert lines[0].split() == ["artifact", "count", "partitions", "source", "tokens", "time", "why"]
-    assert lines[1].split(maxsplit=8) == ["bins", "2", "a-0...a-1", "3.0", "MB", "2,400", "6.0", "s", lines[1][-24:]]
-    assert lines[1].endswith("  x (and 1 more like this)")
-    assert lines[2].split() == ["a_longer_name", "-", "-", "-", "-", "-", "absent"]
-    start = lines[0].index("why")
-    assert lines[1][start:].startswith("x (")
-    assert lines[2][start:] == "absent"
+def test_each_cause_is_there_once_and_below_it_what_follows_from_it() -> None:
+    new, rule = "new file a", "rule short changed: words < 50 → words < 20"
+    works = [
+        work("list", None, new, "removed file b"),
+        work("rows", None, rule),
+        work("bins", "a-0", new),
+        work("bins", "a-1", "removed file b"),
+        work("a_longer_name", None, rule, new, provisional=True),
+    ]
+    head, *lines = rebuild_lines(rebuild(*works), OPEN)
+    assert head.split() == ["artifact", "count", "partitions", "source", "tokens", "time"]
+    assert lines[:2] == [new, "removed file b"]
+    assert lines[2].split() == ["list", "-", "-", "-", "-", "-"]
+    assert lines[3].split() == ["bins", "2", "a-0...a-1", "3.0", "MB", "2,400", "6.0", "s"]
+    assert lines[4] == rule
+    assert lines[5].split() == ["rows", "-", "-", "-", "-", "-"]
+    assert lines[6].split(maxsplit=6) == ["a_longer_name", *"-----", "if its input changes"]
+    assert lines[7] == ""
+    assert all(lines.count(cause) == 1 for cause in (new, rule, "removed file b"))
+    assert {line.rindex("-") for line in (lines[2], lines[5], lines[6])} == {lines[2].rindex("-")}
 
 
-def test_of_a_sensitive_dataset_names_kinds_and_rounded_tokens_leave() -> None:
+def test_of_a_sensitive_dataset_names_kinds_and_rounded_counts_leave() -> None:
     stale = Decision(
         action=Action.BUILD,
         name="bins",
         kind="check failed",
         reason="1 of 3 shards fails, 1 note is gone",
+        causes=("1 of 3 shards fails, 1 note is gone", "new file ann.xml"),
         partition="2010-01",
     )
     reading = ReadCost(source_bytes=1_500_000, density=1.0, tokenized=True)
-    made = rebuild(ToBuild(stale=stale, reading=reading, tokens=1234, seconds=3.0))
-    told = "\n".join(rebuild_lines(made, Privacy(closed=True, dataset="ward")))
-    assert told.splitlines()[1].split() == ["bins", "1", "2010-01", "-", "1,200", "-", "check", "failed"]
-    assert not any(found in told for found in ("1 note", "1.5", "3.0", "1,234", "MB"))
+    losses = (LossChange(artifact="rows", reason="short", before=3, after=1234),)
+    made = rebuild(ToBuild(stale=stale, reading=reading, tokens=1234, seconds=3.0), losses=losses)
+    told = "\n".join(rebuild_lines(made, CLOSED))
+    assert told.splitlines()[1:3] == ["check failed", "  bins          1  2010-01          -   1,200     -"]
+    assert "rows" in told
+    assert not any(found in told for found in ("1 note", "ann", "1.5", "3.0", "1,234", "1234", "MB", " 3 "))
 
 
-def test_beyond_twenty_rows_the_rest_is_a_number() -> None:
-    many = [due(f"asset_{i:02d}", partition) for i in range(MOST_ROWS + 3) for partition in ("p-0", "p-1")]
-    lines = list(rebuild_lines(rebuild(*many), OPEN))
-    assert lines[MOST_ROWS].startswith(f"asset_{MOST_ROWS - 1}")
-    assert lines[MOST_ROWS + 1] == "and 3 more rows, of 6 artifacts (`--json` lists all)"
+@pytest.mark.parametrize("privacy", [OPEN, CLOSED])
+def test_beyond_twenty_causes_the_rest_is_a_number(privacy: Privacy) -> None:
+    many = [work(f"asset_{i:02d}", p, f"cause {i:02d}") for i in range(MOST + 3) for p in ("p-0", "p-1")]
+    lines = list(rebuild_lines(rebuild(*many), privacy))
+    if privacy.closed:  # one kind, below which all are listed
+        assert [line.split()[0] for line in lines[1:4]] == ["input", "asset_00", "asset_01"]
+        return
+    assert lines[2 * MOST - 1] == f"cause {MOST - 1}"
+    assert lines[2 * MOST + 1] == "and 3 more causes, of 6 artifacts (`--json` lists all)"
 
 
-@pytest.mark.parametrize("count", [MOST_ROWS + 1, MOST_ROWS + 2])
-def test_one_or_two_rows_more_are_shown(count: int) -> None:
-    lines = list(rebuild_lines(rebuild(*(due(f"asset_{i:02d}") for i in range(count))), OPEN))
-    assert [line.split()[0] for line in lines[1 : count + 1]] == [f"asset_{i:02d}" for i in range(count)]
-    assert lines[count + 1] == ""
+@pytest.mark.parametrize("count", [MOST + 1, MOST + 2])
+def test_one_or_two_causes_more_are_shown(count: int) -> None:
+    lines = list(rebuild_lines(rebuild(*(work(f"asset_{i:02d}", None, f"cause {i:02d}") for i in range(count))), OPEN))
+    assert lines[1 : 2 * count + 1 : 2] == [f"cause {i:02d}" for i in range(count)]
+    assert lines[2 * count + 1] == ""
+
+
+def test_many_changed_files_of_one_cause_are_counted() -> None:
+    lines = list(rebuild_lines(rebuild(work("list", None, *(f"new file {i}" for i in range(MOST + 5)))), OPEN))
+    assert lines[1 : MOST + 1] == [f"new file {i}" for i in range(MOST)]
+    assert lines[MOST + 1].startswith("and 5 more changes")
+    assert lines[MOST + 2].split()[0] == "list"
+
+
+def test_what_is_dropped_before_and_after_is_a_table() -> None:
+    losses = (
+        LossChange(artifact="selection_train", reason="short", before=10, after=1200),
+        LossChange(artifact="selection_train", reason="odd", before=0, after=None),
+    )
+    told = list(rebuild_lines(rebuild(work("rows"), losses=losses), OPEN))
+    start = told.index("") + 1
+    assert [line.split(maxsplit=3) for line in told[start + 1 : start + 3]] == [
+        ["selection_train", "short", "10", "1,200"],
+        ["selection_train", "odd", "0", "not known yet"],
+    ]
+
+
+def test_a_check_that_is_due_is_a_line_unless_a_run_builds_something() -> None:
+    due = tuple(
+        Decision(action=Action.CHECK, name="ds/bins", kind="not checked", reason="not checked: eye_test", partition=p)
+        for p in ("a-0", "a-1")
+    )
+    line = "ds/bins (2 partitions): not checked: eye_test"
+    assert [one for one in rebuild_lines(rebuild(due=due), OPEN) if one] == [line]
+    assert line not in list(rebuild_lines(rebuild(work("bins"), due=due), OPEN))
 
 
 def test_sums_and_places_are_told() -> None:
     published = (Published(artifact="ds/published_shards", place="s3://bucket/there"),)
     told = "\n".join(
-        rebuild_lines(rebuild(due("bins", "a-0"), due("view", provisional=True), published=published), OPEN)
+        rebuild_lines(rebuild(work("bins", "a-0"), work("view", provisional=True), published=published), OPEN)
     )
     assert "1 of 2 are built only if a rebuilt input differs" in told
-    assert "tokenizing 3.0 s" in told
-    assert "rates from the benchmark" in told
+    assert "expected: 3.0 s to 1.5 min on 2 cores; never timed here: bins" in told
     assert "replaces the published s3://bucket/there (ds/published_shards)" in told
     assert told.isascii()
     assert "\x1b" not in told

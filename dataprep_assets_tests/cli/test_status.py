@@ -66,11 +66,12 @@ def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_
     rows = told(project, tmp_path, "words")["rebuild"]
     assert [(row["artifact"], row["kind"]) for row in rows] == [
         ("combined_bins_train", "check failed"),
-        ("data_card", "absent"),
+        ("data_card", "missing"),
     ]
     shown = dataprep(tmp_path, "status", "words", project=project)
-    assert shown.stdout.splitlines()[3].startswith("combined_bins_train")
-    assert "  its blocking check random_batches_load failed: " in shown.stdout.splitlines()[3]
+    cause, row = shown.stdout.splitlines()[3:5]
+    assert cause.startswith("its blocking check random_batches_load failed: ")
+    assert row.startswith("  combined_bins_train")
     assert "everything is up to date" not in shown.stdout
     summary = dataprep(tmp_path, "show", "words", project=project).stdout
     assert "\n  failed, which blocks: words/combined_bins_train: random_batches_load: " in summary
@@ -111,7 +112,7 @@ def test_without_an_instance_the_receipts_alone_are_told_and_a_dry_run_writes_no
     assert [row["artifact"] for row in found["rebuild"]] == [
         *("manifest", "engine_certificate", "snapshot_train", "token_bins_train", "combined_bins_train", "data_card"),
     ]
-    assert {row["kind"] for row in found["rebuild"]} == {"absent"}
+    assert {row["kind"] for row in found["rebuild"]} == {"missing"}
     tried = dataprep(tmp_path, "run", "words", "--dry-run", project=project)
     assert tried.returncode == 1
     assert tried.stdout.splitlines()[0] == "words: 6 to build"

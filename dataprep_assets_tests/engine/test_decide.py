@@ -53,10 +53,10 @@ def with_files(files: FileFacts, **facts: object) -> PartitionFacts:
 
 
 CASES: dict[str, Row] = {
-    "not planned": (PartitionFacts(not_planned="no plan"), BUILD, "absent", "not planned yet: no plan", False),
+    "not planned": (PartitionFacts(not_planned="no plan"), BUILD, "missing", "not planned yet: no plan", False),
     "receipt unreadable": (with_files(FileFacts(unreadable="no JSON")), BUILD, "damaged", "damaged: no JSON", False),
-    "absent": (with_files(FileFacts()), BUILD, "absent", "absent", False),
-    "absent below a stale input": (with_files(FileFacts(), stale_input="d/b"), BUILD, "absent", "absent", False),
+    "missing": (with_files(FileFacts()), BUILD, "missing", "missing", False),
+    "missing below a stale input": (with_files(FileFacts(), stale_input="d/b"), BUILD, "missing", "missing", False),
     "another setting": (
         with_files(replace(FILES, recipe=replace(RECIPE, key="l", settings={"n": 2}))),
         *(BUILD, "settings changed", "n was 1, is 2 now", False),
@@ -167,8 +167,52 @@ def test_each_case_is_decided_as_the_table_says(name: str) -> None:
     assert (found.action, found.kind, found.same_content) == (action, kind, same_content)
     assert found.reason.startswith(reason)
     assert bool(found.reason) == (action is not KEEP)
+    assert bool(found.causes) == found.is_stale
     assert found.is_stale == (action is BUILD or kind == "check failed")
     assert found.provisional == (name in ("a stale input", "a missing input"))
+
+
+UPSTREAM = ("new file a.jsonl",)
+CHANGED = replace(RECIPE, key="l", settings={"n": 2}, upstream={"b/p": "1"})
+CAUSES: dict[str, tuple[PartitionFacts, tuple[str, ...]]] = {
+    "its own setting before its input's causes": (
+        with_files(replace(FILES, recipe=CHANGED), inputs={"b": UPSTREAM}),
+        ("n changed: 1 → 2",),
+    ),
+    "an input that changed": (
+        with_files(replace(FILES, recipe=replace(CHANGED, settings={"n": 1})), inputs={"b": UPSTREAM, "c": ("other",)}),
+        UPSTREAM,
+    ),
+    "a setting that says what an input contains": (
+        with_files(replace(FILES, recipe=replace(RECIPE, key="l", settings={"n": 2})), inputs={"n": UPSTREAM}),
+        UPSTREAM,
+    ),
+    "files that changed": (
+        with_files(replace(FILES, recipe=replace(RECIPE, key="l", sources={"s": "1"}, source_changes=UPSTREAM))),
+        UPSTREAM,
+    ),
+    "missing": (with_files(FileFacts()), ("missing",)),
+    "missing below a stale input": (
+        with_files(FileFacts(), stale_input="d/b", input_causes=UPSTREAM),
+        UPSTREAM,
+    ),
+    "not planned below a stale input": (PartitionFacts(not_planned="no plan", input_causes=UPSTREAM), UPSTREAM),
+    "a stale input": (with_files(UNKNOWN, stale_input="d/b", input_causes=UPSTREAM), UPSTREAM),
+    "a key that nothing explains": (
+        with_files(replace(FILES, recipe=replace(RECIPE, key="l"))),
+        ("made from other inputs or settings than now",),
+    ),
+    "its own damage": (
+        with_files(replace(FILES, defects=["f: missing"]), stale_input="d/b", input_causes=UPSTREAM),
+        ("damaged: f: missing",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_causes_are_its_own_changes_else_those_of_its_inputs(name: str) -> None:
+    facts, causes = CAUSES[name]
+    assert decide(facts).causes == causes
 
 
 def test_the_table_of_the_module_has_the_actions_and_kinds_of_the_cases() -> None:
@@ -185,7 +229,7 @@ def merged(first: PartitionFacts, second: PartitionFacts) -> PartitionFacts:
     return replace(second, **changes)
 
 
-ORDER = ["not planned", "absent", "check failed", "not materialized", "built again as it was", "not checked"]
+ORDER = ["not planned", "missing", "check failed", "not materialized", "built again as it was", "not checked"]
 
 
 @pytest.mark.parametrize(("first", "second"), [*pairwise(ORDER), ("not checked", "a warning that is accepted now")])
@@ -194,6 +238,6 @@ def test_the_first_case_that_applies_decides(first: str, second: str) -> None:
 
 
 def test_a_decision_is_compared_by_what_a_person_reads() -> None:
-    one = Decision(action=BUILD, kind="absent", reason="absent", name="d/a")
+    one = Decision(action=BUILD, kind="missing", reason="missing", name="d/a")
     assert one == replace(one, partition="p", checks=("x",))
-    assert str(one) == "d/a: absent"
+    assert str(one) == "d/a: missing"

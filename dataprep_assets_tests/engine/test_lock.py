@@ -127,7 +127,7 @@ def test_what_is_out_of_date_or_missing_cannot_be_locked(corpus: ChangedCorpus) 
     assert "dataprep run sample_corpus" in str(told.value)
     assert "\n" not in str(told.value)
     shutil.rmtree(corpus.root / "sample_corpus" / "olmo_bins")
-    with pytest.raises(IntegrityError, match="olmo_bins: absent"):
+    with pytest.raises(IntegrityError, match="olmo_bins: missing"):
         lock_dataset(corpus.specs(), corpus.store)
 
 

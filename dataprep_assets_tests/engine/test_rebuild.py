@@ -1,23 +1,33 @@
 """What a run would build, with the source it reads, the tokens to expect and the time."""
 
 import json
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-import pytest
 import zstandard
 
 from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.results import keep
 from dataprep_assets.engine.checks.verdicts import version_of
 from dataprep_assets.engine.staleness.rebuild import Rebuild, rebuild_of
+from dataprep_assets.engine.staleness.step_times import StepTimes
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
+from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 MACHINE = Machine(cores=2, bandwidth=1e6)
 
 
 def rebuilt(corpus: ChangedCorpus) -> Rebuild:
-    return rebuild_of(corpus.specs(), corpus.store, MACHINE)
+    return rebuild_of(corpus.specs(), corpus.store, MACHINE, StepTimes(corpus.root / "step_times.json"))
+
+
+def causes(found: Rebuild) -> dict[str, tuple[str, ...]]:
+    return {work.stale.name.partition("/")[2]: work.stale.causes for work in found.works}
 
 
 def tokens(corpus: ChangedCorpus, name: str, partition: str) -> int:
@@ -28,21 +38,24 @@ def tokens(corpus: ChangedCorpus, name: str, partition: str) -> int:
 
 def test_nothing_to_build_has_no_row(corpus: ChangedCorpus) -> None:
     found = rebuilt(corpus)
-    assert found.works == ()
-    assert found.to_json()["up_to_date"]
-    assert found.measured == 5
+    assert (found.works, found.losses, found.published) == ((), (), ())
+    assert found.seconds == (0, 0)
 
 
 def test_a_damaged_shard_has_the_tokens_that_it_had(corpus: ChangedCorpus) -> None:
     flip_byte(corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin")
-    (work,) = rebuilt(corpus).works
+    StepTimes(corpus.root / "step_times.json").add("sample_corpus", {"token_bins": (1e6, 4.0)}, 2.0)
+    found = rebuilt(corpus)
+    (work,) = found.works
     shard = corpus.store.require(corpus.declared().artifact("token_bins", "train-00001"))
     assert work.tokens == tokens(corpus, "token_bins", "train-00001")
     assert work.reading is not None
     assert shard.ledger is not None
     assert (work.reading.source_bytes, work.reading.tokenized) == (shard.ledger.source_bytes, True)
     assert work.seconds is not None
-    assert work.seconds > 0
+    assert 0 < work.seconds < 4
+    assert found.seconds == (work.seconds + 2, work.seconds + 2)
+    assert found.untimed == ()
 
 
 def test_a_new_file_adds_its_tokens_to_what_is_joined(corpus: ChangedCorpus) -> None:
@@ -64,23 +77,87 @@ def test_a_new_file_adds_its_tokens_to_what_is_joined(corpus: ChangedCorpus) -> 
 def test_the_promised_keys_are_there_and_sums_count_tokens_once(corpus: ChangedCorpus) -> None:
     corpus.rewrite("validation/chunk1/example_holdout_0.jsonl.zst", b" the ", b" teh it is longer ")
     value = json.loads(json.dumps(rebuilt(corpus).to_json()))
-    assert value.keys() == {"up_to_date", "rebuild", "totals", "published"}
+    assert value.keys() == {"up_to_date", "rebuild", "checks_due", "losses", "totals", "published"}
     rows = {row["name"].removeprefix("sample_corpus/"): row for row in value["rebuild"]}
     assert rows.keys() >= {"manifest", "snapshot/val-00000", "token_bins/val-00000", "combined_bins/val", "olmo_bins"}
     assert rows["token_bins/val-00000"].keys() == {
-        *("artifact", "name", "partition", "kind", "reason", "provisional"),
+        *("artifact", "name", "partition", "kind", "reason", "causes", "provisional"),
         *("source_bytes", "fetch_bytes", "tokens", "seconds"),
     }
     assert rows["token_bins/val-00000"]["artifact"] == "token_bins_val"
     assert value["totals"]["artifacts"] == len(rows)
     assert value["totals"]["tokens"] == rows["token_bins/val-00000"]["tokens"]
     assert value["totals"]["source_bytes"] == rows["token_bins/val-00000"]["source_bytes"]
-    assert value["totals"]["tokenizing_seconds"] == pytest.approx(rows["token_bins/val-00000"]["seconds"], abs=0.1)
+    assert 0 < value["totals"]["least_seconds"] < value["totals"]["most_seconds"]
+    assert {"token_bins", "manifest"} <= set(value["totals"]["untimed"])
 
 
 def test_a_failed_check_is_a_row_without_amounts(corpus: ChangedCorpus) -> None:
     (view,) = [spec for spec in corpus.specs() if spec.name == "nanogpt_bins"]
     said = {proof.name: Finding(passed=False, summary="other") for proof in view.checks}
     keep(view, corpus.store, version_of(view.artifacts(corpus.store), corpus.store), said)
-    (work,) = rebuild_of(corpus.specs(), corpus.store, MACHINE).works
+    (work,) = rebuilt(corpus).works
     assert (work.stale.kind, work.tokens, work.reading, work.seconds) == ("check failed", None, None, None)
+
+
+def test_a_new_and_a_removed_file_are_the_causes_of_all_that_follows(corpus: ChangedCorpus) -> None:
+    old, new = "validation/chunk1/example_holdout_0.jsonl.zst", "validation/chunk1/example_holdout_9.jsonl.zst"
+    (corpus.data / new).write_bytes(zstandard.compress(b'{"text": "One more document."}\n'))
+    added = causes(rebuilt(corpus))
+    assert added.keys() >= {"manifest", "token_bins/val-00001", "combined_bins/val", "nanogpt_bins"}
+    assert set(added.values()) == {(f"new file {new}",)}
+    (corpus.data / old).unlink()
+    assert set(causes(rebuilt(corpus)).values()) == {(f"new file {new}", f"removed file {old}")}
+
+
+def test_a_deleted_artifact_is_missing_and_what_is_made_of_it_follows(corpus: ChangedCorpus) -> None:
+    shutil.rmtree(corpus.root / "sample_corpus/token_bins/train-00001")
+    first, *others = rebuilt(corpus).works
+    assert (first.stale.kind, first.stale.causes, first.stale.provisional) == ("missing", ("missing",), False)
+    assert {other.stale.name.partition("/")[2] for other in others} >= {"combined_bins/train", "nanogpt_bins"}
+    assert {(other.stale.causes, other.stale.provisional) for other in others} == {(("missing",), True)}
+
+
+def test_a_check_without_a_result_is_due_and_nothing_is_built(corpus: ChangedCorpus) -> None:
+    (view,) = [spec for spec in corpus.specs() if spec.name == "nanogpt_bins"]
+    found = dict.fromkeys((proof.name for proof in view.checks), Finding(passed=True, summary="right"))
+    left = found.popitem()[0]
+    keep(view, corpus.store, version_of(view.artifacts(corpus.store), corpus.store), found)
+    value = rebuilt(corpus).to_json()
+    assert (value["rebuild"], value["up_to_date"]) == ([], False)
+    (due,) = [one for one in value["checks_due"] if one["name"] == "sample_corpus/nanogpt_bins"]
+    assert due == {"name": "sample_corpus/nanogpt_bins", "partition": None, "reason": f"not checked: {left}"}
+
+
+def test_what_a_changed_rule_drops_is_told_before_the_run_as_it_comes_out(tmp_path: Path) -> None:
+    texts = [f"{'word ' * (number % 40)}{number}" for number in range(120)]
+    short: Any = {"drop": {"short": "bytes < 50"}, "budget": {"per_source": 1.0, "per_rule": {}}}
+    pages = Selected(tmp_path, **short)
+    pages.write({"train/a.jsonl": texts[:70], "train/b.jsonl": texts[70:]})
+    pages.build()
+    before = drops(pages)
+    short["drop"] = {"short": "bytes < 100", "odd": "bytes > 190"}
+    changed = Selected(tmp_path, **short)
+    found = forecast(changed)
+    lines = ("rule odd added: drop: bytes > 190", "rule short changed: bytes < 50 → bytes < 100")
+    assert {work.stale.causes for work in found.works if work.stale.spec.name == "selection"} == {lines}  # type: ignore[union-attr]
+    changed.build()
+    after = drops(changed)
+    assert before["short"] < after["short"]
+    assert {(one.reason, one.before, one.after) for one in found.losses} == {
+        (rule, before[rule], after[rule]) for rule in ("short", "odd")
+    }
+    assert {one.artifact for one in found.losses} == {"selection_train"}
+    assert forecast(changed).losses == ()
+
+
+def drops(pages: Selected) -> Counter[str]:
+    return Counter(row["reason"] for row in pages.dropped())
+
+
+def forecast(pages: Selected) -> Rebuild:
+    # what is made of a selection is not made here
+    specs: Sequence[Any] = [
+        spec for (name, _), spec in pages.specs().items() if name in ("manifest", "snapshot", "tags", "signatures", "duplicates", "selection")
+    ]
+    return rebuild_of(specs, pages.store, MACHINE, StepTimes(pages.folder / "step_times.json"))

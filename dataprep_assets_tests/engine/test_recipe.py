@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.artifact.recipe import Recipe, flat
+from dataprep_assets.engine.artifact.recipe import Changed, Recipe, flat
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.receipt import Receipt
 
@@ -90,8 +90,29 @@ def test_an_older_version_is_told_before_what_else_differs() -> None:
 
 
 def test_a_step_may_say_what_changed_in_its_sources() -> None:
-    now = recipe(sources={}, source_change="1 file removed")
-    assert difference(now, recipe()) == ("input changed", "its source changed: 1 file removed")
+    now = recipe(sources={}, source_changes=("removed file a", "edited file b"))
+    assert difference(now, recipe()) == ("input changed", "its source changed: removed file a, edited file b")
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "now", "line"),
+    [
+        ("rules.short", "drop: words < 50", "drop: words < 20", "rule short changed: words < 50 → words < 20"),
+        (
+            "rules.short",
+            "drop: words < 50",
+            "keep: words < 50",
+            "rule short changed: drop: words < 50 → keep: words < 50",
+        ),
+        ("rules.ours", None, "keep: host == 'a'", "rule ours added: keep: host == 'a'"),
+        ("rules.ours", "keep: host == 'a'", None, "rule ours removed: keep: host == 'a'"),
+        ("dtype", "uint16", "uint32", "dtype changed: uint16 → uint32"),
+        ("splits.val", ["a", "b"], [], "splits.val changed: a, b → empty"),
+        ("module", "0" * 64, "1" * 64, "module changed"),
+    ],
+)
+def test_a_change_is_one_line(name: str, before: Any, now: Any, line: str) -> None:
+    assert str(Changed(kind="settings", name=name, before=before, now=now)) == line
 
 
 def test_a_long_value_is_cut() -> None:

@@ -48,10 +48,10 @@ def test_nothing_is_stale_of_what_was_just_built(corpus: ChangedCorpus) -> None:
     assert corpus.statuses() == []
 
 
-def test_an_absent_shard_is_absent_and_what_lies_downstream_says_so(corpus: ChangedCorpus) -> None:
+def test_a_missing_shard_is_missing_and_what_lies_downstream_says_so(corpus: ChangedCorpus) -> None:
     shutil.rmtree(corpus.root / "sample_corpus/token_bins/train-00001")
     assert told(corpus.statuses()) == {
-        "token_bins/train-00001": ("absent", "absent"),
+        "token_bins/train-00001": ("missing", "missing"),
         "combined_bins/train": because_of("token_bins/train-00001", "missing"),
         **views_because_of("combined_bins/train"),
     }
@@ -59,7 +59,7 @@ def test_an_absent_shard_is_absent_and_what_lies_downstream_says_so(corpus: Chan
 
 def test_each_stale_artifact_reads_as_one_line(corpus: ChangedCorpus) -> None:
     shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
-    assert [str(one) for one in corpus.statuses()] == ["sample_corpus/olmo_bins: absent"]
+    assert [str(one) for one in corpus.statuses()] == ["sample_corpus/olmo_bins: missing"]
 
 
 def test_damage_names_the_file_and_how_many_more(corpus: ChangedCorpus) -> None:
@@ -89,7 +89,7 @@ def test_what_lies_downstream_of_a_stale_artifact_still_tells_its_own_damage(cor
     shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
     found = told(corpus.statuses())
     assert found["nanogpt_bins"] == ("damaged", "damaged: meta.json: missing")
-    assert found["olmo_bins"] == ("absent", "absent")
+    assert found["olmo_bins"] == ("missing", "missing")
     assert found["megatron_bins"] == because_of("combined_bins/val", "missing")
 
 
@@ -121,7 +121,7 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
     def first(found: list[Decision]) -> tuple[str, str, str]:
         return found[0].name.removeprefix("sample_corpus/"), found[0].kind, found[0].reason
 
-    assert first(corpus.statuses()) == ("manifest", "input changed", "its source changed: 1 file changed")
+    assert first(corpus.statuses()) == ("manifest", "input changed", f"its source changed: edited file {VAL}")
     build_manifest_artifact(declared, store)
     manifest = load_manifest(declared, store)
     found = told(corpus.statuses())
@@ -155,7 +155,7 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
         (
             {"splits": {"train": ["train/**"], "val": ["validation/**"]}},
             "manifest",
-            "splits.test was ['test/**'], is not set now; its source changed: 1 file removed, 1 shard gone",
+            "splits.test was test/**, is not set now; its source changed: removed file test/chunk1/example_holdout_0.jsonl.zst",
         ),
         (
             {"document": {"separator": "<|endoftext|>", "special_tokens": "match"}},
@@ -264,7 +264,7 @@ def test_before_anything_is_built_every_artifact_is_told_once(corpus: ChangedCor
         *(f"sample_corpus/combined_bins/{s}" for s in ("train", "val", "test")),
         *(f"sample_corpus/{view}" for view in VIEWS),
     ]
-    assert {one.kind for one in found} == {"absent"}
+    assert {one.kind for one in found} == {"missing"}
 
 
 def test_how_thoroughly_files_are_read_is_the_declarations_choice(corpus: ChangedCorpus) -> None:
@@ -287,7 +287,7 @@ def test_an_artifact_without_files_is_as_fresh_as_its_inputs(corpus: ChangedCorp
     assert list(stale([*specs, told_of], corpus.store)) == []
     shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
     assert told(list(stale([*specs, told_of], corpus.store))) == {
-        "olmo_bins": ("absent", "absent"),
+        "olmo_bins": ("missing", "missing"),
         "order": because_of("olmo_bins", "missing"),
     }
 

@@ -53,7 +53,9 @@ def test_a_corpus_in_a_bucket_has_the_bytes_of_the_same_local_corpus(bucket: Buc
     other = zstandard.compress(b'{"text": "Other text."}\n')
     bucket.put({"train/chunk1/example_train_0.jsonl.zst": other, "train/chunk9/new.jsonl.zst": other})
     (first, *_) = stale(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))
-    assert first.reason == "its source changed: 1 file added, 1 file changed, 1 shard new"
+    assert first.reason == (
+        "its source changed: new file train/chunk9/new.jsonl.zst, edited file train/chunk1/example_train_0.jsonl.zst"
+    )
     built = run_pipeline(remote, tmp_path / "remote").built
     assert sum(name.startswith("token_bins") for name in built) == 2
     assert list(stale(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))) == []

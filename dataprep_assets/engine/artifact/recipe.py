@@ -107,7 +107,6 @@ class RecipeInputs:
     def change(self, now: "RecipeInputs", source_changes: Sequence[str] = ()) -> Change | None:
         """Return the first change as a sentence, or all changes that name the texts they affect; None if there is none.
 
-
         Settings come before sources, because a listing may differ only because the globs do. `source_changes`, if a
         step provides them, replace the names of the changed sources.
         """
@@ -232,5 +231,7 @@ def _is_digest(value: Any) -> bool:
 
 
 def _format_value(value: Any) -> str:
-    text = "not set" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        value = ", ".join(map(str, value)) or "empty"
+    text = "not set" if value is None else str(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

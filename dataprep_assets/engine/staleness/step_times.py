@@ -34,7 +34,7 @@ class StepTimes:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._builds: dict[str, Builds] = {}
-        with suppress(OSError, ValueError, TypeError, AttributeError):
+        with suppress(OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             found = json.loads(path.read_bytes()).items()
             self._builds = {str(name): [(float(a), float(b)) for a, b in builds] for name, builds in found}
             if not all(
@@ -78,9 +78,9 @@ def expected_seconds(builds: Builds, size: float) -> float:
         rate = max(0.0, median(slopes))
         start = max(0.0, median(seconds - rate * known for known, seconds in builds))
     else:
-        typical = median(seconds for _, seconds in builds)
-        start = min(typical, _SMALLEST_START)
-        rate = (typical - start) / known if (known := median(known for known, _ in builds)) else 0.0
+        known, typical = (median(values) for values in zip(*builds, strict=True))
+        start = min(typical, _SMALLEST_START) if known else typical
+        rate = (typical - start) / known if known else 0.0
     return start + rate * size
 
 

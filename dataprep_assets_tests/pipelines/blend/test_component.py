@@ -223,7 +223,7 @@ def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> 
 def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Path) -> None:
     made, store = TrainingBlend(shipped("sample_blend_rl")), LocalArtifacts(tmp_path)
     first, *others = stale(made.specs, store)
-    assert (first.name, first.kind) == ("sample_blend_rl/blend_plan", "absent")
+    assert (first.name, first.kind) == ("sample_blend_rl/blend_plan", "missing")
     assert [one.name.split("/")[1] for one in others] == [
         "blend_preview",
         "blend_snapshot",

@@ -192,7 +192,7 @@ def test_nothing_is_stale_after_a_run_and_each_loss_is_noticed(tmp_path: Path) -
     assert next(iter(found.items())) == ("small_blend/blend_preview", "its input small_blend/blend_plan is stale")
     assert set(found.values()) >= {"its input small_blend/blend_preview is stale"}
     shutil.rmtree(root / "small_blend" / "blend_plan")
-    assert next(iter(_stale(blend, root).items())) == ("small_blend/blend_plan", "absent")
+    assert next(iter(_stale(blend, root).items())) == ("small_blend/blend_plan", "missing")
 
 
 def _lines_read(manifest: dict[str, Any]) -> dict[str, int]:

@@ -9,6 +9,7 @@ import pytest
 
 from dataprep_assets.engine.staleness.rebuild import rebuild_of
 from dataprep_assets.engine.staleness.status import stale, sweep
+from dataprep_assets.engine.staleness.step_times import StepTimes
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.blend import runs
@@ -59,7 +60,7 @@ def other_weight(home: Path) -> BlendDeclaration:
 @pytest.mark.parametrize(
     ("change", "first", "kind", "reason"),
     [
-        (absent, "indexed_bins/web-00001", "absent", "absent"),
+        (absent, "indexed_bins/web-00001", "missing", "missing"),
         (damaged, "blend_preview", "damaged", "damaged: preview.json: sha256"),
         (source_changed, "blend_plan", "input changed", "its source changed: web"),
         (
@@ -87,13 +88,13 @@ def test_the_first_stale_artifact_tells_why_and_the_others_that_they_follow_from
 
 def test_what_a_blend_will_build_is_told_before_and_after_its_plan(tmp_path: Path) -> None:
     blend, store = pretraining(small_sources(tmp_path / "s")), LocalArtifacts(tmp_path / "out")
-    machine = Machine(cores=1, bandwidth=1e6)
-    before = rebuild_of(blend_specs(blend), store, machine)
-    assert {work.stale.kind for work in before.works} == {"absent"}
+    machine, times = Machine(cores=1, bandwidth=1e6), StepTimes(tmp_path / "step_times.json")
+    before = rebuild_of(blend_specs(blend), store, machine, times)
+    assert {work.stale.kind for work in before.works} == {"missing"}
     assert before.tokenized == []
     run(blend, tmp_path / "out")
     absent(tmp_path)
-    (shard, _) = rebuild_of(blend_specs(blend), store, machine).works
+    (shard, _) = rebuild_of(blend_specs(blend), store, machine, times).works
     assert shard.stale.partition == "web-00001"
     assert shard.reading is not None
     assert shard.reading.tokenized

@@ -124,8 +124,8 @@ def test_a_branch_that_moved_is_told_and_touches_what_its_files_touch(hub: HubSe
     other = zstandard.compress(b'{"text": "Other text."}\n')
     hub.move_branch({**tree(), edited: other, "train/chunk2/new.jsonl.zst": other})
     assert next(iter(stale(specs, store))).reason == (
-        f"its source changed: the revision moved from {first[:12]} to {hub.commit[:12]}; "
-        "1 file added, 1 file changed, 1 shard new"
+        f"its source changed: revision changed: {first[:12]} → {hub.commit[:12]}, "
+        f"new file train/chunk2/new.jsonl.zst, edited file {edited}"
     )
     assert list(stale(corpus_specs(pinned), store)) == []
     seen = len(hub.log)

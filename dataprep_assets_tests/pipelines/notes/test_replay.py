@@ -287,7 +287,7 @@ def test_a_combination_is_stale_when_a_source_is_made_anew(tmp_path: Path) -> No
         source(tmp_path, name)
     store = LocalArtifacts(tmp_path / "out")
     specs = directory_specs(combined())
-    assert [str(one) for one in stale(specs, store)] == ["notes_replay_combined/tfds_directory: absent"]
+    assert [str(one) for one in stale(specs, store)] == ["notes_replay_combined/tfds_directory: missing"]
     build_replay(combined(), store)
     assert list(stale(specs, store)) == []
     assert build_replay(combined(), store)[1]

@@ -175,7 +175,7 @@ def another_engine(folder: Path, _: pytest.MonkeyPatch) -> NotesDeclaration:
 Change = Callable[[Path, pytest.MonkeyPatch], NotesDeclaration]
 PACKED, SHARDS = "packed_cohorts/2010-02", "tfrecord_shards/2010-02"
 REASONS: dict[Change, tuple[str, str, str]] = {
-    remove_receipt: (PACKED, "absent", "absent"),
+    remove_receipt: (PACKED, "missing", "missing"),
     cut_a_file: (PACKED, "damaged", "damaged: 2010-02.jsonl"),
     another_cohort: ("engine_certificate", "input changed", "its source changed: sampled cohorts"),
     a_month_without_its_file: ("engine_certificate", "input changed", "its source changed: sampled cohorts"),
@@ -184,7 +184,7 @@ REASONS: dict[Change, tuple[str, str, str]] = {
     newer_step: (PACKED, "older version", f"built by version {MADE} of this step; the current version is {MADE + 1}"),
     smaller_shards: (SHARDS, "settings changed", "rows_per_shard was 4, is 2 now"),
     another_version: ("tfds_directory", "settings changed", "tfds_version was 1.0.0, is 2.0.0 now"),
-    another_engine: ("engine_certificate", "settings changed", "tokenizer.refuse was [], is ['long'] now"),
+    another_engine: ("engine_certificate", "settings changed", "tokenizer.refuse was empty, is long now"),
 }
 
 

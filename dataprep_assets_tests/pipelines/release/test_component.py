@@ -118,7 +118,7 @@ def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
     assert npy_shards.token_bytes(options.tokens_per_shard, release.dtype) == 429_496_729_728
     assert release.source.repo == "mlfoundations/dclm-baseline-1.0-parquet"  # type: ignore[union-attr]
     first = next(stale(ShardRelease(release).specs, LocalArtifacts(tmp_path)))
-    assert (first.name, first.kind) == ("dclm_2t/manifest", "absent")
+    assert (first.name, first.kind) == ("dclm_2t/manifest", "missing")
 
 
 @pytest.mark.slow

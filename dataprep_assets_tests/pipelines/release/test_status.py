@@ -107,7 +107,7 @@ def other_place_in_the_stream(made: Published) -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "reason"),
     [
-        (lose_shard, "absent", "absent"),
+        (lose_shard, "missing", "missing"),
         (damage_shard, "damaged", f"damaged: {SHARD}.npy"),
         (older, "older version", "built by version 0 of this step; the current version is 2"),
         (other_input, "input changed", "its input changed: token_bins/train-00001"),
@@ -125,7 +125,7 @@ def test_a_stale_shard_says_why_and_holds_up_the_publication_alone(
         assert list(found) == [f"{NPY_SHARDS}/{SHARD}"]
         return
     assert list(found) == [f"{NPY_SHARDS}/{SHARD}", PUBLISHED_SHARDS]
-    state = "missing" if kind == "absent" else "stale"
+    state = "missing" if kind == "missing" else "stale"
     assert found[PUBLISHED_SHARDS].reason == f"its input sample_corpus/{NPY_SHARDS}/{SHARD} is {state}"
 
 

@@ -230,9 +230,9 @@ def test_scaffolded_then_declared_then_run_from_the_command_line(cloned: Path) -
     path.write_text(yaml.safe_dump({"type": written["type"], "attributes": described}, sort_keys=False))
     told = json.loads(command(cloned, "dataprep", "status", "my_tasks", "--json").stdout)
     assert [(row["name"], row["reason"]) for row in told["rebuild"]] == [
-        ("my_tasks/task_folder/Sentiment", "absent"),
-        ("my_tasks/task_folder/CopaEasy", "absent"),
-        ("my_tasks/data_card", "absent"),
+        ("my_tasks/task_folder/Sentiment", "missing"),
+        ("my_tasks/task_folder/CopaEasy", "missing"),
+        ("my_tasks/data_card", "missing"),
     ]
     ran = command(cloned, "dataprep", "run", "my_tasks")
     assert ran.returncode == 0, ran.stdout + ran.stderr

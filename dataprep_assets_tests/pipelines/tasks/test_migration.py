@@ -208,7 +208,7 @@ def make_it_of_an_older_version(tree: Project) -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "reason"),
     [
-        (lose_artifact, "absent", "absent"),
+        (lose_artifact, "missing", "missing"),
         (damage_record, "damaged", "damaged: migration.json"),
         (change_source, "input changed", "its source changed: Data/rejection_sampling/0_data/CB/cb_train.jsonl"),
         (change_original, "input changed", "its source changed: train rows against the original"),

@@ -138,7 +138,7 @@ def test_a_version_that_appears_is_a_partition_once_the_definitions_are_loaded_a
     versions = copied.declaration.old_tasks / "Copa" / "mezo_gpt"
     shutil.copytree(versions / "version_1", versions / "version_11")
     assert "Copa.version_11" in copied.partitions
-    assert copied.stale() == {"tasks/task_folder/Copa.version_11": "absent"}
+    assert copied.stale() == {"tasks/task_folder/Copa.version_11": "missing"}
     assert copied.run("Copa.version_11").success
     assert "Copa.version_11" in copied.materialized()
 

@@ -42,7 +42,7 @@ def _files_changed(corpus: Corpus, what: str, counted: str, names: list[str]) ->
     told, moved = ("input changed", tuple(names)), ("input changed", (counted, "the revision moved"))
     because = {"manifest": moved, "engine_certificate": ("input changed", ("sampled files",))}
     for artifact in ("snapshot/", "token_bins/"):
-        because[artifact] = ("absent", ("absent",))  # of a new shard
+        because[artifact] = ("missing", ("missing",))  # of a new shard
         for key, files in corpus.plan().items():
             if not set(files).isdisjoint(names):
                 because[f"{artifact}{key}"] = told
@@ -312,7 +312,7 @@ def _damage(corpus: Corpus, path: Path, how: str) -> Step:
             named = "extra"
     damaged = {_artifact(p, below) for p in same}
     lost = how == "gone" and path.name == NAME and path.parent == below / _artifact(path, below)
-    because = dict.fromkeys(damaged, ("absent", ("absent",)) if lost else ("damaged", ("damaged: ",)))
+    because = dict.fromkeys(damaged, ("missing", ("missing",)) if lost else ("damaged", ("damaged: ",)))
     if not lost:
         because[_artifact(path, below)] = ("damaged", (named,))
     return Step(f"{how}: {path.relative_to(below)}", because, damaged)

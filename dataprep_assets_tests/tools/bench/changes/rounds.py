@@ -152,7 +152,7 @@ def _untrue(
             continue
         if (direct := _direct(step, name)) is None:
             yield f"{step.what}: nothing of {name} changed, told is {kind}: {reason}"
-        elif direct[0] == "absent" and name in left:
+        elif direct[0] == "missing" and name in left:
             continue  # a new shard has the name of one of an earlier plan, which is there and of other files
         elif direct[1] and any(part in reason for part in direct[1]):
             continue  # with another reason before it, which is true as well: a key that was turned in an earlier round
