@@ -105,6 +105,25 @@ def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project:
         assert f"accept.{name}: {why}" in refused.stderr
 
 
+def test_a_check_that_is_due_is_told_until_a_run_has_made_it(project: Path, tmp_path: Path) -> None:
+    declare(project, "plain", [f"text number {number}, which is like no other" for number in range(200)])
+    assert dataprep(tmp_path, "run", "plain", project=project).returncode == 0
+    assert told(project, tmp_path, "plain")["checks_due"] == []
+    (verdict,) = Path(environment(tmp_path)["DATAPREP_ROOT"]).rglob("combined_bins_train.json")
+    verdict.unlink()
+    found = told(project, tmp_path, "plain")
+    assert found["rebuild"] == []
+    (due,) = found["checks_due"]
+    assert due["name"] == "plain/combined_bins/train"
+    shown = dataprep(tmp_path, "status", "plain", project=project)
+    assert shown.returncode == 1
+    assert shown.stdout.splitlines()[0] == "plain: nothing to build, 1 artifact to check"
+    assert f"combined_bins_train: {due['reason']}" in shown.stdout.splitlines()
+    assert "expected:" not in shown.stdout
+    assert dataprep(tmp_path, "run", "plain", project=project).returncode == 0
+    assert told(project, tmp_path, "plain")["up_to_date"]
+
+
 def test_without_an_instance_the_receipts_alone_are_told_and_a_dry_run_writes_nothing(
     project: Path, tmp_path: Path
 ) -> None:
