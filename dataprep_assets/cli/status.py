@@ -65,8 +65,8 @@ def _print(
     if not rebuild.works and not rebuild.due:
         print(f"{name}: " + ("nothing to build" if retracted else "everything is up to date"))
     else:
-        checks = f", {count_of(len(rebuild.due), 'artifact')} to check" if rebuild.due else ""
-        print(f"{name}: {len(rebuild.works) or 'nothing'} to build{checks}")
+        checks = f"nothing to build, {count_of(len(rebuild.due), 'artifact')} to check"
+        print(f"{name}: {len(rebuild.works)} to build" if rebuild.works else f"{name}: {checks}")
         print()
         for line in rebuild_lines(rebuild, project.privacy()):
             print(line)

@@ -157,6 +157,4 @@ def drops(pages: Selected) -> Counter[str]:
 
 
 def forecast(pages: Selected) -> Rebuild:
-    return rebuild_of(
-        list(pages.specs().values()), pages.store, MACHINE, StepTimes(pages.folder / "step_times.json")
-    )
+    return rebuild_of(list(pages.specs().values()), pages.store, MACHINE, StepTimes(pages.folder / "step_times.json"))
