@@ -107,7 +107,8 @@ def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
     with staging(own.artifacts / "token_bins" / "train-00007", "0123456789abcdef") as staged:
         shutil.copy(own.artifacts / "token_bins" / "train-00003" / "tokens.bin", staged)
     begun = "token_bins/.staging/train-00007-0123456789abcdef"
-    assert own("status", "mine").returncode == 0, "nothing is retracted yet"
+    before = json.loads(own("status", "mine", "--json").stdout)
+    assert (before["rebuild"], before["retracted_in_no_plan"]) == ([], []), "nothing is retracted yet"
     told = own.retract(f"doc-{GONE}\n").stdout
     assert "found 1: 1 document" in told, told
     assert "train-00003" in told

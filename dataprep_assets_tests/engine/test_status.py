@@ -155,7 +155,8 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
         (
             {"splits": {"train": ["train/**"], "val": ["validation/**"]}},
             "manifest",
-            "splits.test was test/**, is not set now; its source changed: removed file test/chunk1/example_holdout_0.jsonl.zst",
+            "splits.test was test/**, is not set now; "
+            "its source changed: removed file test/chunk1/example_holdout_0.jsonl.zst",
         ),
         (
             {"document": {"separator": "<|endoftext|>", "special_tokens": "match"}},
