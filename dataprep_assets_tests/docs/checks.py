@@ -174,7 +174,7 @@ REMEDIES = (
     (
         "files_match_receipt rows_match_schema no_conflict",
         "Correct the file in the old project, or move the conflicting file away, and migrate again ([by message of "
-        "the trainer](pipelines/tasks.md#what-the-trainer-says-and-what-to-do)).",
+        "the trainer](how-to/tasks.md#when-a-check-fails)).",
     ),
 )
 """Names of checks, joined by blanks → what to do when one of them is red."""
