@@ -42,7 +42,7 @@ _GUIDES = {
     "seen": "[what the model has seen](pipelines/schedule.md#what-the-model-has-seen)",
     "preflight": "[storage](storage.md)",
     "sync": "[copies between places](how-to/object-storage.md#copy-artifacts)",
-    "release": "[shard releases](pipelines/release.md#shards-of-somebody-else)",
+    "release": "[shard releases](pipelines/release.md#adopt-published-shards)",
 }
 """Command → the pages about it."""
 _PLACES = "`--verbose` and `--quiet` can be anywhere on the line; `--project` is before the command."
