@@ -1,4 +1,4 @@
-"""`dataprep status`: which artifacts of a dataset have to be rebuilt, why, and what that costs.
+"""`dataprep status`: the artifacts of a dataset that a run would build, why, and what that costs.
 
 Also `run --dry-run`.
 """

@@ -1,4 +1,4 @@
-"""What has to be rebuilt, as a table for people and as JSON: for `dataprep status` and `run --dry-run`."""
+"""What a run would build, as a table for people and as JSON: for `dataprep status` and `run --dry-run`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
