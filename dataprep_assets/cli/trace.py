@@ -38,14 +38,15 @@ def command(
         int | None, _number("Row of the packed file of --shard (a chat blend or a month of notes), from 0.")
     ] = None,
     tfrecord_row: Annotated[
-        int | None, _number("For notes: record of the directory of --split, or of the file that --shard names.")
+        int | None, _number("For notes: TFRecord number in the directory of --split, or in the file given by --shard.")
     ] = None,
     split: Annotated[
         list[str] | None,
         typer.Option(metavar="SPLIT", help="Splits that numbers refer to, e.g. val,test; for a blend, its dataset."),
     ] = None,
     shard: Annotated[
-        str | None, typer.Option(help="Partition of token bins that numbers refer to, e.g. train-00003.")
+        str | None,
+        typer.Option(help="Token-bin partition for --token, --document or --row, e.g. train-00003."),
     ] = None,
     file: Annotated[str | None, typer.Option(help="Source file, as named in the manifest.")] = None,
     id_: Annotated[

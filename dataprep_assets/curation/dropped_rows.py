@@ -82,7 +82,7 @@ class RuledOut:
 def _read_rows(directory: Path, _: str, digest: str) -> Mapping[str, RuledOutRows]:
     found = read_dropped(directory)
     if digest_of(found) != digest:
-        raise IntegrityError(f"{directory / DROPPED}: other rows than its receipt says. Materialize `selection` again")
+        raise IntegrityError(f"{directory / DROPPED}: its rows differ from the receipt. Materialize `selection` again")
     return found
 
 

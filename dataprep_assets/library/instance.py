@@ -82,8 +82,8 @@ def _require_own_storage_of_dagster(settings: Path) -> None:
     gone = [key for key, value in found.items() if _GONE.search(str(value))] if isinstance(found, dict) else []
     if gone:
         raise ConfigError(
-            f"{settings}: {' and '.join(f'`{key}:`' for key in gone)}: names a removed class. Delete the whole block: "
-            "Dagster's default reads the same files and keeps all runs, records and logs"
+            f"{settings}: {' and '.join(f'`{key}:`' for key in gone)}: names a removed class. Delete the "
+            "whole block: Dagster's default reads the same files and keeps all runs, records and logs"
         )
 
 

@@ -309,7 +309,7 @@ def _locked(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[i
         # without locks, two processes at worst fetch the file twice
         while not try_lock(descriptor, required=False):
             if stopped():
-                raise StoppedError(f"{label}: stopped while another process downloads it")
+                raise StoppedError(f"{label}: stopped while waiting for another process to download it")
             time.sleep(_POLL_SECONDS)
         yield descriptor
     finally:

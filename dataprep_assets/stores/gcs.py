@@ -244,7 +244,8 @@ class GcsBucket:
         except ConflictError:
             if if_generation is None:
                 raise SourceError(
-                    f"{label}: HTTP 412 for a write without conditions. Find out what refuses it"
+                    f"{label}: HTTP 412 (precondition failed) for an unconditional write. Check the bucket's policies "
+                    "and any proxy"
                 ) from None
             found = self.find_blob(key)
             if found is None or (found.metadata or {}).get(WRITE) != mark[WRITE]:

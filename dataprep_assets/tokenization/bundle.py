@@ -313,7 +313,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict) or "model" not in value:
         raise TokenizerError(f"{path}: not a tokenizer.json: `model` is missing")
     if (wrong := _wrong(value)) is not None:
-        raise TokenizerError(f"{path}: {wrong}. Save it again with `Tokenizer.save('tokenizer.json')` of tokenizers")
+        raise TokenizerError(f"{path}: {wrong}. Save it again with `Tokenizer.save` of the library `tokenizers`")
     if dropout := value["model"].get("dropout"):
         raise TokenizerError(
             f"{path}: model.dropout is {dropout}, so the same text gets different ids each time. Set it to null in "

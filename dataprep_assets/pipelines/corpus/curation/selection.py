@@ -301,8 +301,7 @@ _Split = tuple[CorpusDeclaration, str, ArtifactStore, Sequence[str]]
 SPLIT_CHECKS: tuple[Check[_Split], ...] = (
     Check(
         "within_budget",
-        "Rules leave documents in every split, and neither their drops per source nor any rule's total exceed "
-        "`budget`.",
+        "Every split keeps documents, and the drops per source and per rule stay within `budget`.",
         lambda split: within_budget(*split),
     ),
     Check(
