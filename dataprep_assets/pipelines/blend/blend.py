@@ -118,7 +118,7 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     rows = []
     for unit in plan.units:
         receipts = _present_receipts(blend, store, SHARDS[blend.stage].name, unit.partitions)
-        done = len(receipts) == len(unit.partitions)
+        is_done = len(receipts) == len(unit.partitions)
         rows.append(
             {
                 "dataset_name": unit.name,
@@ -129,7 +129,7 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
                 "total_tokens": sum(r.ledger.tokens for r in receipts if r.ledger),
                 # a document or a record is one sequence; only a conversation may be several, which its shard counts
                 "total_sequences": sum(int(r.facts.get("sequences", r.ledger.documents)) for r in receipts if r.ledger),
-                "status": "completed" if done else "in_progress" if receipts else "pending",
+                "status": "completed" if is_done else "in_progress" if receipts else "pending",
             }
         )
     return rows
@@ -187,15 +187,15 @@ def _stage(name: str, made: Sequence[Receipt], queue_in: int, queue_out: int = 0
 
 def _sum_measured(made: Sequence[Receipt], what: str) -> float | None:
     """The sum of a measurement over all receipts of a step; None unless every receipt has it."""
-    found = [receipt.measured[what] for receipt in made if what in receipt.measured]
-    return sum(found) if found and len(found) == len(made) else None
+    values = [receipt.measured[what] for receipt in made if what in receipt.measured]
+    return sum(values) if values and len(values) == len(made) else None
 
 
 def _present_receipts(
     blend: BlendDeclaration, store: ArtifactStore, name: str, partitions: Sequence[str | None]
 ) -> list[Receipt]:
-    found = store.receipts([blend.artifact(name, partition) for partition in partitions])
-    return [receipt for receipt in found if receipt is not None]
+    receipts = store.receipts([blend.artifact(name, partition) for partition in partitions])
+    return [receipt for receipt in receipts if receipt is not None]
 
 
 BLEND = "blend"
@@ -261,7 +261,9 @@ def _losses(blend: BlendDeclaration, store: ArtifactStore, receipts: Sequence[Re
         yield Loss(
             action="left out", reason="sample", count=left_out, of=len(unit.shards), unit="shard", part=unit.name
         )
-    shards = [one for one in store.receipts([blend.artifact(name, p) for p in plan.partitions]) if one is not None]
+    shards = [
+        receipt for receipt in store.receipts([blend.artifact(name, p) for p in plan.partitions]) if receipt is not None
+    ]
     for run in receipts:
         used = {partition for partitions in RunFacts.of(run).used.values() for partition in partitions}
         yield from unused_rows(blend, shards, used)

@@ -78,12 +78,12 @@ class OpenedRun(OpenedArtifact):
 
     def shared_content(self) -> list[str]:
         """A sentence for each split that holds content of another one."""
-        built = {str(shard.artifact.partition): shard.artifact for shard in self.shards}
-        places = {
-            split: [(self.store.local(built[p]), self.store.require(built[p])) for p in names]
+        artifacts = {str(shard.artifact.partition): shard.artifact for shard in self.shards}
+        splits = {
+            split: [(self.store.local(artifacts[p]), self.store.require(artifacts[p])) for p in names]
             for split, names in self.facts.used.items()
         }
-        return shared_content(self.blend.stage, places)
+        return shared_content(self.blend.stage, splits)
 
 
 Hashes = NDArray[np.uint64]
@@ -100,17 +100,17 @@ def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Recei
         return []
     # the greatest is read last and never held: held-out splits are a small part of the data
     order = sorted(used, key=lambda split: sum(receipt.total_bytes for _, receipt in used[split]))
-    held = {split: _unique([_hashes(stage, *shard) for shard in used[split]]) for split in order[:-1]}
-    found = []
-    for at, split in enumerate(order):
-        for other in order[:at]:
-            blocks = [held[split]] if split in held else (_hashes(stage, *shard) for shard in used[split])
-            shared = _unique([block[np.isin(block, held[other])] for block in blocks]).size
+    hashes = {split: _unique([_hashes(stage, *shard) for shard in used[split]]) for split in order[:-1]}
+    sentences = []
+    for index, split in enumerate(order):
+        for other_split in order[:index]:
+            blocks = [hashes[split]] if split in hashes else (_hashes(stage, *shard) for shard in used[split])
+            shared = _unique([block[np.isin(block, hashes[other_split])] for block in blocks]).size
             if shared:
                 noun = _NOUNS[stage]
-                share = f"{shared / held[other].size:.1%} of those in {other}"
-                found.append(f"{count_of(shared, noun)} of {other} ({share}) are the same in {split}")
-    return found
+                share = f"{shared / hashes[other_split].size:.1%} of those in {other_split}"
+                sentences.append(f"{count_of(shared, noun)} of {other_split} ({share}) are the same in {split}")
+    return sentences
 
 
 def _unique(blocks: Sequence[Hashes]) -> Hashes:
@@ -151,7 +151,9 @@ class _BlendSource:
     @property
     def changes(self) -> dict[str, int]:
         """How many files were added, removed and changed."""
-        frozen, now = ({path: rest for path, *rest in _files(found)} for found in (refound(self.unit), self.now))
+        frozen, now = (
+            {path: version for path, *version in _files(discovered)} for discovered in (refound(self.unit), self.now)
+        )
         return {
             "added": len(now.keys() - frozen.keys()),
             "removed": len(frozen.keys() - now.keys()),
@@ -172,11 +174,11 @@ def blend_sources_unchanged(run: OpenedRun) -> Finding:
     sources = list(_sources(blend, plan))
     unasked = [source for source in sources if source.now is None]
     rows = [row for split in dict.fromkeys(u.home for u in plan.units) for row in _rows(blend, facts, split, sources)]
-    told = "" if not unasked else f" {len(unasked)} could not be checked: {unasked[0].unit.name}."
+    note = "" if not unasked else f" {len(unasked)} could not be checked: {unasked[0].unit.name}."
     return verdict(
         (_sentence(blend, row) for row in rows if row["changed_files"]),
         f"The sources of {count_of(len(sources) - len(unasked), 'dataset is', 'datasets are')} unchanged since the "
-        f"plan {plan.run_hash}.{told}",
+        f"plan {plan.run_hash}.{note}",
         "Run the blend again to read the current sources, and check whether its weights still fit; or pin the sources",
         facts={"datasets": len(sources), "not_asked": len(unasked)},
         table=rows,
@@ -204,30 +206,30 @@ def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSource]
 
 
 def _without_files(unit: PlannedUnit) -> Discovered:
-    found = refound(unit)
-    return Discovered(unit=found.unit, entries=(), commit=None)
+    discovered = refound(unit)
+    return Discovered(unit=discovered.unit, entries=(), commit=None)
 
 
 def _rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_BlendSource]) -> Iterator[Row]:
     """A row for each dataset of a split: what was planned, and what it is now."""
     own = [source for source in sources if source.unit.home == split]
     measure = "rows" if blend.stage == "rl" else "tokens"
-    planned = {
+    planned_amounts = {
         source.unit.name: sum(getattr(row, measure) for row in facts.realised if row.name == source.unit.name)
         for source in own
     }
     now = {
-        source.unit.name: round(planned[source.unit.name] * source.bytes_now / source.unit.size_bytes)
+        source.unit.name: round(planned_amounts[source.unit.name] * source.bytes_now / source.unit.size_bytes)
         if source.unit.size_bytes
-        else planned[source.unit.name]
+        else planned_amounts[source.unit.name]
         for source in own
     }
     weights = requested_shares({source.unit.name: source.unit.dataset.weight for source in own})
     # one budget for both: else a source that grew would seem to be read as often as before
-    budget = blend.train_tokens or sum(planned.values())
+    budget = blend.train_tokens or sum(planned_amounts.values())
     epochs = [
         {look.name: look.epochs for look in outlook(weights, amounts, train_tokens=budget)}
-        for amounts in (planned, now)
+        for amounts in (planned_amounts, now)
     ]
     for source in own:
         name, changes = source.unit.name, {} if source.now is None else source.changes
@@ -235,9 +237,9 @@ def _rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequenc
             "dataset": name,
             "split": split,
             "requested_share": round(weights[name], 6),
-            f"planned_{measure}": planned[name],
+            f"planned_{measure}": planned_amounts[name],
             f"{measure}_now": now[name],
-            "planned_share_of_data": _share(planned, name),
+            "planned_share_of_data": _share(planned_amounts, name),
             "share_of_data_now": _share(now, name),
             "planned_epochs": _finite(epochs[0][name]),
             "epochs_now": _finite(epochs[1][name]),
@@ -259,14 +261,14 @@ def _sentence(blend: BlendDeclaration, row: Row) -> str:
     counts = {kind: row[f"files_{kind}"] for kind in ("added", "removed", "changed")}
     files = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     measure = "records" if blend.stage == "rl" else "tokens"
-    told = (
+    sentence = (
         f"{row['dataset']}: files {files} since the plan: its share of the {measure} in {row['split']} was "
         f"{row['planned_share_of_data']:.2%} and is now about {row['share_of_data_now']:.2%}"
     )
     if blend.stage != "pretrain":
-        return told
+        return sentence
     reads = f"{row['planned_epochs']:.2f} → {row['epochs_now']:.2f} times"
-    return f"{told}; its weight of {row['requested_share']:.2%} reads it {reads}"
+    return f"{sentence}; its weight of {row['requested_share']:.2%} reads it {reads}"
 
 
 _REPLAN = "Materialize `blend_plan` again"
@@ -309,11 +311,11 @@ def rows_read_once(run: OpenedRun) -> Finding:
     """
     blend, plan, receipts = run.blend, run.plan, run.receipts
     defects: list[str] = []
-    counted = 0
+    file_count = 0
     for unit in plan.units:
         access = open_place(unit.dataset, blend.sources).access
         read: Counter[str] = Counter()
-        wanted: Counter[str] = Counter()
+        expected_rows: Counter[str] = Counter()
         totals: dict[str, int] = {}
         for shard in unit.shards:
             key = partition_key(unit.name, shard.index)
@@ -334,21 +336,21 @@ def rows_read_once(run: OpenedRun) -> Finding:
                     )
                 # rows count from 1; the last range has no end, and one of a file that shrank may begin behind its end
                 end = totals[entry.relpath] + 1
-                wanted[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
+                expected_rows[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
                 assert receipt is not None
                 ledger = ledger_of(receipt)
                 read[entry.relpath] += ledger.rows_in + ledger.blank_lines
-        counted += len(totals)
+        file_count += len(totals)
         defects += [
-            f"{unit.name}: {path}: its shards read {count_of(read[path], 'row')} of {wanted[path]}"
+            f"{unit.name}: {path}: its shards read {count_of(read[path], 'row')} of {expected_rows[path]}"
             for path in totals
-            if read[path] != wanted[path]
+            if read[path] != expected_rows[path]
         ]
     return verdict(
         defects,
-        f"{count_of(counted, 'split file')}, each row read once.",
+        f"{count_of(file_count, 'split file')}, each row read once.",
         f"The file changed, or a shard belongs to a different plan. {_REPLAN}, then the shards",
-        facts={"files_counted": counted},
+        facts={"files_counted": file_count},
     )
 
 
@@ -390,15 +392,15 @@ def splits_disjoint(run: OpenedRun) -> Finding:
             for part in plan.find(partition)[1].parts:
                 if not part.entry.size_bytes:  # all empty files are alike, and share no row
                     continue
-                first, stop = (part.rows.first, part.rows.stop) if part.rows else (1, None)
+                first_row, stop = (part.rows.first, part.rows.stop) if part.rows else (1, None)
                 # not by path: a copy under another name would leak the same rows into another split
                 content = part.entry.sha256 or part.entry.etag or part.entry.path
-                for other, path, begin, end in rows.get(content, ()):
+                for other_split, path, begin, end in rows.get(content, ()):
                     # a range does not include its `stop`; None is the end of the file, behind which nothing begins
-                    apart = (end is not None and end <= first) or (stop is not None and stop <= begin)
-                    if other != split and not apart:
-                        defects.append(f"rows of {part.entry.relpath} are in {split}, and as {path} in {other}")
-                rows.setdefault(content, []).append((split, part.entry.relpath, first, stop))
+                    apart = (end is not None and end <= first_row) or (stop is not None and stop <= begin)
+                    if other_split != split and not apart:
+                        defects.append(f"rows of {part.entry.relpath} are in {split}, and as {path} in {other_split}")
+                rows.setdefault(content, []).append((split, part.entry.relpath, first_row, stop))
     warning = not defects
     return verdict(
         defects or run.shared_content(),
@@ -456,11 +458,11 @@ def _requested(run: OpenedRun, split: str) -> dict[str, float]:
     weights = {u.name: u.dataset.weight for u in run.plan.units if u.home == split or not is_whole}
     if run.blend.stage != "rl":
         return requested_shares(weights)
-    used, asked = set(run.facts.used[split]), dict.fromkeys(weights, 0)
+    used, records = set(run.facts.used[split]), dict.fromkeys(weights, 0)
     for shard in run.finished:
-        if shard.unit.name in asked and (is_whole or str(shard.artifact.partition) in used):
-            asked[shard.unit.name] += shard.ledger.rows_in
-    return record_shares(asked, weights)
+        if shard.unit.name in records and (is_whole or str(shard.artifact.partition) in used):
+            records[shard.unit.name] += shard.ledger.rows_in
+    return record_shares(records, weights)
 
 
 _ADVICE = (

@@ -92,26 +92,28 @@ class ChatTracer(Tracer):
 
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
         if question.packed_row is not None:
-            found = self._of_packed_row(question.shard, question.packed_row)
+            locations = self._of_packed_row(question.shard, question.packed_row)
         elif question.file is not None and question.row is not None:
-            found = [
+            locations = [
                 (shard, question.file, question.row)
                 for shard in self._choose_shards(question)
                 if len(shard.find_sequences(question.file, question.row))
             ]
-            if not found:
+            if not locations:
                 raise NotFoundError(self._absence(question.file, question.row, self._choose_shards(question)))
         else:
             raise ConfigError("trace: set `shard` and `packed_row`, or `file` and `row`, to find a conversation")
-        return [self._traced(*each, shown=decode and not self._blend.sensitive) for each in found]
+        return [self._traced(*location, shown=decode and not self._blend.sensitive) for location in locations]
 
     def _absence(self, file: str, row: int, shards: Sequence[_PackedShard]) -> str:
-        absent = f"trace: row {row} of {file} is in no packed row"
-        held = next((one for shard in shards if (one := quarantined(shard.handle, file, row)) is not None), None)
-        if held is None:
-            return f"{absent}: it does not exist, or was left out to meet the weights"
-        at = "" if held.get("message") is None else f" for its message {held['message']}"
-        return f"{absent}: it was dropped as {held['reason']}{at}"
+        sentence = f"trace: row {row} of {file} is in no packed row"
+        entry = next(
+            (candidate for shard in shards if (candidate := quarantined(shard.handle, file, row)) is not None), None
+        )
+        if entry is None:
+            return f"{sentence}: it does not exist, or was left out to meet the weights"
+        suffix = "" if entry.get("message") is None else f" for its message {entry['message']}"
+        return f"{sentence}: it was dropped as {entry['reason']}{suffix}"
 
     def _choose_shards(self, question: Question) -> list[_PackedShard]:
         if question.shard is not None:
@@ -135,16 +137,16 @@ class ChatTracer(Tracer):
 
     def _traced(self, shard: _PackedShard, file: str, row: int, *, shown: bool) -> Trace:
         sequences = shard.find_sequences(file, row).tolist()
-        found = [shard.rows.segment(sequence) for sequence in sequences]
+        segments = [shard.rows.segment(sequence) for sequence in sequences]
         return Trace(
             dataset=self._blend.dataset,
             split=shard.unit,
             document=sequences[0],
             file=file,
             row=row,
-            tokens=sum(len(sequence.ids) for sequence in found),
-            places=tuple(map(shard.place, found)),
-            text="\n".join(self._decoded(sequence.ids) for sequence in found) if shown else None,
+            tokens=sum(len(sequence.ids) for sequence in segments),
+            places=tuple(map(shard.place, segments)),
+            text="\n".join(self._decoded(sequence.ids) for sequence in segments) if shown else None,
         )
 
     def _decoded(self, ids: NDArray[Any]) -> str:

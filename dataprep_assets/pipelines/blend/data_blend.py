@@ -33,8 +33,8 @@ _MOST_DATASETS = 10_000
 def noted(notes: Mapping[str, Any]) -> list[str]:
     """Notes as lines of text; other values are shown as JSON."""
     return [
-        f"{key.lstrip(_MARK)}: {said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)}"
-        for key, said in notes.items()
+        f"{key.lstrip(_MARK)}: {note if isinstance(note, str) else json.dumps(note, ensure_ascii=False)}"
+        for key, note in notes.items()
     ]
 
 
@@ -50,11 +50,11 @@ class _Noted(Declared):
     def _gather_notes(cls, value: Any) -> Any:
         if not isinstance(value, dict) or not any(str(key).startswith(_MARK) for key in value):
             return value
-        noted = {key: said for key, said in value.items() if str(key).startswith(_MARK)}
+        marked_notes = {key: entry for key, entry in value.items() if str(key).startswith(_MARK)}
         # a `notes` that is no mapping stays as it is, so that validation names it
-        given = value.get("notes", {})
-        kept = {key: said for key, said in value.items() if key not in noted}
-        return {**kept, "notes": {**given, **noted} if isinstance(given, dict) else given}
+        notes = value.get("notes", {})
+        fields = {key: entry for key, entry in value.items() if key not in marked_notes}
+        return {**fields, "notes": {**notes, **marked_notes} if isinstance(notes, dict) else notes}
 
 
 class BlendDataset(ReadingDeclaration, _Noted, Attribution):
@@ -130,14 +130,14 @@ class DataBlend(_Noted):
 
     @model_validator(mode="after")
     def _one_mode(self) -> Self:
-        given = {name: value for name in ("datasets", *SPLITS) if (value := getattr(self, name)) is not None}
-        if not given:
+        lists = {name: value for name in ("datasets", *SPLITS) if (value := getattr(self, name)) is not None}
+        if not lists:
             raise ValueError("`datasets`, or one or more of `train`, `valid`, `test`, is required")
-        if "datasets" in given and len(given) > 1:
+        if "datasets" in lists and len(lists) > 1:
             raise ValueError(
-                f"`datasets` cannot be combined with {', '.join(sorted({*given} - {'datasets'}))}. Use one of them"
+                f"`datasets` cannot be combined with {', '.join(sorted({*lists} - {'datasets'}))}. Use one of them"
             )
-        for key, members in given.items():
+        for key, members in lists.items():
             if not members:
                 raise ValueError(f"`{key}` is empty. Add datasets, or remove `{key}`")
             names = [member.name for member in members]
@@ -188,15 +188,15 @@ class DataBlend(_Noted):
     def units(self) -> list[Unit]:
         """The datasets of the blend in declared order, each with its place; those of weight 0 are left out."""
         if self.datasets is not None:
-            found = [Unit(name=d.name, dataset=d, split=None) for d in self.datasets]
+            units = [Unit(name=d.name, dataset=d, split=None) for d in self.datasets]
         else:
             # one dataset may be in the lists of several splits: their shards need different names
-            found = [
+            units = [
                 Unit(name=f"{d.name}__{split}", dataset=d, split=split)
                 for split in SPLITS
                 for d in getattr(self, split) or ()
             ]
-        return [unit for unit in found if unit.dataset.weight > 0]
+        return [unit for unit in units if unit.dataset.weight > 0]
 
     def located(self, folder: Path) -> Self:
         """Return a copy of this blend with relative local paths resolved against `folder`."""
@@ -215,13 +215,13 @@ def _located(dataset: BlendDataset, folder: Path) -> BlendDataset:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for key, value in pairs:
         # json keeps the last of two equal keys without a word: one of two weights, say, would be ignored
-        if key in found:
+        if key in mapping:
             raise ValueError(f"the key {key!r} occurs twice")
-        found[key] = value
-    return found
+        mapping[key] = value
+    return mapping
 
 
 def _no_constant(name: str) -> float:

@@ -109,7 +109,7 @@ def launches(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[lis
         remote = any(open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units)
         mode = "streaming" if remote else "batch"
     size = len(partitions) if mode == "batch" else at_once
-    return [partitions[first : first + size] for first in range(0, len(partitions), size)]
+    return [partitions[start : start + size] for start in range(0, len(partitions), size)]
 
 
 _ABOUT = {
@@ -137,16 +137,16 @@ def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> Artifa
 
 
 def _sources(blend: BlendDeclaration, store: ArtifactStore, _: Receipts) -> list[CardSource]:
-    declared = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
-    return [attributed(_source(unit), declared[unit.dataset.name]) for unit in load_blend_plan(blend, store).units]
+    datasets = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
+    return [attributed(_source(unit), datasets[unit.dataset.name]) for unit in load_blend_plan(blend, store).units]
 
 
 def _source(unit: PlannedUnit) -> CardSource:
-    scheme, there, _ = unit.dataset.path.partition("://")
+    scheme, address, _ = unit.dataset.path.partition("://")
     return CardSource(
         name=unit.name,
-        kind=scheme if there else "local",
-        place=unit.dataset.path if there else None,
+        kind=scheme if address else "local",
+        place=unit.dataset.path if address else None,
         revision=unit.commit,
         files=len(unit.entries),
         bytes=unit.size_bytes,

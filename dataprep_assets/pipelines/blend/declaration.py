@@ -228,11 +228,11 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
         """The blend itself, read from its file if it is in one; raises ConfigError, naming what is wrong with it."""
         if isinstance(self.blend, DataBlend):
             return self.blend
-        found = DataBlend.load(self.blend)
+        blend = DataBlend.load(self.blend)
         # the model refuses this of an inline blend; what a file holds is known only once it is read
-        if self.held_out is not None and found.per_split:
+        if self.held_out is not None and blend.per_split:
             raise ConfigError(f"held_out: {self.blend} lists its own splits. Remove one of them")
-        return found
+        return blend
 
     def located(self, folder: Path) -> Self:
         changes: dict[str, Any] = {

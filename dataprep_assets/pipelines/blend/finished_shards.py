@@ -85,35 +85,39 @@ def finished_shards(
         raise IntegrityError(
             f"{blend.dataset}: the plan and the shards differ in {', '.join(sorted(unplanned)[:_NAMED])}"
         )
-    wanted = [by_partition[partition] for partition in plan.partitions]
-    receipts = store.receipts([shard.artifact for shard in wanted])
-    missing = [str(s.artifact.partition) for s, r in zip(wanted, receipts, strict=True) if r is None]
+    chosen_shards = [by_partition[partition] for partition in plan.partitions]
+    receipts = store.receipts([shard.artifact for shard in chosen_shards])
+    missing = [str(s.artifact.partition) for s, r in zip(chosen_shards, receipts, strict=True) if r is None]
     if missing:
-        raise MissingArtifactError(_describe_partitions(blend, missing, len(wanted), "are missing or failed"))
-    stale = [str(s.artifact.partition) for s, r in zip(wanted, receipts, strict=True) if r and r.key != s.key]
-    if stale:
+        raise MissingArtifactError(_describe_partitions(blend, missing, len(chosen_shards), "are missing or failed"))
+    stale_partitions = [
+        str(s.artifact.partition) for s, r in zip(chosen_shards, receipts, strict=True) if r and r.key != s.key
+    ]
+    if stale_partitions:
         raise IntegrityError(
-            _describe_partitions(blend, stale, len(wanted), "were built from other inputs or settings")
+            _describe_partitions(
+                blend, stale_partitions, len(chosen_shards), "were built from other inputs or settings"
+            )
         )
-    found = []
-    for shard, receipt in zip(wanted, receipts, strict=True):
+    finished = []
+    for shard, receipt in zip(chosen_shards, receipts, strict=True):
         assert receipt is not None
-        unit, planned = plan.find(str(shard.artifact.partition))
-        found.append(FinishedShard(unit=unit, index=planned.index, artifact=shard.artifact, receipt=receipt))
+        unit, planned_shard = plan.find(str(shard.artifact.partition))
+        finished.append(FinishedShard(unit=unit, index=planned_shard.index, artifact=shard.artifact, receipt=receipt))
     for unit in plan.units:
-        members = [shard.receipt for shard in found if shard.unit is unit]
+        members = [shard.receipt for shard in finished if shard.unit is unit]
         if not any(map(rows_of, members)):
             raise IntegrityError(
                 f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight}, but no data in any of its "
                 f"shards{from_file_on(blend, unit)}: {nothing_left(blend, members)}"
             )
-    return found
+    return finished
 
 
 def _describe_partitions(blend: BlendDeclaration, partitions: Sequence[str], total: int, what: str) -> str:
-    shown = ", ".join(partitions[:_NAMED]) + (", …" if len(partitions) > _NAMED else "")
+    names = ", ".join(partitions[:_NAMED]) + (", …" if len(partitions) > _NAMED else "")
     return (
-        f"{blend.dataset}: {len(partitions)} of {count_of(total, 'shard')} {what}: {shown}. Materialize these "
+        f"{blend.dataset}: {len(partitions)} of {count_of(total, 'shard')} {what}: {names}. Materialize these "
         f"partitions first"
     )
 
@@ -125,12 +129,14 @@ def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRec
     """
     prefix = _PREFIX.get(blend.stage, "")
     # in pretraining, `document_ends.bin` and others are beside `tokens.bin`
-    found = [f for f in receipt.files if f.path.endswith(suffix) and f.path.startswith(prefix)]
+    records = [f for f in receipt.files if f.path.endswith(suffix) and f.path.startswith(prefix)]
     # the quarantine is JSON lines, as the records of RL are
-    found = [f for f in found if not f.path.startswith("quarantine")]
-    if len(found) != 1:
-        raise IntegrityError(f"{receipt.artifact}/{receipt.partition}: expected one file *{suffix}, found {len(found)}")
-    return found[0]
+    records = [f for f in records if not f.path.startswith("quarantine")]
+    if len(records) != 1:
+        raise IntegrityError(
+            f"{receipt.artifact}/{receipt.partition}: expected one file *{suffix}, found {len(records)}"
+        )
+    return records[0]
 
 
 def suffixes(blend: BlendDeclaration) -> tuple[str, ...]:

@@ -118,7 +118,7 @@ def indexed_bins_shards(
     certificate = load_certificate(blend, store)
     shards = []
     for partition in partitions:
-        unit, planned = plan.find(partition)
+        unit, planned_shard = plan.find(partition)
         shards.append(
             TokenShard(
                 artifact=blend.artifact(INDEXED_BINS, partition),
@@ -127,7 +127,7 @@ def indexed_bins_shards(
                 budget=blend.bad_records.budget,
                 files=shard_parts(blend, store, plan, partition),
                 # asked for as a sum alone: a range of a cut file has no size of its own
-                sizes=(planned.total_bytes,),
+                sizes=(planned_shard.total_bytes,),
                 megatron=True,
                 salt=blend.force,
             )

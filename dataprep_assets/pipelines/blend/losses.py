@@ -31,16 +31,16 @@ def by_file(files: Mapping[str, Mapping[str, int]]) -> str:
     Args:
         files: Reason → file → how many of its rows.
     """
-    told: list[str] = []
+    phrases: list[str] = []
     for reason, counts in sorted(files.items(), key=lambda pair: (-sum(pair[1].values()), pair[0])):
         ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
         if len(ranked) == 1:
-            told.append(f"{ranked[0][1]:,} {reason} in {ranked[0][0]}")
+            phrases.append(f"{ranked[0][1]:,} {reason} in {ranked[0][0]}")
             continue
-        places = ", ".join((f"{file} {count:,}" for file, count in ranked[:_FILES]))
-        more = f" and {count_of(len(ranked) - _FILES, 'more file')}" if len(ranked) > _FILES else ""
-        told.append(f"{sum(counts.values()):,} {reason} ({places}{more})")
-    return ", ".join(told)
+        file_counts = ", ".join((f"{file} {count:,}" for file, count in ranked[:_FILES]))
+        suffix = f" and {count_of(len(ranked) - _FILES, 'more file')}" if len(ranked) > _FILES else ""
+        phrases.append(f"{sum(counts.values()):,} {reason} ({file_counts}{suffix})")
+    return ", ".join(phrases)
 
 
 def shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
@@ -70,13 +70,13 @@ def _kind(reason: str) -> str:
 
 def _sequences(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
     """Yield what the packing of conversations cut, and left out of conversations that stayed."""
-    dropped = _sequences_dropped(receipts)
-    total = sum(int(receipt.facts["sequences"]) for receipt in receipts) + dropped.total()
+    drops = _sequences_dropped(receipts)
+    total = sum(int(receipt.facts["sequences"]) for receipt in receipts) + drops.total()
     cuts = {"max_doc_tokens": "truncated", "pack_size": "truncated_to_pack_size"}
     for reason, fact in cuts.items():
         count = sum(int(receipt.facts[fact]) for receipt in receipts)
         yield Loss(action="cut", reason=reason, count=count, of=total, unit="sequence", part=part)
-    for reason, count in sorted(dropped.items()):
+    for reason, count in sorted(drops.items()):
         yield Loss(action="left out", reason=reason, count=count, of=total, unit="sequence", part=part)
 
 
@@ -109,20 +109,20 @@ def unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[
 
 def nothing_left(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
     """Why no shard of a dataset has data, and what to do."""
-    ledger, dropped = _ledger(receipts), _sequences_dropped(receipts)
+    ledger, drops = _ledger(receipts), _sequences_dropped(receipts)
     if not ledger.rows_in:
         return "its sources have no rows. Correct its `path`, or set its weight to 0"
-    cut = ""
+    advice = ""
     if blend.stage == "sft" and ledger.dropped.get(_CUT_OFF):
-        cut = f"; where every answer lies behind the cut at `pack_size: {blend.sft_options.pack_size}`, raise it"
+        advice = f"; where every answer lies behind the cut at `pack_size: {blend.sft_options.pack_size}`, raise it"
     elif blend.stage == "sft" and ledger.dropped.get(_TOO_LONG):
         longer = f"; what is longer than `pack_size: {blend.sft_options.pack_size}` goes by `too_long: drop`"
-        cut = f"{longer}: raise the one, or let the other be `truncate`"
+        advice = f"{longer}: raise the one, or let the other be `truncate`"
     if blend.sensitive:
-        return f"none of its rows was kept: {', '.join({**ledger.dropped, **dropped})}. Correct its source{cut}"
+        return f"none of its rows was kept: {', '.join({**ledger.dropped, **drops})}. Correct its source{advice}"
     return (
         f"none of its {count_of(ledger.rows_in, 'row')} was kept: {by_file(files_of(receipts))}. Correct its "
-        f"source or its fields{cut}; or set its weight to 0"
+        f"source or its fields{advice}; or set its weight to 0"
     )
 
 

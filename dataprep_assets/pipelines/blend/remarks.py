@@ -113,9 +113,9 @@ def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     for name, source in sources.items():
         # not validated: records may call a source by a name that a dataset must not have
         dataset = BlendDataset.model_construct(name=name, path=source.path, split=source.split, subset=None)
-        listed = _list_files(blend, dataset, keys)
-        if isinstance(listed, Remark):
-            yield listed
+        files = _list_files(blend, dataset, keys)
+        if isinstance(files, Remark):
+            yield files
 
 
 def _placed(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
@@ -129,36 +129,36 @@ def _placed(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDatas
 def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
     """Remarks on the path of a dataset, and on its first rows: it may be empty, or lack the field to read."""
     inline = keys != ("blend",)
-    listed = _list_files(blend, dataset, (*keys, "path") if inline else keys)
-    if isinstance(listed, Remark):
-        yield listed
+    files = _list_files(blend, dataset, (*keys, "path") if inline else keys)
+    if isinstance(files, Remark):
+        yield files
         return
-    if listed is None:
+    if files is None:
         return
-    refused = (_find_refusal(blend, dataset, path) for path in sample_of(listed))
+    refusals = (_find_refusal(blend, dataset, path) for path in sample_of(files))
     yield from _left_out_remarks(blend, dataset, (*keys, "path") if inline else keys)
-    damaged = _damaged(listed) or next(filter(None, refused), None)
+    damaged = _damaged(files) or next(filter(None, refusals), None)
     if damaged is not None:
         yield Remark(keys=(*keys, "path") if inline else keys, sentence=damaged, of_source=True)
-    for path in sample_of([path for path in listed if path.suffix == ".csv"]):
-        if told := merged_rows(_part(blend, dataset, path).read_rows(), "a file" if blend.sensitive else path.name):
-            yield Remark(keys=(*keys, "csv_quotes") if inline else keys, sentence=told, hint=True)
+    for path in sample_of([path for path in files if path.suffix == ".csv"]):
+        if sentence := merged_rows(_part(blend, dataset, path).read_rows(), "a file" if blend.sensitive else path.name):
+            yield Remark(keys=(*keys, "csv_quotes") if inline else keys, sentence=sentence, hint=True)
             break
-    if (fault := fault_of_files(blend, dataset, listed)) is not None:
-        asked = asked_field(blend, dataset)
-        yield Remark(keys=(*keys, asked[0]) if asked and inline else keys, sentence=fault)
+    if (fault := fault_of_files(blend, dataset, files)) is not None:
+        field_option = asked_field(blend, dataset)
+        yield Remark(keys=(*keys, field_option[0]) if field_option and inline else keys, sentence=fault)
     elif blend.stage == "pretrain":
-        yield from _rendered_remarks(blend, dataset, listed)
+        yield from _rendered_remarks(blend, dataset, files)
     elif blend.stage == "rl":
-        yield from _stray_remarks(blend, dataset, listed, (*keys, "path") if inline else keys)
+        yield from _stray_remarks(blend, dataset, files, (*keys, "path") if inline else keys)
 
 
 def _left_out_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
     """Remarks on data files that are left out."""
     for why, names in left_out_data(open_place(dataset, blend.sources), dataset).items():
-        shown = "" if blend.sensitive else f", for example {names[0]}"
-        told = f"{dataset.name}.path: {count_of(len(names), 'file')} excluded{shown}: {why}"
-        yield Remark(keys=keys, sentence=told, hint=True)
+        example = "" if blend.sensitive else f", for example {names[0]}"
+        sentence = f"{dataset.name}.path: {count_of(len(names), 'file')} excluded{example}: {why}"
+        yield Remark(keys=keys, sentence=sentence, hint=True)
 
 
 def _stray_remarks(
@@ -172,15 +172,17 @@ def _stray_remarks(
             fields_of_files.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))
     # of two the shorter one, because rows under a key are one
     for _, path, own in sorted(fields_of_files):
-        others = frozenset().union(*(fields for _, other, fields in fields_of_files if other != path))
-        if own and others and not own & others:
-            which = "" if blend.sensitive else f": `{min(own)}`, not `{min(others)}`"
-            told = (
+        other_fields = frozenset().union(*(fields for _, other_path, fields in fields_of_files if other_path != path))
+        if own and other_fields and not own & other_fields:
+            which = "" if blend.sensitive else f": `{min(own)}`, not `{min(other_fields)}`"
+            sentence = (
                 f"{_part(blend, dataset, path).label}: its first rows have no field in common with the other "
                 f"files{which}"
             )
             yield Remark(
-                keys=keys, sentence=f"{dataset.name}.path: {told}. Exclude it if it does not contain records", hint=True
+                keys=keys,
+                sentence=f"{dataset.name}.path: {sentence}. Exclude it if it does not contain records",
+                hint=True,
             )
             return
 
@@ -225,12 +227,12 @@ def _find_refusal(blend: BlendDeclaration, dataset: BlendDataset, path: Path) ->
     """Why a run would refuse a file for its first rows; None if it may not."""
     part = _part(blend, dataset, path)
     try:
-        found = first_bad((len(block.rows), block.bad) for block in part.read_rows())
+        top_rows = first_bad((len(block.rows), block.bad) for block in part.read_rows())
     except (SourceError, OutOfMemoryError) as error:
         return str(error)
     except OSError as error:
         return f"{part.label}: {error.strerror or error}"
-    return refusal_of(part, found, policy=blend.bad_records.policy) or None
+    return refusal_of(part, top_rows, policy=blend.bad_records.policy) or None
 
 
 def _list_files(
@@ -239,10 +241,10 @@ def _list_files(
     """The files to read of a dataset, in order; None if they are not local; or a remark, at `keys`, on what is wrong
     with its path or its files."""
     try:
-        place = open_place(dataset, blend.sources)
-        if not isinstance(access := place.access, LocalTree | UpstreamPartitions) or access.mirrored:
+        source = open_place(dataset, blend.sources)
+        if not isinstance(access := source.access, LocalTree | UpstreamPartitions) or access.mirrored:
             return None
-        _, files = list_meant(place, dataset)
+        _, files = list_meant(source, dataset)
     except SourceError as error:
         return Remark(keys=keys, sentence=str(error), of_source=True)
     except DataprepError as error:

@@ -50,12 +50,14 @@ def used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -> dic
     for name, unit in units.items():
         # without empty shards: one that is held out would leave its split without this dataset
         full = {shard.index: shard for shard in shards if shard.unit is unit and shard.rows}
-        held = blend.held_out
-        if held is None:
-            places = {unit.home: list(full)}
+        split_options = blend.held_out
+        if split_options is None:
+            indexes_by_split = {unit.home: list(full)}
         else:
-            places = held_out(list(full), dataset=name, valid=held.valid, test=held.test, seed=held.seed)
-        for split, indexes in places.items():
+            indexes_by_split = held_out(
+                list(full), dataset=name, valid=split_options.valid, test=split_options.test, seed=split_options.seed
+            )
+        for split, indexes in indexes_by_split.items():
             by_split.setdefault(split, []).extend(full[index] for index in indexes)
     by_split = {split: members for split, members in by_split.items() if members}
     if blend.stage != "sft":
@@ -65,8 +67,10 @@ def used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -> dic
 
 def _in_proportion(members: Sequence[FinishedShard]) -> list[FinishedShard]:
     groups = _by_dataset(members)
-    kept = shards_for_shares({n: [s.rows for s in group] for n, group in groups.items()}, _shares(members))
-    return [groups[name][at] for name, indexes in kept.items() for at in indexes]
+    indexes_by_dataset = shards_for_shares(
+        {n: [s.rows for s in group] for n, group in groups.items()}, _shares(members)
+    )
+    return [groups[name][index] for name, indexes in indexes_by_dataset.items() for index in indexes]
 
 
 def _by_dataset(members: Sequence[FinishedShard]) -> dict[str, list[FinishedShard]]:
@@ -98,7 +102,7 @@ def repeated(members: Sequence[FinishedShard]) -> list[FinishedShard]:
     """A split's shards repeated according to their weights: all of them first, then the repetitions, round by round."""
     repeats = record_repeats(_weights(members))
     rounds = range(max(repeats.values()))
-    return [shard for turn in rounds for shard in members if repeats[shard.unit.name] > turn]
+    return [shard for round_index in rounds for shard in members if repeats[shard.unit.name] > round_index]
 
 
 def compute_shares(
@@ -124,7 +128,7 @@ def compute_shares(
         total = sum(parts.values())
         amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
         for look in outlook(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
-            once = blend.stage == "sft"  # packed files are read once each
+            is_read_once = blend.stage == "sft"  # packed files are read once each
             share = parts[look.name] / total
             table.append(
                 _row(
@@ -133,8 +137,8 @@ def compute_shares(
                     groups[look.name],
                     requested=look.requested,
                     realised=share,
-                    realisable=share if once else look.realisable,
-                    epochs=1.0 if once else look.epochs,
+                    realisable=share if is_read_once else look.realisable,
+                    epochs=1.0 if is_read_once else look.epochs,
                 )
             )
     return table
@@ -150,18 +154,18 @@ def _realised_records(
 ) -> list[Realised]:
     weights, groups = _weights(members), _by_dataset(members)
     # a shard whose records were all left out is in no split, but its records were requested
-    asked = _by_dataset(members if blend.held_out else [s for s in shards if s.unit.name in groups])
-    requested = record_shares({n: sum(s.ledger.rows_in for s in asked[n]) for n in groups}, weights)
+    requested_groups = _by_dataset(members if blend.held_out else [s for s in shards if s.unit.name in groups])
+    requested = record_shares({n: sum(s.ledger.rows_in for s in requested_groups[n]) for n in groups}, weights)
     repeats = record_repeats(weights)
-    written = record_shares({n: sum(s.rows for s in group) for n, group in groups.items()}, repeats)
+    written_shares = record_shares({n: sum(s.rows for s in group) for n, group in groups.items()}, repeats)
     return [
         _row(
             split,
             name,
             group,
             requested=requested[name],
-            realised=written[name],
-            realisable=written[name],
+            realised=written_shares[name],
+            realisable=written_shares[name],
             epochs=float(repeats[name]),
         )
         for name, group in groups.items()

@@ -29,10 +29,10 @@ def plotted(rows: Sequence[Mapping[str, Any]], other: str) -> Markdown:
 
 def shares_svg(bars: Sequence[ShareBar], first: str, second: str) -> str:
     """An SVG of a pair of bars a dataset, each with its number, below a legend."""
-    left = _MARGIN + _CHARACTER * max((len(bar.name) for bar in bars), default=0) + _GAP
+    left_edge = _MARGIN + _CHARACTER * max((len(bar.name) for bar in bars), default=0) + _GAP
     longest = max((share for bar in bars for share in (bar.first, bar.second)), default=0.0)
     scale = _WIDTH / longest if longest else 0.0
-    width = round(left + _WIDTH + 8 * _CHARACTER + _MARGIN)
+    width = round(left_edge + _WIDTH + 8 * _CHARACTER + _MARGIN)
     group = 2 * _BAR + _GAP
     height = 2 * _MARGIN + 2 * _GAP + group * len(bars)
     lines = [
@@ -40,25 +40,25 @@ def shares_svg(bars: Sequence[ShareBar], first: str, second: str) -> str:
         'font-family="monospace" font-size="12">',
         # its own ground: the UI has a light and a dark one
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        *_legend(left, (first, second)),
+        *_legend(left_edge, (first, second)),
     ]
     for index, bar in enumerate(bars):
-        lines += _pair(bar, left, _MARGIN + 2 * _GAP + index * group, scale)
+        lines += _pair(bar, left_edge, _MARGIN + 2 * _GAP + index * group, scale)
     return "\n".join([*lines, "</svg>"])
 
 
 def _legend(left: float, names: tuple[str, str]) -> Iterator[str]:
-    at = left
+    x = left
     for name, colour in zip(names, _COLOURS, strict=True):
-        yield f'<rect x="{at:.0f}" y="{_MARGIN - 6}" width="{_BAR}" height="{_BAR}" fill="{colour}"/>'
-        yield _text(at + 1.5 * _BAR, _MARGIN + 5, name)
-        at += 3 * _BAR + _CHARACTER * len(name)
+        yield f'<rect x="{x:.0f}" y="{_MARGIN - 6}" width="{_BAR}" height="{_BAR}" fill="{colour}"/>'
+        yield _text(x + 1.5 * _BAR, _MARGIN + 5, name)
+        x += 3 * _BAR + _CHARACTER * len(name)
 
 
 def _pair(bar: ShareBar, left: float, top: float, scale: float) -> Iterator[str]:
     yield _text(left - _GAP, top + _BAR + 3, bar.name, anchor="end")
-    for place, (share, colour) in enumerate(zip((bar.first, bar.second), _COLOURS, strict=True)):
-        y = top + place * _BAR
+    for index, (share, colour) in enumerate(zip((bar.first, bar.second), _COLOURS, strict=True)):
+        y = top + index * _BAR
         yield f'<rect x="{left:.0f}" y="{y:.0f}" width="{share * scale:.1f}" height="{_BAR - 1}" fill="{colour}"/>'
         yield _text(left + share * scale + 4, y + _BAR - 3, f"{share:.4f}")
 

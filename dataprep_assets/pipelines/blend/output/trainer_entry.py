@@ -92,18 +92,18 @@ def _write_rl(run: RunLayout, plan: BlendPlan, used: Used) -> None:
     """
     (suffix,) = suffixes(run.blend)
     files = {"train": "", "val": "", "test": ""}
-    listed: dict[str, list[str]] = {key: [] for key in files}
+    shard_files: dict[str, list[str]] = {key: [] for key in files}
     records: dict[str, int] = {}
     for split, members in used.items():
         key, shards = manifest_key(split), repeated(members)
         run.join(shards, suffix, split_file(key, suffix))
         files[key] = f"{run.root}/{split_file(key, suffix)}"
-        listed[key] = [f"{run.root}/{shard.stem}{suffix}" for shard in shards]
+        shard_files[key] = [f"{run.root}/{shard.stem}{suffix}" for shard in shards]
         records[key] = sum(shard.rows for shard in shards)
     splits = sorted({unit.home for unit in plan.units})
     manifest = {**files, "mode": "resolve", "source_splits": splits, "run_hash": plan.run_hash}
     (run.target / MANIFEST).write_bytes(canonical_json(manifest) + b"\n")
-    value = {**listed, "run_hash": plan.run_hash, "source_splits": splits, "records": records}
+    value = {**shard_files, "run_hash": plan.run_hash, "source_splits": splits, "records": records}
     (run.target / SHARDS).write_bytes(canonical_json(value) + b"\n")
 
 
