@@ -78,13 +78,13 @@ def build_rl_manifest(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Re
     Returns the receipt and whether it was reused. Raises MissingArtifactError if there is no blend run yet.
     """
     run = blend_run(blend, store)
-    made = store.require(run)
+    run_receipt = store.require(run)
 
     def write(staged: Path) -> WrittenFiles:
         return WrittenFiles(
-            inputs={str(run): made.content},
+            inputs={str(run): run_receipt.content},
             facts=RlManifestFacts(run_hash=str(run.partition)),
-            joined=tuple(store.join(staged, name, [FileRef(run, made.file(name))]) for name in _FILES),
+            joined=tuple(store.join(staged, name, [FileRef(run, run_receipt.file(name))]) for name in _FILES),
         )
 
     return ensure(_recipe(blend, store), store, write, blend.verify)
@@ -105,20 +105,20 @@ def points_to_latest_run(manifest: OpenedRlManifest) -> Finding:
     """The manifest is of the run of the committed plan, and names a file of that run for each split, or none."""
     directory, receipt = manifest.directory, manifest.receipt
     run = blend_run(manifest.blend, manifest.store)
-    made = manifest.store.require(run)
-    files = {record.path for record in made.files}
+    run_receipt = manifest.store.require(run)
+    files = {record.path for record in run_receipt.files}
     value = json_object(directory / MANIFEST)
     defects = [
         f"{name_of(receipt)}: {name} differs from the file of {run}"
         for name in _FILES
-        if receipt.file(name).sha256 != made.file(name).sha256
+        if receipt.file(name).sha256 != run_receipt.file(name).sha256
     ]
     if value.get("run_hash") != run.partition:
         defects.append(
             f"{name_of(receipt)}: belongs to the run {value.get('run_hash')}, but the plan's is {run.partition}"
         )
-    if (said := RlManifestFacts.of(receipt).run_hash) != run.partition:
-        defects.append(f"{name_of(receipt)}: its receipt has the run {said}, but the plan's is {run.partition}")
+    if (receipt_hash := RlManifestFacts.of(receipt).run_hash) != run.partition:
+        defects.append(f"{name_of(receipt)}: its receipt has the run {receipt_hash}, but the plan's is {run.partition}")
     for key in ("train", "val", "test"):
         path = value.get(key)
         if not isinstance(path, str):

@@ -59,9 +59,9 @@ def run_root(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> 
     artifact = blend.artifact(RUNS, plan.run_hash)
     if blend.trainer_root is not None:
         return f"{blend.trainer_root.rstrip('/')}/{artifact}"
-    place = store.location(artifact)
+    location = store.location(artifact)
     # absolute, because it is written into what a trainer reads, which starts in another folder
-    return place if "://" in place else str(Path(place).resolve())
+    return location if "://" in location else str(Path(location).resolve())
 
 
 def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]) -> str:
@@ -173,9 +173,9 @@ def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator
     for name, parts in run.parts.items():
         # a file that is one shard's has that shard's digest: nothing has to be read
         if len(parts) == 1:
-            wanted, shard = parts[0].record, parts[0].artifact.partition
-            if digests.get(name) != wanted.sha256:
-                yield f"{directory / name}: differs from {wanted.path} of its shard {shard}"
+            shard_file, shard = parts[0].record, parts[0].artifact.partition
+            if digests.get(name) != shard_file.sha256:
+                yield f"{directory / name}: differs from {shard_file.path} of its shard {shard}"
         elif name not in digests or not _is_joined_of(directory / name, parts):
             yield f"{directory / name}: differs from the concatenated files of its {count_of(len(parts), 'shard')}"
 
@@ -185,11 +185,11 @@ def _is_joined_of(path: Path, parts: Sequence[FileRef]) -> bool:
     with open(path, "rb") as file:
         # each part is digested where it should lie: one reading of the run, and none of its shards
         for part in parts:
-            digest, left = hashlib.sha256(), part.record.bytes
-            while left and (block := file.read(min(left, _BLOCK))):
+            digest, remaining = hashlib.sha256(), part.record.bytes
+            while remaining and (block := file.read(min(remaining, _BLOCK))):
                 digest.update(block)
-                left -= len(block)
-            if left or digest.hexdigest() != part.record.sha256:
+                remaining -= len(block)
+            if remaining or digest.hexdigest() != part.record.sha256:
                 return False
         return not file.read(1)
 
@@ -212,20 +212,20 @@ def other_claims(
         directory: The run's.
         receipt: The run's.
     """
-    facts, wanted = RunFacts.of(receipt), _facts(blend, plan, finished, run_root(blend, store, plan))
+    facts, expected_facts = RunFacts.of(receipt), _facts(blend, plan, finished, run_root(blend, store, plan))
     for name in RunFacts.model_fields:
-        if getattr(facts, name) != getattr(wanted, name):
+        if getattr(facts, name) != getattr(expected_facts, name):
             yield f"{directory}: {name}: the receipt of the run does not match its shards"
-    told = (receipt.ledger or Ledger()).of_documents
-    if told != Ledger.total(shard.ledger for shard in finished).of_documents:
+    ledger = (receipt.ledger or Ledger()).of_documents
+    if ledger != Ledger.total(shard.ledger for shard in finished).of_documents:
         yield f"{directory}: its ledger is not the sum of its shards' ledgers"
     # Laid out once more, without the shards' bytes: each JSON file and list has to be what is written there, and
     # each file of bytes that of the shards that are noted for it.
     with scratch(store.root / blend.dataset) as folder:
-        run = _Described(blend=blend, store=store, target=folder, root=wanted.root)
+        run = _Described(blend=blend, store=store, target=folder, root=expected_facts.root)
         _lay_out(run, plan, finished)
         yield from _other_bytes(run, directory, receipt)
         for path in sorted(run.target.rglob("*.*")):
-            kept = directory / path.relative_to(run.target)
-            if path.is_file() and not says_the_same(path, kept):
-                yield f"{kept}: does not match the plan and the shards"
+            stored_path = directory / path.relative_to(run.target)
+            if path.is_file() and not says_the_same(path, stored_path):
+                yield f"{stored_path}: does not match the plan and the shards"

@@ -48,28 +48,28 @@ def blend_shards_spec(
         partitions: Its shards.
         inputs: Their snapshots and, where text is tokenized, the certificate of the engine.
     """
-    made = SHARDS[blend.stage]
+    shard_kind = SHARDS[blend.stage]
     return ArtifactSpec(
         declaration=blend,
-        name=made.name,
-        version=made.version,
-        description=made.description,
-        kinds=made.kinds,
+        name=shard_kind.name,
+        version=shard_kind.version,
+        description=shard_kind.description,
+        kinds=shard_kind.kinds,
         inputs=inputs,
         partitions=partitions,
         pool="cpu",
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),
         reads=partial(readings, blend, tokenized=True) if blend.stage != "rl" else None,
-        metadata=made.metadata,
+        metadata=shard_kind.metadata,
         losses=lambda _, receipts: shard_losses(blend, receipts),
-        rows=made.rows,
-        columns=made.columns(blend),
+        rows=shard_kind.rows,
+        columns=shard_kind.columns(blend),
         check_groups=(
             PartitionChecks(
-                checks=as_declared(made.checks, blend.prove.level, blend.tokenizer),
-                planned=lambda store, names: made.shards(blend, store, load_blend_plan(blend, store), names),
-                open=made.open,
+                checks=as_declared(shard_kind.checks, blend.prove.level, blend.tokenizer),
+                planned=lambda store, names: shard_kind.shards(blend, store, load_blend_plan(blend, store), names),
+                open=shard_kind.open,
                 workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
                 documents=documents_in if blend.stage != "rl" else None,
             ),
@@ -90,9 +90,9 @@ def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence
 
 def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
     plan = load_blend_plan(blend, request.store)
-    made = SHARDS[blend.stage]
-    return made.build(
-        made.shards(blend, request.store, plan, request.partitions),
+    shard_kind = SHARDS[blend.stage]
+    return shard_kind.build(
+        shard_kind.shards(blend, request.store, plan, request.partitions),
         workers=request.workers,
         engine=blend.engine,
         verification=blend.verify,

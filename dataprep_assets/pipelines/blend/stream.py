@@ -18,16 +18,16 @@ def blend_dtype(blend: BlendDeclaration) -> str:
     Raises ConfigError when the declared one cannot hold every id.
     """
     bundle = load_bundle(blend.required_tokenizer)
-    declared = blend.pretrain_options.dtype
-    if declared == "auto":
+    dtype = blend.pretrain_options.dtype
+    if dtype == "auto":
         return "uint16" if bundle.vocab_size < UINT16_VOCABULARY else "uint32"
     # the largest id is one less than the size: 65,536 of them just fit
-    if declared == "uint16" and bundle.vocab_size > 1 << 16:
+    if dtype == "uint16" and bundle.vocab_size > 1 << 16:
         raise ConfigError(
             f"pretrain.dtype: uint16 cannot represent the {count_of(bundle.vocab_size, 'id')} of {bundle.name}, "
             "which would wrap. Use auto or int32"
         )
-    return "uint16" if declared == "uint16" else "uint32"
+    return "uint16" if dtype == "uint16" else "uint32"
 
 
 def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:

@@ -57,14 +57,14 @@ def _identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdentity:
     listing: list[list[str | int | None]] = []
     stamps: list[list[str | int]] = []
     for unit in blend.data_blend().units():
-        place = open_place(unit.dataset, blend.sources, patient=False)
-        if isinstance(place.access, HubMirror):
-            listing.append([unit.name, _commit(place.access)])
+        source = open_place(unit.dataset, blend.sources, patient=False)
+        if isinstance(source.access, HubMirror):
+            listing.append([unit.name, _commit(source.access)])
             continue
-        files = list_meant(place, unit.dataset)[1]
+        files = list_meant(source, unit.dataset)[1]
         listing += [[unit.name, file.relpath, file.size_bytes, file.etag] for file in files]
         # a folder's listing has no versions: only the time tells of an edit that keeps the size
-        if isinstance(access := place.access, LocalTree | UpstreamPartitions) and not access.mirrored:
+        if isinstance(access := source.access, LocalTree | UpstreamPartitions) and not access.mirrored:
             stamps += [[unit.name, f.relpath, time_of(access.path(f), f.relpath)] for f in files]
     return identity_of(listing, stamps)
 
@@ -80,12 +80,12 @@ def _changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
     units = blend.data_blend().units()
     if not has_blend_plan(blend, store):
         return in_words([(len(units), "dataset", "not planned yet")])
-    planned = load_blend_plan(blend, store).units
-    declared = {_selection_json(unit.dataset) for unit in units}
-    counts = {"new": 0, "gone": len({_selection_json(p.dataset) for p in planned} - declared)}
+    planned_units = load_blend_plan(blend, store).units
+    selections = {_selection_json(unit.dataset) for unit in units}
+    counts = {"new": 0, "gone": len({_selection_json(p.dataset) for p in planned_units} - selections)}
     files = {"added": 0, "removed": 0, "changed": 0}
     for unit in units:
-        of_plan = [p for p in planned if _selection_json(p.dataset) == _selection_json(unit.dataset)]
+        of_plan = [p for p in planned_units if _selection_json(p.dataset) == _selection_json(unit.dataset)]
         if not of_plan:
             counts["new"] += 1
         for verb, count in _of_files(blend, unit, of_plan).items() if of_plan else ():
@@ -105,25 +105,25 @@ def _selection_json(dataset: BlendDataset) -> str:
 
 def _of_files(blend: BlendDeclaration, unit: Unit, planned: Iterable[PlannedUnit]) -> dict[str, int]:
     """Return how many files of a dataset are added, removed and changed since it was planned."""
-    place = open_place(unit.dataset, blend.sources, patient=False)
+    source = open_place(unit.dataset, blend.sources, patient=False)
     planned = list(planned)
     # the same commit has the same files: no need to list them
-    if isinstance(place.access, HubMirror) and _commit(place.access) == planned[0].commit:
+    if isinstance(source.access, HubMirror) and _commit(source.access) == planned[0].commit:
         return {}
     # of a local file the listing knows the size alone, while the plan has a digest: only sizes can be compared
-    now = {file.relpath: _version(place, file) for file in list_meant(place, unit.dataset)[1]}
-    known = {
+    now = {file.relpath: _version(source, file) for file in list_meant(source, unit.dataset)[1]}
+    planned_files = {
         entry.relpath: _version(
-            place,
+            source,
             SourceFile(relpath=entry.relpath, size_bytes=entry.size_bytes, sha256=entry.sha256, etag=entry.etag),
         )
-        for one in planned
-        for entry in one.entries
+        for planned_unit in planned
+        for entry in planned_unit.entries
     }
     return {
-        "added": len(now.keys() - known.keys()),
-        "removed": len(known.keys() - now.keys()),
-        "changed": sum(known[path] != now[path] for path in known.keys() & now.keys()),
+        "added": len(now.keys() - planned_files.keys()),
+        "removed": len(planned_files.keys() - now.keys()),
+        "changed": sum(planned_files[path] != now[path] for path in planned_files.keys() & now.keys()),
     }
 
 
@@ -140,13 +140,17 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
 
     With `max_rows` files and rows may be left out, but none may occur twice.
     """
-    cut = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
+    range_count = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
     return verdict(
         (defect for unit in plan.units for defect in _uncovered(unit, max_rows)),
         f"{count_of(sum(len(u.entries) for u in plan.units), 'file is', 'files are')} in "
         f"{count_of(sum(len(u.shards) for u in plan.units), 'shard')}, each row once.",
         _REPLAN,
-        facts={"datasets": len(plan.units), "shards": sum(len(u.shards) for u in plan.units), "row_ranges": cut},
+        facts={
+            "datasets": len(plan.units),
+            "shards": sum(len(u.shards) for u in plan.units),
+            "row_ranges": range_count,
+        },
     )
 
 
@@ -161,27 +165,27 @@ def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
             f"{unit.name}: the chosen shards ({', '.join(map(str, unit.chosen))}) must be distinct and among its "
             f"{len(unit.shards)}"
         )
-    taken: dict[str, list[tuple[int, int | None]]] = {}
+    ranges_of_file: dict[str, list[tuple[int, int | None]]] = {}
     for shard in unit.shards:
         for part in shard.parts:
             rows = (part.rows.first, part.rows.stop) if part.rows else (1, None)
-            taken.setdefault(part.entry.relpath, []).append(rows)
+            ranges_of_file.setdefault(part.entry.relpath, []).append(rows)
     for entry in unit.entries:
         # None, the end of the file, cannot be compared with a number: the flag puts it behind all of them
-        ranges = sorted(taken.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
+        ranges = sorted(ranges_of_file.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
         if not ranges and max_rows is None:
             yield f"{unit.name}: {entry.relpath} is in no shard"
         # the first row that no range has taken yet; None behind a range without an end
         reached: int | None = 1
-        for first, stop in ranges:
-            if reached is None or first < reached:
-                yield f"{unit.name}: rows of {entry.relpath} from {first} on are in two shards"
-            elif first > reached and max_rows is None:
-                yield f"{unit.name}: rows {reached} to {first - 1} of {entry.relpath} are in no shard"
+        for first_row, stop in ranges:
+            if reached is None or first_row < reached:
+                yield f"{unit.name}: rows of {entry.relpath} from {first_row} on are in two shards"
+            elif first_row > reached and max_rows is None:
+                yield f"{unit.name}: rows {reached} to {first_row - 1} of {entry.relpath} are in no shard"
             reached = stop
         if ranges and reached is not None and max_rows is None:
             yield f"{unit.name}: rows of {entry.relpath} from {reached} on are in no shard"
-    for path in taken:
+    for path in ranges_of_file:
         yield f"{unit.name}: {path} is in a shard, but not in the dataset"
 
 
@@ -363,12 +367,12 @@ def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | 
 
     If the blend has categories and notes for its datasets, these are columns too.
     """
-    declared = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
-    said = [_describe_dataset(declared.get(unit.dataset.name)) for unit in plan.units]
-    columns = [name for name in ("category", "notes") if any(name in one for one in said)]
+    datasets = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
+    descriptions = [_describe_dataset(datasets.get(unit.dataset.name)) for unit in plan.units]
+    columns = [name for name in ("category", "notes") if any(name in description for description in descriptions)]
     return [
-        _plan_row(blend, unit) | {name: one.get(name, "") for name in columns}
-        for unit, one in zip(plan.units, said, strict=True)
+        _plan_row(blend, unit) | {name: description.get(name, "") for name in columns}
+        for unit, description in zip(plan.units, descriptions, strict=True)
     ]
 
 

@@ -103,16 +103,16 @@ class _Amount:
 def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePreview]:
     """The preview of every dataset, split by split."""
     amounts = {unit.name: _estimate(blend, unit) for unit in plan.units}
-    found = []
+    previews = []
     for split in dict.fromkeys(unit.home for unit in plan.units):
         units = [unit for unit in plan.units if unit.home == split]
         looks = _record_prospects(units, amounts) if blend.stage == "rl" else _token_prospects(blend, units, amounts)
         for unit, look in zip(units, looks, strict=True):
             part = _part(blend, unit, amounts[unit.name])
             amount = _Amount(rows=part * amounts[unit.name].rows, tokens=part * amounts[unit.name].tokens)
-            chosen = {piece.entry for index in unit.chosen for piece in unit.shards[index].parts}
+            chosen_entries = {piece.entry for index in unit.chosen for piece in unit.shards[index].parts}
             access = open_place(unit.dataset, blend.sources).access
-            found.append(
+            previews.append(
                 SourcePreview(
                     split=split,
                     name=unit.name,
@@ -127,12 +127,12 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
                     realisable=look.realisable,
                     epochs=look.epochs,
                     samples=look.samples,
-                    bytes_to_fetch=access.bytes_to_fetch([entry for entry in unit.entries if entry in chosen]),
+                    bytes_to_fetch=access.bytes_to_fetch([entry for entry in unit.entries if entry in chosen_entries]),
                     disk_bytes=_disk_bytes(blend, part * unit.size_bytes, amount)
                     + _split_file_bytes(blend, units, part * unit.size_bytes, look.epochs),
                 )
             )
-    return found
+    return previews
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +198,8 @@ def _part(blend: BlendDeclaration, unit: PlannedUnit, whole: _Amount) -> float:
     """The part of a dataset that its chosen shards read, if each has its first `max_rows` rows."""
     size = sum(unit.shards[index].total_bytes for index in unit.chosen)
     part = size / unit.size_bytes if unit.size_bytes else 1.0
-    most = float("inf") if blend.max_rows is None else blend.max_rows * len(unit.chosen)
-    return min(part, most / whole.rows) if whole.rows else part
+    row_limit = float("inf") if blend.max_rows is None else blend.max_rows * len(unit.chosen)
+    return min(part, row_limit / whole.rows) if whole.rows else part
 
 
 def _disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -> int:
@@ -213,7 +213,7 @@ def _disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -
 def _split_file_bytes(blend: BlendDeclaration, units: Sequence[PlannedUnit], source_bytes: float, epochs: float) -> int:
     """For RL: bytes of a dataset in the file of its split; 0 if that is a link to the only shard."""
     # two shards, or one read twice, are copied into a file of their own
-    is_link = sum(len(other.chosen) for other in units) == 1 and epochs <= 1
+    is_link = sum(len(unit.chosen) for unit in units) == 1 and epochs <= 1
     return 0 if blend.stage != "rl" or is_link else round(source_bytes * epochs)
 
 
@@ -232,8 +232,8 @@ def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
     counter = row_counter(blend, unit.dataset) if blend.stage == "sft" and blend.tokenizer else None
     count = counter or partial(_tokens_a_row, blend, unit)
     estimates = [_estimate_file(blend, unit, entry, access, count) for entry in entries]
-    sampled = sum(entry.size_bytes for entry in entries)
-    scale = unit.size_bytes / sampled if sampled else 0.0
+    sampled_bytes = sum(entry.size_bytes for entry in entries)
+    scale = unit.size_bytes / sampled_bytes if sampled_bytes else 0.0
     return _Amount(rows=scale * sum(a.rows for a in estimates), tokens=scale * sum(a.tokens for a in estimates))
 
 
@@ -241,8 +241,8 @@ def _sampled_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntr
     if access.mirrored:
         # an unknown or empty file is tried last: it would tell nothing of the others
         return [min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))]
-    last = len(unit.entries) - 1
-    return [unit.entries[i] for i in sorted({0, last // 2, last})][:FILES]
+    last_index = len(unit.entries) - 1
+    return [unit.entries[i] for i in sorted({0, last_index // 2, last_index})][:FILES]
 
 
 def _estimate_file(
@@ -256,24 +256,24 @@ def _estimate_file(
     path = access.path(entry)
     columns = read_fields(blend, unit.dataset)
     reader = present_part(blend, unit.dataset, entry, path).read_rows(columns)
-    first = RowBlock()
+    sample = RowBlock()
     enough = _ARROW_BYTES if entry.format == "arrow" else 0
-    rows, looked_at, read, ended = 0, 0, 0, True
+    rows, looked_at, read, is_complete = 0, 0, 0, True
     for block in reader:
         # A piece of the file gives several blocks: rows are set against bytes where a piece ends, as the next begins.
         # When all bytes are read, what is left of the rows costs little, and makes the count exact.
         if reader.bytes_read > read:
             if rows >= ROWS_PER_FILE and read >= enough and reader.bytes_read < entry.size_bytes:
-                ended = False
+                is_complete = False
                 break
             read = reader.bytes_read
         rows += len(block.rows)
         few = zip(block.rows, block.numbers, block.offsets, strict=True)
-        for row, number, byte in itertools.islice(few, DOCUMENTS_PER_FILE - len(first.rows)):
+        for row, number, byte in itertools.islice(few, DOCUMENTS_PER_FILE - len(sample.rows)):
             looked_at += 1
             if any(row_texts(blend, unit, row)):
-                first.add(row, number, byte)
-    if not ended:
+                sample.add(row, number, byte)
+    if not is_complete:
         if entry.format == "parquet":
             # the footer tells it without reading a page
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
@@ -281,8 +281,8 @@ def _estimate_file(
             # both are stored (compressed) bytes, so this also holds for compressed files
             rows = round(rows * entry.size_bytes / max(1, read))
     # rows without text have no tokens, and are as many among the others
-    with_text = rows * len(first.rows) / max(1, looked_at)
-    return _Amount(rows=rows, tokens=with_text * (tokens_a_row(entry.relpath, first) if first.rows else 0.0))
+    with_text = rows * len(sample.rows) / max(1, looked_at)
+    return _Amount(rows=rows, tokens=with_text * (tokens_a_row(entry.relpath, sample) if sample.rows else 0.0))
 
 
 def _tokens_a_row(blend: BlendDeclaration, unit: PlannedUnit, label: str, some: RowBlock) -> float:
@@ -340,16 +340,16 @@ def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> Artifa
 
 
 def _recipe(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Recipe:
-    asked = {
+    settings = {
         "train_tokens": blend.train_tokens,
         "max_epochs": blend.max_epochs,
         "tokens_per_sample": sample_size(blend),
     }
     return Recipe(
         artifact=blend.artifact(BLEND_PREVIEW),
-        key=digest_value(["blend_preview", VERSIONS[blend.stage], plan_key(plan), list(asked.values())]),
+        key=digest_value(["blend_preview", VERSIONS[blend.stage], plan_key(plan), list(settings.values())]),
         version=VERSIONS[blend.stage],
-        settings=asked,
+        settings=settings,
         upstream={BLEND_PLAN: store.require(blend.artifact(BLEND_PLAN)).content},
     )
 
@@ -366,12 +366,12 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
     """
 
     def write(staged: Path) -> WrittenFiles:
-        found = preview_blend(blend, plan)
-        faults = _faults(blend, plan, {source.name: source for source in found if source.rounds_to_zero})
-        (staged / PREVIEW).write_text(_text(found), encoding="utf-8")
+        previews = preview_blend(blend, plan)
+        faults = _faults(blend, plan, {source.name: source for source in previews if source.rounds_to_zero})
+        (staged / PREVIEW).write_text(_text(previews), encoding="utf-8")
         return WrittenFiles(
             inputs={unit.name: unit.plan_hash for unit in plan.units},
-            facts=_facts(plan, found, faults),
+            facts=_facts(plan, previews, faults),
         )
 
     return ensure(_recipe(blend, store, plan), store, write)
@@ -400,7 +400,7 @@ def _facts(plan: BlendPlan, found: Sequence[SourcePreview], faults: Mapping[str,
 
 def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, SourcePreview]) -> dict[str, str]:
     """Dataset → what is wrong with it, for those of these datasets that have a fault of their own."""
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     for unit in plan.units:
         if (source := sources.get(unit.name)) is not None:
             paths = sampled_paths(blend, unit)
@@ -410,8 +410,8 @@ def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, Sour
             if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
                 fault = all_refused(blend, unit.dataset, paths, _refusal(blend, unit))
             if (fault := fault or _too_long(blend, unit, source) or _too_small(blend, unit, source)) is not None:
-                found[unit.name] = fault
-    return found
+                faults[unit.name] = fault
+    return faults
 
 
 def _refusal(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[dict[str, Any]], str | None]:
@@ -499,14 +499,14 @@ def every_dataset_sampled(preview: Receipt, others: Iterable[str] = ()) -> Findi
     zero = [source for source in sources if source.rounds_to_zero]
     # datasets with a fault first: no weight helps them
     zero.sort(key=lambda source: source.name not in faults)
-    told = [
+    sentences = [
         faults.get(source.name)
         or f"{source.name}: a share of {source.requested:.6f} "
         f"is {count_of(source.samples, 'sample')} of {count_of(source.tokens, 'token')}"
         for source in zero
     ]
     return verdict(
-        [*told, *others],
+        [*sentences, *others],
         f"Each of {count_of(len(sources), 'dataset')} contributes at least one sample.",
         _FAULT_ADVICE if faults else "Raise its weight, or `train_tokens`, or set its weight to 0",
         facts={"datasets": len(sources), "rounded_to_zero": len(zero)},

@@ -147,9 +147,9 @@ def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence
     for partition in partitions:
         assert partition is not None
         is_kept = store.intact(blend.artifact(BLEND_SNAPSHOT, partition)) is not None
-        known = {line["relpath"]: line for line in _read_lines(blend, store, partition)} if is_kept else {}
+        line_of_file = {line["relpath"]: line for line in _read_lines(blend, store, partition)} if is_kept else {}
         entries = [part.entry for part in plan.find(partition)[1].parts]
-        yield _recipe(blend, partition, [_expected_line(entry, known.get(entry.relpath)) for entry in entries])
+        yield _recipe(blend, partition, [_expected_line(entry, line_of_file.get(entry.relpath)) for entry in entries])
 
 
 def _expected_line(entry: ManifestEntry, known: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -173,8 +173,8 @@ def shard_parts(
     """
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access
-    known = {line["relpath"]: line["sha256"] for line in _read_lines(blend, store, partition)}
-    if set(known) != {part.entry.relpath for part in shard.parts}:
+    digest_of_file = {line["relpath"]: line["sha256"] for line in _read_lines(blend, store, partition)}
+    if set(digest_of_file) != {part.entry.relpath for part in shard.parts}:
         raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan. Materialize it again")
     limit = blend.bad_records.max_record_bytes
     # fetched files have the digest that their hub or bucket lists
@@ -183,7 +183,7 @@ def shard_parts(
         SourcePart.from_entry(
             part.entry,
             access.path(part.entry),
-            known[part.entry.relpath],
+            digest_of_file[part.entry.relpath],
             part.rows,
             digests=digests,
             max_record_bytes=limit,
@@ -201,12 +201,12 @@ def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence
         plan: Which files each shard has.
         partitions: The shards.
     """
-    found = dict[str, Fetch]()
+    fetches = dict[str, Fetch]()
     for partition in partitions:
         unit, shard = plan.find(partition)
         access = open_place(unit.dataset, blend.sources).access
-        found[partition] = partial(access.fetch, [part.entry for part in shard.parts])
-    return found
+        fetches[partition] = partial(access.fetch, [part.entry for part in shard.parts])
+    return fetches
 
 
 @dataclass(frozen=True)
@@ -219,15 +219,17 @@ class _OpenedBlendSnapshot(OpenedArtifact):
 
 def _planned(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedBlendSnapshot]:
     plan = load_blend_plan(blend, store)
-    return [_OpenedBlendSnapshot(blend.artifact(BLEND_SNAPSHOT, one), store, blend, plan) for one in partitions]
+    return [
+        _OpenedBlendSnapshot(blend.artifact(BLEND_SNAPSHOT, partition), store, blend, plan) for partition in partitions
+    ]
 
 
 def _digests_match(snapshot: _OpenedBlendSnapshot) -> Finding:
-    place = snapshot.blend, snapshot.store, snapshot.plan, snapshot.artifact.partition or ""
-    parts, others = shard_parts(*place), list(_other_claims(*place))
+    position = snapshot.blend, snapshot.store, snapshot.plan, snapshot.artifact.partition or ""
+    parts, defects = shard_parts(*position), list(_other_claims(*position))
     # a shard may have no file: they are dealt out by size, and empty ones all go to one shard
     digests = parts[0].digests if parts else PLAIN
-    return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, others, digests)
+    return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, defects, digests)
 
 
 _CHECKS = (
@@ -242,18 +244,18 @@ _CHECKS = (
 def _other_claims(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Iterator[str]:
     """Claims of a snapshot and its receipt that its lines or the plan contradict."""
     artifact = blend.artifact(BLEND_SNAPSHOT, partition)
-    wanted = [part.entry for part in plan.find(partition)[1].parts]
+    entries = [part.entry for part in plan.find(partition)[1].parts]
     lines, receipt = _read_lines(blend, store, partition), store.receipt(artifact)
     if (store.local(artifact) / FILES).read_bytes() != files_bytes(lines):
         yield f"{partition}: {FILES} of its snapshot does not match its parsed lines"
-    if [line["relpath"] for line in lines] != [entry.relpath for entry in wanted]:
+    if [line["relpath"] for line in lines] != [entry.relpath for entry in entries]:
         yield f"{partition}: its snapshot does not list each file once, in the plan's order"
-    elif lines != [_expected_line(entry, line) for entry, line in zip(wanted, lines, strict=True)]:
+    elif lines != [_expected_line(entry, line) for entry, line in zip(entries, lines, strict=True)]:
         yield (
             f"{partition}: a line of its snapshot has a size, digest or etag that differs from the plan, or other keys"
         )
-    told = BlendSnapshotFacts(files=len(wanted), source_bytes=sum(entry.size_bytes for entry in wanted))
-    if receipt is not None and BlendSnapshotFacts.of(receipt) != told:
+    expected_facts = BlendSnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
+    if receipt is not None and BlendSnapshotFacts.of(receipt) != expected_facts:
         yield f"{partition}: the receipt of its snapshot has other file or byte counts than the plan"
     # a form alone: the key is of the files, and a snapshot stays where other settings make another plan of them
     inputs = receipt.inputs if receipt is not None else None

@@ -88,12 +88,12 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
     """
     path = dataset.path
     if path.startswith("hf://"):
-        found = _HUB.fullmatch(path)
-        if found is None:
+        match = _HUB.fullmatch(path)
+        if match is None:
             raise ConfigError(f"{dataset.name}.path: {path!r} must be hf://organization/name or hf://…/name@revision")
         repo = HubRepo(
-            repo_id=found[1],
-            revision=found[2] or "main",
+            repo_id=match[1],
+            revision=match[2] or "main",
             endpoint=sources.hub_endpoint,
             cache_dir=sources.hub_cache,
             allow_http=sources.allow_http,
@@ -128,8 +128,8 @@ def _bucket_place(dataset: BlendDataset, url: str, sources: SourceAccessDeclarat
         raise ConfigError(
             f"sources.object_cache: required, because {dataset.name} is in {dataset.path}. Set it to a download folder"
         )
-    scheme, _, rest = url.partition("://")
-    folder, globs, single = _cut_path(rest)
+    scheme, _, bucket_path = url.partition("://")
+    folder, globs, single = _cut_path(bucket_path)
     is_s3 = scheme == "s3"
     access = ObjectStorePrefix(
         url=f"{scheme}://{folder}",
@@ -146,15 +146,15 @@ def _local_place(path: str, follow_links: bool) -> SourcePlace:
     if Path(path).is_dir():
         return SourcePlace(LocalTree(Path(path), follow_links))
     # a file or folder that is there means itself, whatever its name: `[` may be in that of a home
-    there = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
-    folder, globs, single = _cut_path(path, len(next(there, "")))
+    existing_paths = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
+    folder, globs, single = _cut_path(path, len(next(existing_paths, "")))
     return SourcePlace(LocalTree(Path(folder or "/"), follow_links), globs, single, _named_format(path))
 
 
 def _named_format(path: str) -> str | None:
     """The ending of a path that names one of the formats of source files, in lower case."""
-    found = _ENDING.search(path)
-    return found[0].lower() if found is not None and found[1].lower() in INPUTS else None
+    match = _ENDING.search(path)
+    return match[0].lower() if match is not None and match[1].lower() in INPUTS else None
 
 
 def _cut_path(path: str, literal: int = 0) -> tuple[str, tuple[str, ...], str | None]:
@@ -175,9 +175,9 @@ def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigest
 
     `digests` makes the digests of local files.
     """
-    place = open_place(unit.dataset, sources)
-    listing, files = list_meant(place, unit.dataset)
-    return discovered(unit, place, listing, files, digests)
+    source = open_place(unit.dataset, sources)
+    listing, files = list_meant(source, unit.dataset)
+    return discovered(unit, source, listing, files, digests)
 
 
 def discover_splits(
@@ -187,30 +187,30 @@ def discover_splits(
 
     Raises SourceError if a file belongs to two splits, or to none although others do.
     """
-    place = open_place(unit.dataset, sources)
-    listing, files = list_meant(place, unit.dataset)
-    found = {
-        split: chosen
+    source = open_place(unit.dataset, sources)
+    listing, files = list_meant(source, unit.dataset)
+    files_of_split = {
+        split: split_files
         for split, names in RL_SPLITS.items()
-        if (chosen := [f for f in files if any(has_component(f.relpath, name) for name in names)])
+        if (split_files := [f for f in files if any(has_component(f.relpath, name) for name in names)])
     }
-    if claimed := [f.relpath for f in files if sum(f in chosen for chosen in found.values()) > 1]:
+    if claimed := [f.relpath for f in files if sum(f in split_files for split_files in files_of_split.values()) > 1]:
         raise SourceError(
             f"{unit.name}: {claimed[0]} contains the names of two splits. Give each split its own list in the blend"
         )
-    if left := [f.relpath for f in files if not any(f in chosen for chosen in found.values())]:
-        if found:
+    if remaining := [f.relpath for f in files if not any(f in split_files for split_files in files_of_split.values())]:
+        if files_of_split:
             raise SourceError(
-                f"{unit.name}: {left[0]} does not belong to any of the splits named by other files "
-                f"({', '.join(found)}). Set `split`, or give each split its own list in the blend"
+                f"{unit.name}: {remaining[0]} does not belong to any of the splits named by other files "
+                f"({', '.join(files_of_split)}). Set `split`, or give each split its own list in the blend"
             )
         # no path names a split: all of it is to train on
-        found = {"train": files}
+        files_of_split = {"train": files}
     return {
         split: discovered(
-            Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), place, listing, chosen, digests
+            Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), source, listing, split_files, digests
         )
-        for split, chosen in found.items()
+        for split, split_files in files_of_split.items()
     }
 
 
@@ -228,15 +228,15 @@ def left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[s
     if place.single is not None:
         return {}
     listing = _list(place, dataset)
-    others = [file.relpath for file in listing.files if not place.is_taken(file.relpath)]
-    found = {
-        "names begin with `_` or `.`. Include them in `path` if they are data": others,
+    other_paths = [file.relpath for file in listing.files if not place.is_taken(file.relpath)]
+    paths_of_reason = {
+        "names begin with `_` or `.`. Include them in `path` if they are data": other_paths,
         LEFT_OUT: listing.left_out,
     }
     return {
-        why: kept
-        for why, paths in found.items()
-        if (kept := [path for path in included(paths, place.globs) if _is_data(path, place)])
+        why: data_paths
+        for why, paths in paths_of_reason.items()
+        if (data_paths := [path for path in included(paths, place.globs) if _is_data(path, place)])
     }
 
 
@@ -291,25 +291,25 @@ def matching(relpaths: Sequence[str], name: str) -> list[str]:
 
 
 def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourcePlace) -> list[SourceFile]:
-    found = list(files)
+    remaining = list(files)
     # a named file has already been chosen
-    for key, wanted in (("subset", dataset.subset), ("split", dataset.split)) if place.single is None else ():
-        if wanted is None:
+    for key, path_part in (("subset", dataset.subset), ("split", dataset.split)) if place.single is None else ():
+        if path_part is None:
             continue
-        meant = {*matching([file.relpath for file in found], wanted)}
-        kept = [file for file in found if file.relpath in meant]
-        if found and not kept:
-            shown = ", ".join(file.relpath for file in found[:5])
+        meant = {*matching([file.relpath for file in remaining], path_part)}
+        matching_files = [file for file in remaining if file.relpath in meant]
+        if remaining and not matching_files:
+            examples = ", ".join(file.relpath for file in remaining[:5])
             raise SourceError(
-                f"{dataset.name}.{key}: no file of {dataset.path} has the path part {wanted!r}: {shown} …"
+                f"{dataset.name}.{key}: no file of {dataset.path} has the path part {path_part!r}: {examples} …"
             )
-        found = kept
-    if not found:
+        remaining = matching_files
+    if not remaining:
         raise SourceError(
             f"{dataset.name}.path: no data files found in {dataset.path} (.parquet, .jsonl, .json; the last two also "
             f"with {', '.join(COMPRESSION)}; others only if the path ends with theirs, e.g., *.csv)"
         )
-    return found
+    return remaining
 
 
 def present_part(blend: BlendDeclaration, dataset: BlendDataset, entry: ManifestEntry, path: Path) -> SourcePart:

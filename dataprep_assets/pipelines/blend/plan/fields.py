@@ -91,19 +91,19 @@ def all_refused(
     Raises CorruptSourceError or OSError for a file that cannot be read.
     """
     files: dict[str, Counter[str]] = {}
-    first = ""
+    first_error = ""
     for path in paths:
         for number, reason in _refusals(path, dataset.reading, refusal):
             if reason is None:
                 return None
             where = "a file" if blend.sensitive else path.name
-            first = first or f"{where}, row {number}: {reason}"
+            first_error = first_error or f"{where}, row {number}: {reason}"
             # a reason may name the message at fault, which differs from row to row
             files.setdefault(reason.partition(" (")[0], Counter())[path.name] += 1
     if not files:
         return None
-    counted = ", ".join(files) if blend.sensitive else by_file(files)
-    return f"dataset {dataset.name}: none of the rows read can be used: {counted}. First error: {first}"
+    counts = ", ".join(files) if blend.sensitive else by_file(files)
+    return f"dataset {dataset.name}: none of the rows read can be used: {counts}. First error: {first_error}"
 
 
 def _refusals(
@@ -111,57 +111,59 @@ def _refusals(
 ) -> Iterator[tuple[int, str | None]]:
     """The number of each of the first rows of a file, and why it cannot be trained."""
     kind, compression = file_format(path.name)
-    seen = 0
+    row_count = 0
     for block in read_rows(path, format=kind, compression=compression, label=path.name, reading=reading):
         # lines that cannot be parsed are in a list of their own
-        found: list[tuple[int, str | None]] = [(bad.row, bad.reason) for bad in block.bad]
-        found += [(number, refusal(row)) for row, number in zip(block.rows, block.numbers, strict=True)]
-        yield from sorted(found, key=lambda pair: pair[0])
-        seen += len(found)
-        if seen >= ROWS:
+        outcomes: list[tuple[int, str | None]] = [(bad.row, bad.reason) for bad in block.bad]
+        outcomes += [(number, refusal(row)) for row, number in zip(block.rows, block.numbers, strict=True)]
+        yield from sorted(outcomes, key=lambda pair: pair[0])
+        row_count += len(outcomes)
+        if row_count >= ROWS:
             return
 
 
 def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, whole: bool) -> str | None:
     """Like `fault_of_files`; raises CorruptSourceError or OSError for a file that cannot be read."""
-    asked = asked_field(blend, dataset)
+    field_option = asked_field(blend, dataset)
     looked_at: list[dict[str, Any]] = []
     reasons: dict[str, Counter[str]] = {}
     having = 0
     rows = ((path, row) for path in paths for row in first_rows([path], dataset.reading))
     for file, row in itertools.islice(rows, ROWS):
-        if asked is None or (reason := of_no_use(blend, dataset, row)) is None:
+        if field_option is None or (reason := of_no_use(blend, dataset, row)) is None:
             return None
         reasons.setdefault(reason, Counter())[file.name] += 1
-        having += value_at(row, asked[1], _ABSENT) is not _ABSENT
+        having += value_at(row, field_option[1], _ABSENT) is not _ABSENT
         looked_at.append(row)
     count = len(looked_at)
     if not count and whole:
         return f"dataset {dataset.name} is empty: no rows found in {dataset.path}"
-    if asked is None or not any(looked_at):
+    if field_option is None or not any(looked_at):
         return None
     # any text can be a field's name, so those of a sensitive dataset are not shown
-    told = fields_there(looked_at, asked[1], hidden=blend.sensitive)
-    begun = f"`{asked[0]}: {asked[1]}`: {none_of_first(count)} of dataset {dataset.name}"
-    begun += "" if blend.sensitive else f", from {paths[0].name} on,"
+    fields_note = fields_there(looked_at, field_option[1], hidden=blend.sensitive)
+    sentence = f"`{field_option[0]}: {field_option[1]}`: {none_of_first(count)} of dataset {dataset.name}"
+    sentence += "" if blend.sensitive else f", from {paths[0].name} on,"
     if not having:
         # one row may be a file that is no lines
         kind = shape_of(paths[0], *file_format(paths[0].name)) if count == 1 else None
-        return f"{begun} has it{told}" + ("" if kind is None else f"; {kind}")
+        return f"{sentence} has it{fields_note}" + ("" if kind is None else f"; {kind}")
     if count == ROWS and (blend.bad_records.policy == "drop" or {*reasons} == {_BLANK}):
         return None  # later rows may be of use
-    first = max(reasons, key=lambda reason: reasons[reason].total())
-    advice = f" ({ADVICE[first]})" if first in ADVICE else ""
-    counted = ", ".join(reasons) if blend.sensitive else by_file(reasons)
-    return f"{begun} can be used: {counted}{advice}{told}"
+    main_reason = max(reasons, key=lambda reason: reasons[reason].total())
+    advice = f" ({ADVICE[main_reason]})" if main_reason in ADVICE else ""
+    counts = ", ".join(reasons) if blend.sensitive else by_file(reasons)
+    return f"{sentence} can be used: {counts}{advice}{fields_note}"
 
 
 def of_no_use(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
     """Why nothing of a row can be trained, in a word or two; None if something can."""
     if blend.stage == "sft":
         fields = conversation_fields(blend.sft_options, dataset)
-        found = read_conversation(row, fields, blend.sft_options.choices)
-        return found.reason if isinstance(found, Refusal) and found.reason not in FILTERED else None
+        conversation = read_conversation(row, fields, blend.sft_options.choices)
+        return (
+            conversation.reason if isinstance(conversation, Refusal) and conversation.reason not in FILTERED else None
+        )
     text = value_at(row, dataset.text_field)
     if not isinstance(text, str):
         return "not a string"

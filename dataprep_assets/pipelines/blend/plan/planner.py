@@ -80,8 +80,8 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     identity = stage_identity(blend)
     before = {unit.name: unit for unit in frozen.units} if frozen else {}
     units = [
-        _plan_unit(found, blend, identity, before.get(found.unit.name))
-        for found in _discovered(blend, {} if relist else before)
+        _plan_unit(discovered, blend, identity, before.get(discovered.unit.name))
+        for discovered in _discovered(blend, {} if relist else before)
     ]
     # a split is appended to some names, so a dataset `web` in `train` meets one that is called `web__train`
     names = [unit.name for unit in units]
@@ -119,41 +119,41 @@ def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
     """
     if unit.commit is not None and unit.dataset.path.rstrip("/").endswith(f"@{unit.commit}"):
         return refound(unit)
-    declared = next(
+    declared_unit = next(
         (u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None
     )
-    if declared is None:  # no longer declared so, which the plan's own proofs report
+    if declared_unit is None:  # no longer declared so, which the plan's own proofs report
         return refound(unit)
-    if blend.stage == "rl" and declared.split is None and unit.dataset.split is None:
-        return discover_splits(declared, blend.sources, blend.source_digests()).get(unit.name.rpartition("__")[2])
-    again = Unit(name=unit.name, dataset=unit.dataset, split=unit.split)
-    return discover(again, blend.sources, blend.source_digests())
+    if blend.stage == "rl" and declared_unit.split is None and unit.dataset.split is None:
+        return discover_splits(declared_unit, blend.sources, blend.source_digests()).get(unit.name.rpartition("__")[2])
+    unit_to_list = Unit(name=unit.name, dataset=unit.dataset, split=unit.split)
+    return discover(unit_to_list, blend.sources, blend.source_digests())
 
 
 def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list[Discovered]:
-    found: list[Discovered] = []
+    discovered: list[Discovered] = []
     data: DataBlend = blend.data_blend()
     digests = blend.source_digests()
     for unit in data.units():
         by_rl_split = blend.stage == "rl" and unit.split is None
-        kept = [
+        planned_units = [
             b
             for b in before.values()
             if b.dataset.unattributed == unit.dataset.unattributed
             and (b.split in RL_SPLITS if by_rl_split else b.name == unit.name)
         ]
-        if kept and open_place(unit.dataset, blend.sources).access.mirrored:
-            found += [refound(b) for b in kept]
+        if planned_units and open_place(unit.dataset, blend.sources).access.mirrored:
+            discovered += [refound(b) for b in planned_units]
         elif by_rl_split and unit.dataset.split is None:
-            found += discover_splits(unit, blend.sources, digests).values()
+            discovered += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
             # any other `split` only chooses files, as Skywork's `math`
             split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
             of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
-            found.append(discover(of_split, blend.sources, digests))
+            discovered.append(discover(of_split, blend.sources, digests))
         else:
-            found.append(discover(unit, blend.sources, digests))
-    return found
+            discovered.append(discover(unit, blend.sources, digests))
+    return discovered
 
 
 def refound(unit: PlannedUnit) -> Discovered:
@@ -188,7 +188,7 @@ def _plan_unit(
         rows = partial(_rows, open_place(dataset, blend.sources).access, dataset.reading)
         shards = _limited(_cut_shards(found.entries, count, rows), blend.max_rows, rows)
     sample = blend.sample
-    chosen = sampled_shards(
+    chosen_shards = sampled_shards(
         count,
         dataset=found.unit.name,
         count=sample.count if sample else None,
@@ -203,7 +203,7 @@ def _plan_unit(
         commit=found.commit,
         entries=found.entries,
         shards=shards,
-        chosen=tuple(chosen),
+        chosen=tuple(chosen_shards),
     )
 
 
@@ -233,16 +233,16 @@ def _limited(
 
 def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> PlannedBlendShard:
     """The shard with at most `limit` rows. Its size stays that of the source that is read for them."""
-    kept: list[PlannedPart] = []
+    parts: list[PlannedPart] = []
     for part in shard.parts:
         if limit <= 0:
             break
-        first = part.rows.first if part.rows else 1
+        first_row = part.rows.first if part.rows else 1
         stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
-        kept.append(part if stop - first <= limit else replace(part, rows=RowRange(first, first + limit)))
+        parts.append(part if stop - first_row <= limit else replace(part, rows=RowRange(first_row, first_row + limit)))
         # what is left for the files behind it; below 0 once a file is cut
-        limit -= stop - first
-    return replace(shard, parts=tuple(kept))
+        limit -= stop - first_row
+    return replace(shard, parts=tuple(parts))
 
 
 def _rows(access: SourceAccess, reading: ReadOptions, entry: ManifestEntry) -> int:

@@ -49,25 +49,25 @@ def apply_transforms(
 
     Raises BadRecordError if a user's function raises or does not return a record.
     """
-    made = record
+    current = record
     for step in steps:
-        if step.malformed(made):
+        if step.malformed(current):
             return Refused(BAD_PLACEHOLDER)
         # before the step, which would leave a record without its prompt out, as one that lacks any other field
-        if step.prompts and rules.prompt_keys is None and not step.brings_prompt(made):
-            lacking = _lacking(made, step.prompts, rules)
+        if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current):
+            lacking = _lacking(current, step.prompts, rules)
             if lacking is not None:
                 return lacking
-        found = _stepped(made, step, where)
-        if found is None:
+        transformed = _stepped(current, step, where)
+        if transformed is None:
             return SkippedRecord(step.name)
-        made = found
-    if rules.prompt_keys is not None and (lacking := _lacking(made, [rules.prompt_keys], rules)) is not None:
+        current = transformed
+    if rules.prompt_keys is not None and (lacking := _lacking(current, [rules.prompt_keys], rules)) is not None:
         return lacking
     # the original writes them
-    if rules.without_prompt == "bad_record" and _prefers_nothing(made):
+    if rules.without_prompt == "bad_record" and _prefers_nothing(current):
         return Refused(NO_PREFERENCE)
-    return made
+    return current
 
 
 def _prefers_nothing(record: Record) -> bool:
@@ -75,8 +75,8 @@ def _prefers_nothing(record: Record) -> bool:
     opposite."""
     if not {"chosen", "rejected"} <= record.keys():
         return False
-    chosen, rejected = record["chosen"], record["rejected"]
-    return chosen == rejected or _is_empty(chosen) or _is_empty(rejected)
+    chosen_answer, rejected = record["chosen"], record["rejected"]
+    return chosen_answer == rejected or _is_empty(chosen_answer) or _is_empty(rejected)
 
 
 def _is_empty(answer: Any) -> bool:
@@ -91,7 +91,7 @@ def _is_empty(answer: Any) -> bool:
 
 def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
     try:
-        made: Any = step.transform(record)
+        transformed: Any = step.transform(record)
     except KeyError as error:
         # our transforms look up what they need: the key is a field that this record lacks
         if not step.is_own:
@@ -102,17 +102,17 @@ def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
         if isinstance(error, DataprepError) and not step.is_own:
             raise
         raise _transform_error(where, step.name, error) from None
-    if made is not None and not isinstance(made, dict):
-        raise BadRecordError(f"{where}: {step.name} returned a {type(made).__name__}, not a dict or None")
-    return made
+    if transformed is not None and not isinstance(transformed, dict):
+        raise BadRecordError(f"{where}: {step.name} returned a {type(transformed).__name__}, not a dict or None")
+    return transformed
 
 
 def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
     # without the error's message: it may quote the record
-    place = place_in_project(error)
-    raised = type(error).__name__ + (f" ({place})" if place else "")
-    text = f"{where}: {name} raised {raised}. Correct it, or return None to drop the record"
-    return BadRecordError(text, code=place) if place else BadRecordError(text)
+    location = place_in_project(error)
+    error_name = type(error).__name__ + (f" ({location})" if location else "")
+    text = f"{where}: {name} raised {error_name}. Correct it, or return None to drop the record"
+    return BadRecordError(text, code=location) if location else BadRecordError(text)
 
 
 def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) -> SkippedRecord | Refused | None:

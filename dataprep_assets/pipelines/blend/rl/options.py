@@ -119,8 +119,10 @@ class RlOptions(Declared):
         """Where the placeholder sources are; what is wrong with one is told when it is used."""
         steps = [entry.get(RESOLVE) for entry in self.transforms if isinstance(entry, dict)]
         sources = [step.get("sources") for step in steps if isinstance(step, dict)]
-        given = [one for found in sources if isinstance(found, dict) for one in found.values()]
-        return [str(one.get("path", "")) if isinstance(one, dict) else str(one) for one in given]
+        declared_sources = [
+            source for named_sources in sources if isinstance(named_sources, dict) for source in named_sources.values()
+        ]
+        return [str(source.get("path", "")) if isinstance(source, dict) else str(source) for source in declared_sources]
 
     def located(self, folder: Path) -> Self:
         """Return a copy of these options with the paths of placeholder sources resolved against `folder`."""
@@ -133,7 +135,9 @@ def _located(entry: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:
         return entry
     if not isinstance(sources := options.get("sources"), dict):
         return entry
-    return {RESOLVE: {**options, "sources": {name: _located_source(given, folder) for name, given in sources.items()}}}
+    return {
+        RESOLVE: {**options, "sources": {name: _located_source(source, folder) for name, source in sources.items()}}
+    }
 
 
 def _located_source(given: Any, folder: Path) -> Any:

@@ -73,9 +73,9 @@ def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
             "transforms: resolve_hf_placeholders needs `sources`: name of the dataset → path with its commit, e.g., "
             f"{{{next(iter(KNOWN))}: hf://BytedTsinghua-SIA/DAPO-Math-17k@<commit>}}"
         )
-    found = {}
-    for name, given in options["sources"].items():
-        value = {"path": given} if isinstance(given, str) else given
+    parsed_sources = {}
+    for name, declaration in options["sources"].items():
+        value = {"path": declaration} if isinstance(declaration, str) else declaration
         if name not in KNOWN and isinstance(value, Mapping) and "kind" not in value:
             raise ConfigError(
                 f"transforms: resolve_hf_placeholders.sources.{name}: `kind` is missing: `dapo` or `skywork`, which "
@@ -83,16 +83,16 @@ def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
                 f"{name}: {{path: …, kind: …}}, with `split` to use only some of its files"
             )
         try:
-            found[name] = PlaceholderSource.model_validate({**KNOWN.get(name, {}), **value})
+            parsed_sources[name] = PlaceholderSource.model_validate({**KNOWN.get(name, {}), **value})
         except (ValidationError, TypeError) as error:
             raise ConfigError(f"transforms: resolve_hf_placeholders.sources.{name}: {error}") from error
-        path = found[name].path
+        path = parsed_sources[name].path
         if path.startswith("hf://") and not _COMMIT.fullmatch(path):
             raise ConfigError(
                 f"transforms: resolve_hf_placeholders.sources.{name}: {path} is not pinned, so row numbers can "
                 "change. Write hf://organization/name@<40-digit commit>"
             )
-    return found
+    return parsed_sources
 
 
 def _discover(
@@ -112,33 +112,40 @@ def identities(
 
     Those that are `fetched` are not listed again.
     """
-    found: dict[str, Any] = {}
-    known = {files.name: files for files in fetched}
+    identity_of_source: dict[str, Any] = {}
+    files_of_source = {files.name: files for files in fetched}
     for name, source in sorted(sources.items()):
         content: Any = source.path
         if not source.path.startswith("hf://"):
-            content = (known.get(name) or _discover(name, source, access, digests)).identities
-        found[name] = [source.kind, source.split, content]
-    return found
+            content = (files_of_source.get(name) or _discover(name, source, access, digests)).identities
+        identity_of_source[name] = [source.kind, source.split, content]
+    return identity_of_source
 
 
 def fetch_sources(
     sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> tuple[PlaceholderFiles, ...]:
     """Fetch the files of every source unless they are here; SourceError or TransferError names what fails."""
-    found = []
+    source_files = []
     for name, source in sorted(sources.items()):
-        listed = _discover(name, source, access, digests)
-        place = open_place(listed.unit.dataset, access).access
-        place.fetch(listed.entries)
+        discovered = _discover(name, source, access, digests)
+        source_access = open_place(discovered.unit.dataset, access).access
+        source_access.fetch(discovered.entries)
         files = tuple(
-            (place.path(entry), entry.format, entry.compression, None if place.mirrored else entry.sha256)
-            for entry in listed.entries
+            (
+                source_access.path(entry),
+                entry.format,
+                entry.compression,
+                None if source_access.mirrored else entry.sha256,
+            )
+            for entry in discovered.entries
         )
-        found.append(
-            PlaceholderFiles(name=name, kind=source.kind, files=files, identities=listed.identities, digests=digests)
+        source_files.append(
+            PlaceholderFiles(
+                name=name, kind=source.kind, files=files, identities=discovered.identities, digests=digests
+            )
         )
-    return tuple(found)
+    return tuple(source_files)
 
 
 @lru_cache(maxsize=4)
@@ -149,21 +156,21 @@ def _rows(
 
     Raises CorruptSourceError if a file has changed since it was listed.
     """
-    found: list[tuple[Any, Any]] = []
+    pairs: list[tuple[Any, Any]] = []
     for path, kind, compression, digest in files:
         reader = read_rows(
             path, format=kind, compression=compression, label=path.name, columns=("prompt", "reward_model")
         )
         for block in reader:
-            at = dict(zip(block.numbers, block.rows, strict=True))
+            row_of_number = dict(zip(block.numbers, block.rows, strict=True))
             # a placeholder counts all rows of the source, those that cannot be parsed as well
             numbers = [*block.numbers, *(bad.row for bad in block.bad)]
             for number in sorted(numbers):
-                row = at.get(number, {})
-                found.append((_get_value(row, "prompt", 0, "content"), _get_value(row, "reward_model", "ground_truth")))
+                row = row_of_number.get(number, {})
+                pairs.append((_get_value(row, "prompt", 0, "content"), _get_value(row, "reward_model", "ground_truth")))
         if digest is not None:
             require_digest(path.name, digests.digest_of(reader.sha256), digest, "`blend_plan`")
-    return found
+    return pairs
 
 
 def _get_value(value: Any, *path: str | int) -> Any:
@@ -207,9 +214,9 @@ def resolve(
     `sources` are by the name that records use. Returns None if it cannot be filled in: an unknown source, a missing
     row, or a row without a question.
     """
-    kept = {key: value for key, value in record.items() if key != "_hf_placeholder"}
+    fields = {key: value for key, value in record.items() if key != "_hf_placeholder"}
     if not names_placeholder(record, rules):
-        return kept
+        return fields
     placeholder = record["_hf_placeholder"]
     # as text: a list or an object cannot be looked up, and no source is called like its text
     source = sources.get(str(record.get("dataset")))
@@ -228,7 +235,7 @@ def resolve(
     else:
         prompt = template.replace("{question}", question) if _names_question(template) else question
     params = record.get("responses_create_params") if rules.params == "merged" else None
-    return kept | {
+    return fields | {
         "question": question,
         "expected_answer": _answer(answer, rules),
         "responses_create_params": {
@@ -250,8 +257,8 @@ def _dapo(question: str, template: Any, rules: RlRules) -> str:
     text = "\n\n".join(paragraphs[1:-1]) if len(paragraphs) >= 3 else question
     if _names_question(template):
         return str(template.replace("{question}", text)).rstrip("\n")
-    given = template if isinstance(template, dict) else {}
-    prefix, suffix = (given.get(key, "") for key in ("prefix", "suffix"))
+    affixes = template if isinstance(template, dict) else {}
+    prefix, suffix = (affixes.get(key, "") for key in ("prefix", "suffix"))
     if rules.null_affix == "empty":
         prefix, suffix = prefix or "", suffix or ""
     return f"{prefix}{text}{suffix}".rstrip("\n")

@@ -87,10 +87,10 @@ def _after(transform: DeclaredTransform, before: Mapping[str, str]) -> dict[str,
         return {name: before.get(name, _AS_IN_THE_SOURCE) for name in options}
     if transform.name == "rename" and isinstance(options, Mapping):
         return {new: before.get(old, _AS_IN_THE_SOURCE) for new, old in options.items()}
-    made = dict(_MADE.get(transform.name, {}))
+    fields = dict(_MADE.get(transform.name, {}))
     if transform.name == "sft" and isinstance(options, Mapping) and options.get("system"):
-        made["system"] = "string"
-    return made
+        fields["system"] = "string"
+    return fields
 
 
 RL_JSONL = "rl_jsonl"
@@ -182,8 +182,8 @@ def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
     yield from wrong_sums(receipt, lines, ("rows_in", "documents"))
     yield from unbalanced_lines(receipt, lines)
     yield from wrong_drops(replace(receipt, sources=tuple(lines)))
-    dropped = ledger_of(receipt).dropped
-    bad = sum(count for reason, count in dropped.items() if not reason.startswith(LEFT_OUT_BY))
+    drops = ledger_of(receipt).dropped
+    bad = sum(count for reason, count in drops.items() if not reason.startswith(LEFT_OUT_BY))
     yield from wrong_quarantine(receipt, directory / QUARANTINE, bad)
 
 
@@ -206,29 +206,31 @@ def round_trip(shard: OpenedRecords) -> Finding:
 
     So every line is a record of the declared form. With every document, the quarantine is made again, too.
     """
-    planned, receipt = shard.planned, shard.receipt
-    made = stored = 0
+    planned_shard, receipt = shard.planned, shard.receipt
+    made_count = stored_count = 0
     defects: list[str] = []
-    for wanted, line in zip_longest(_made(planned), lines_of(shard.directory, receipt)):
-        made, stored = made + (wanted is not None), stored + (line is not None)
-        if wanted is not None and line is not None and line != wanted[1] and len(defects) < SHOWN:
-            defects.append(f"line {made}, from {wanted[0]}: differs from the result of the transforms")
-    counted = ledger_of(receipt).documents
-    if len({made, stored, counted}) > 1:
-        defects.append(f"{count_of(stored, 'line')}, but the source gives {made} and the receipt has {counted}")
-    if planned.level == EVERY_DOCUMENT and not defects:  # what was left out, too
+    for expected, line in zip_longest(_made(planned_shard), lines_of(shard.directory, receipt)):
+        made_count, stored_count = made_count + (expected is not None), stored_count + (line is not None)
+        if expected is not None and line is not None and line != expected[1] and len(defects) < SHOWN:
+            defects.append(f"line {made_count}, from {expected[0]}: differs from the result of the transforms")
+    receipt_count = ledger_of(receipt).documents
+    if len({made_count, stored_count, receipt_count}) > 1:
+        defects.append(
+            f"{count_of(stored_count, 'line')}, but the source gives {made_count} and the receipt has {receipt_count}"
+        )
+    if planned_shard.level == EVERY_DOCUMENT and not defects:  # what was left out, too
 
         def build(store: ArtifactStore) -> None:
-            build_rl_shard(replace(planned, store=store))
+            build_rl_shard(replace(planned_shard, store=store))
 
-        with made_again(planned.artifact, planned.store, build) as folder:
+        with made_again(planned_shard.artifact, planned_shard.store, build) as folder:
             left_out = by_content(receipt, {RlJsonlFacts.of(receipt).file})
             defects += other_bytes(shard.directory, folder, left_out=left_out)
     return verdict(
         (f"{shard.name}: {defect}" for defect in defects),
-        f"{count_of(made, 'record')}, read and transformed again, match the stored lines.",
+        f"{count_of(made_count, 'record')}, read and transformed again, match the stored lines.",
         f"Source or transforms changed since the build. {_REBUILD}",
-        facts={"documents": made, "documents_compared": made, "level": planned.level},
+        facts={"documents": made_count, "documents_compared": made_count, "level": planned_shard.level},
     )
 
 
@@ -239,10 +241,10 @@ def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
             alive()
             for record, row in zip(block.rows, block.numbers, strict=True):
                 where = f"{part.label} row {row}"
-                made = apply_transforms(record, steps, shard.rules, where)
-                if not isinstance(made, SkippedRecord | Refused):
+                outcome = apply_transforms(record, steps, shard.rules, where)
+                if not isinstance(outcome, SkippedRecord | Refused):
                     try:
-                        yield where, compact_line(made)
+                        yield where, compact_line(outcome)
                     # it was refused when the shard was built, and has no line
                     except (TypeError, ValueError):
                         continue

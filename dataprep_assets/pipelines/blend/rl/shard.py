@@ -241,9 +241,9 @@ def _write_records(
         require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`blend_plan`")
         _require_readable(shard, part, steps, tally)
         tally.source_bytes += reader.bytes_read
-        some: dict[str, Any] = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
-        if dropped := tally.dropped - dropped_before:
-            some["dropped"] = dict(sorted(dropped.items()))
+        optional_facts: dict[str, Any] = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
+        if drops := tally.dropped - dropped_before:
+            optional_facts["dropped"] = dict(sorted(drops.items()))
         tally.sources.append(
             RlSourceFacts(
                 file=part.label,
@@ -251,7 +251,7 @@ def _write_records(
                 sha256=part.sha256,
                 rows_in=tally.rows - before[0],
                 documents=tally.records - before[1],
-                **some,
+                **optional_facts,
             )
         )
 
@@ -264,19 +264,19 @@ def _lines(
     for bad in block.bad:
         _refuse(shard, part, tally, bad)
     for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
-        made = apply_transforms(record, steps, shard.rules, f"{part.label}: row {row}")
-        tally.has_read |= made != Refused(NO_PROMPT)
-        if isinstance(made, SkippedRecord):
-            tally.dropped[LEFT_OUT_BY + made.by] += 1
+        outcome = apply_transforms(record, steps, shard.rules, f"{part.label}: row {row}")
+        tally.has_read |= outcome != Refused(NO_PROMPT)
+        if isinstance(outcome, SkippedRecord):
+            tally.dropped[LEFT_OUT_BY + outcome.by] += 1
             continue
-        if isinstance(made, Refused):
-            _refuse(shard, part, tally, BadRecord(row, byte, made.reason))
+        if isinstance(outcome, Refused):
+            _refuse(shard, part, tally, BadRecord(row, byte, outcome.reason))
             continue
         try:
-            line = compact_line(made)
+            line = compact_line(outcome)
         # an integer beyond 64 bits, half a surrogate pair, an infinity, NaN, a type of Parquet that JSON lacks
         except (TypeError, ValueError):
-            _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _not_written(made)))
+            _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _not_written(outcome)))
             continue
         tally.records += 1
         yield line
@@ -334,11 +334,11 @@ _TOLD = {
 def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> None:
     tally.first_bad = tally.first_bad or place_of(bad)
     if shard.bad_records == "fail":
-        told = f"{bad}: {_TOLD[bad.reason]}" if bad.reason in _TOLD else str(bad)
-        place = ", set the location in `rl.prompt`" if bad.reason == NO_PROMPT else ""
+        sentence = f"{bad}: {_TOLD[bad.reason]}" if bad.reason in _TOLD else str(bad)
+        hint = ", set the location in `rl.prompt`" if bad.reason == NO_PROMPT else ""
         byte = f", byte {bad.byte}" if bad.byte >= 0 else ""
         raise BadRecordError(
-            f"{part.label}: row {bad.row}{byte}: {told}. Correct the source{place}, or set `bad_records: {{policy: "
+            f"{part.label}: row {bad.row}{byte}: {sentence}. Correct the source{hint}, or set `bad_records: {{policy: "
             "drop}` to count and skip such rows",
             file=part.label,
             **bad.position,
@@ -350,9 +350,9 @@ def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> 
 def _check_budget(shard: RlShard, tally: _Tally) -> None:
     bad = len(tally.quarantine)
     if bad and bad > shard.budget * tally.rows:
-        first = tally.quarantine[0]
+        entry = tally.quarantine[0]
         raise BadRecordError(
             f"{shard.artifact}: {bad} of {count_of(tally.rows, 'row')} would be dropped as bad, more than the budget "
-            f"of {shard.budget:.4%}. First error: {first['file']}, row {first['row']}: {first['reason']}. Correct "
+            f"of {shard.budget:.4%}. First error: {entry['file']}, row {entry['row']}: {entry['reason']}. Correct "
             "the source, or raise `bad_records.budget`"
         )

@@ -47,8 +47,8 @@ def sft(*, input: str = "input", output: str = "output", system: str | None = No
     """`{input, output[, system]}` from these fields; a system prompt only if the record has one."""
 
     def transform(record: Record) -> Record:
-        found = {"input": record[input], "output": record[output]}
-        return found | {"system": record[system]} if system is not None and system in record else found
+        fields = {"input": record[input], "output": record[output]}
+        return fields | {"system": record[system]} if system is not None and system in record else fields
 
     return transform
 
@@ -131,11 +131,11 @@ def parse(declared: Declared) -> list[DeclaredTransform]:
 
 def declared_sources(declared: Declared) -> dict[str, PlaceholderSource]:
     """The placeholder sources of all steps that resolve any."""
-    found: dict[str, PlaceholderSource] = {}
+    sources: dict[str, PlaceholderSource] = {}
     for step in parse(declared):
         if step.name == RESOLVE:
-            found |= parse_sources(step.options if isinstance(step.options, Mapping) else {})
-    return found
+            sources |= parse_sources(step.options if isinstance(step.options, Mapping) else {})
+    return sources
 
 
 def fingerprint(
@@ -150,7 +150,7 @@ def fingerprint(
     Placeholder sources that are `fetched` are not listed again. Building every step on the way, so a declaration that
     cannot work fails here, before any data is read.
     """
-    found: list[Any] = []
+    contents: list[Any] = []
     for step in parse(declared):
         content: Any = step.options
         if step.name == RESOLVE:
@@ -160,8 +160,8 @@ def fingerprint(
             content = [step.options, sha256_file(_source_of(_imported(step.name)))]
         else:
             _build_transform(step)
-        found.append([step.name, content])
-    return found
+        contents.append([step.name, content])
+    return contents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,13 +222,13 @@ def _resolving(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> Trans
             return messages(record)
         return resolve(record, sources, rules)
 
-    whole = (_PARAMS, _MESSAGES)
-    places = (_PARAMS,) if rules.other_records == "messages" else whole
+    prompt_paths = (_PARAMS, _MESSAGES)
+    checked_paths = (_PARAMS,) if rules.other_records == "messages" else prompt_paths
     return TransformStep(
         name=RESOLVE,
         transform=transform,
-        prompts=places,
-        gives=whole,
+        prompts=checked_paths,
+        gives=prompt_paths,
         brings_prompt=is_placeholder,
         malformed=lambda record: rules.malformed == "bad_record" and is_malformed(record, sources),
     )
@@ -250,50 +250,50 @@ def _prompts(step: DeclaredTransform) -> tuple[tuple[str, ...], ...]:
         return (_PARAMS,)
     if (option := _PROMPT_OPTIONS.get(step.name)) is None:
         return ()
-    named = step.options.get(option, option) if isinstance(step.options, Mapping) else option
-    return ((str(named),),)
+    field = step.options.get(option, option) if isinstance(step.options, Mapping) else option
+    return ((str(field),),)
 
 
 def _build_transform(step: DeclaredTransform) -> Transform:
     factory, options = _FACTORIES[step.name], step.options
     try:
         if options is None:
-            built = factory()
+            transform = factory()
         elif isinstance(options, list) and all(isinstance(name, str) for name in options):
-            built = factory(*options)
+            transform = factory(*options)
         elif isinstance(options, Mapping):
-            built = factory(**{str(key): value for key, value in options.items()})
+            transform = factory(**{str(key): value for key, value in options.items()})
         else:
             raise TypeError(f"options are {type(options).__name__}")
     except TypeError as error:
         raise ConfigError(f"transforms: {step.name}: {error}. Its options are {inspect.signature(factory)}") from error
     if step.name in ("select", "rename") and not options:
         raise ConfigError(f"transforms: {step.name} without fields would drop everything. Add fields")
-    return built
+    return transform
 
 
 def _imported(name: str) -> Callable[..., Record | None]:
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        function = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"transforms: {name}: cannot be imported: {error}. Check that its folder is on PYTHONPATH"
         ) from error
     except Exception as error:  # the user's module: whatever it raises, the transform must be named
-        place = place_in_project(error)
-        raised = type(error).__name__ + (f" ({place})" if place else "")
-        raise ConfigError(f"transforms: {name}: importing it raised {raised}. Correct its file") from None
-    if not callable(found):
+        location = place_in_project(error)
+        error_name = type(error).__name__ + (f" ({location})" if location else "")
+        raise ConfigError(f"transforms: {name}: importing it raised {error_name}. Correct its file") from None
+    if not callable(function):
         raise ConfigError(f"transforms: {name}: not a function")
-    return found
+    return function
 
 
 def _source_of(function: Callable[..., Any]) -> Path:
     try:
-        found = inspect.getsourcefile(function)
+        path = inspect.getsourcefile(function)
     except TypeError:
-        found = None
-    if found is None:
+        path = None
+    if path is None:
         raise ConfigError(f"transforms: {function!r} has no source file, so its changes could not be detected")
-    return Path(found)
+    return Path(path)
