@@ -181,8 +181,8 @@ def chat_plan(
     # one sequence, but each of its turns can.
     if turns == "auto" and isinstance(tried, Refusal):
         by_turn = replace(plan, turns="always")
-        if isinstance(again := _tried(by_turn, bundle), RenderedConversation):
-            plan, tried = by_turn, again
+        if isinstance(trial_by_turn := _tried(by_turn, bundle), RenderedConversation):
+            plan, tried = by_turn, trial_by_turn
     # before a refusal is told: an answer that can be read in two ways is the more exact reason
     plan = replace(plan, turn_end=_turn_end(plan, bundle, renderer), openings=_proved_openings(plan, bundle, renderer))
     if isinstance(tried, Refusal):
@@ -202,23 +202,23 @@ def _structure(bundle: TokenizerBundle, template: ChatTemplate, renderer: Render
 
     White space and words are none: a text without them is not the text that a model reads when it answers.
     """
-    written = [template.text, *_rendered_roles(renderer)]
-    found = [
+    texts = [template.text, *_rendered_roles(renderer)]
+    tokens = [
         bundle.token(content, key="chat_template")
         for content in bundle.definition.added
         if len(content) > 1
         and any(not character.isalnum() and not character.isspace() for character in content)
-        and any(content in text for text in written)
+        and any(content in text for text in texts)
     ]
-    return tuple(sorted(found, key=lambda token: token.id))
+    return tuple(sorted(tokens, key=lambda token: token.id))
 
 
 def _rendered_roles(renderer: Renderer) -> Iterator[str]:
     """A conversation of each role, rendered: a template may make a token of a role's name."""
     question, answer = {"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}
     for role in ("user", "system", "developer", "tool"):
-        other = {"role": role, "content": "a text"}
-        messages = [question, answer, other, answer] if role in ("user", "tool") else [other, question, answer]
+        message = {"role": role, "content": "a text"}
+        messages = [question, answer, message, answer] if role in ("user", "tool") else [message, question, answer]
         with suppress(TemplateRenderError):
             yield renderer.render(messages, None, prompt=False, thinking=True)
 

@@ -16,11 +16,11 @@ def declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> C
 
     Raises ConfigError if there is none or it cannot be read, TokenizerError if the hub does not provide it.
     """
-    declared = options.chat_template
-    if isinstance(declared, HubTemplate):
-        return _from_hub(declared.repo, declared.revision, declared.file)
-    if declared != OF_TOKENIZER:
-        return ChatTemplate.load(declared)
+    choice = options.chat_template
+    if isinstance(choice, HubTemplate):
+        return _from_hub(choice.repo, choice.revision, choice.file)
+    if choice != OF_TOKENIZER:
+        return ChatTemplate.load(choice)
     bundle = load_bundle(tokenizer)
     if tokenizer.repo is not None and tokenizer.revision is not None:
         # the cache puts it beside the tokenizer's other files, if there is one
@@ -30,10 +30,10 @@ def declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> C
 
 def template_at_hand(options: SftOptions, tokenizer: TokenizerDeclaration) -> bool:
     """Return whether the template of `options` and `tokenizer` is available without a network."""
-    declared = options.chat_template
-    if isinstance(declared, HubTemplate):
-        return is_known(declared.repo, declared.revision, declared.file)
-    if declared == OF_TOKENIZER and tokenizer.repo is not None and tokenizer.revision is not None:
+    choice = options.chat_template
+    if isinstance(choice, HubTemplate):
+        return is_known(choice.repo, choice.revision, choice.file)
+    if choice == OF_TOKENIZER and tokenizer.repo is not None and tokenizer.revision is not None:
         return is_known(tokenizer.repo, tokenizer.revision, _FILE)
     return True
 

@@ -149,7 +149,9 @@ class OpenedShard:
 
     def _samples(self, count: int) -> list[SampledSequence]:
         return [
-            found for n in sorted(self._choose_samples(count)) if (found := self.sound_scan.sampled.get(n)) is not None
+            sample
+            for n in sorted(self._choose_samples(count))
+            if (sample := self.sound_scan.sampled.get(n)) is not None
         ]
 
     def _choose_samples(self, count: int) -> set[int]:
@@ -168,8 +170,8 @@ class OpenedShard:
             scan.low = low if scan.low is None else min(scan.low, low)
             scan.high = high if scan.high is None else max(scan.high, high)
             if low < 0 or high >= size:
-                at = int(np.argmax((rows.tokens < 0) | (rows.tokens >= size)))
-                scan.beyond.append((_place(rows, at)[0], int(rows.tokens[at])))
+                index = int(np.argmax((rows.tokens < 0) | (rows.tokens >= size)))
+                scan.beyond.append((_place(rows, index)[0], int(rows.tokens[index])))
 
     def _unsound(self, rows: PackedRowBlock) -> str | None:
         counts = np.diff(rows.heads)
@@ -200,30 +202,30 @@ class OpenedShard:
             found.wrong.append((row, token, label, len(inside)))
 
     def _find_doubled(self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64]) -> None:
-        same = rows.tokens[1:] == rows.tokens[:-1]
-        same[begins[1:] - 1] = False  # the next token belongs to another sequence
-        places = np.flatnonzero(same)
+        repeats = rows.tokens[1:] == rows.tokens[:-1]
+        repeats[begins[1:] - 1] = False  # the next token belongs to another sequence
+        indexes = np.flatnonzero(repeats)
         # what the tokenizer does not know in a text becomes its unknown token, however often
         unknown = self.bundle.definition.unknown_id
         special = [token.id for token in self.bundle.special_tokens if token.id != unknown]
-        places = places[np.isin(rows.tokens[places], special)]
-        scan.doubled.update(rows.tokens[places].tolist())
-        if len(places) and scan.doubled_at is None:
-            scan.doubled_at = _place(rows, int(places[0]))
+        indexes = indexes[np.isin(rows.tokens[indexes], special)]
+        scan.doubled.update(rows.tokens[indexes].tolist())
+        if len(indexes) and scan.doubled_at is None:
+            scan.doubled_at = _place(rows, int(indexes[0]))
 
     def _sample(
         self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> None:
-        first = scan.sequences
+        first_number = scan.sequences
         for number in (
             self._choose_samples(self.shown) | self._choose_samples(self.compared) | self._choose_samples(BY_REFERENCE)
         ):
-            if first <= number < first + len(begins):
-                start, stop = int(begins[number - first]), int(ends[number - first])
-                row = rows.first + int(np.searchsorted(rows.heads, number - first, side="right")) - 1
+            if first_number <= number < first_number + len(begins):
+                start, stop = int(begins[number - first_number]), int(ends[number - first_number])
+                row = rows.first + int(np.searchsorted(rows.heads, number - first_number, side="right")) - 1
                 # copies, so that the row group is freed
-                held = rows.tokens[start:stop].copy(), rows.required_mask[start:stop].copy()
-                scan.sampled[number] = SampledSequence(number, row, *held)
+                labeled_tokens = rows.tokens[start:stop].copy(), rows.required_mask[start:stop].copy()
+                scan.sampled[number] = SampledSequence(number, row, *labeled_tokens)
 
     @cached_property
     def origins(self) -> Origins:
@@ -239,12 +241,12 @@ class OpenedShard:
 
         Those without an origin are left out: `round_trip` reports them.
         """
-        found: dict[int, dict[int, list[SampledSequence]]] = {}
+        samples: dict[int, dict[int, list[SampledSequence]]] = {}
         for sample in self.to_compare:
             if sample.number < len(self.origins):
                 ordinal, row, _ = self.origins[sample.number].tolist()
-                found.setdefault(ordinal, {}).setdefault(row, []).append(sample)
-        return found
+                samples.setdefault(ordinal, {}).setdefault(row, []).append(sample)
+        return samples
 
     @cached_property
     def compared_rows(self) -> dict[int, dict[int, dict[str, Any]]]:
@@ -272,7 +274,7 @@ def _place(rows: PackedRowBlock, at: int) -> tuple[int, int]:
 
 def _end_with(tokens: NDArray[np.int32], places: NDArray[np.int64], ending: Sequence[int]) -> NDArray[np.bool_]:
     """Return whether the tokens up to each place, inclusive, end with these ids."""
-    last = len(tokens) - 1
-    wanted = enumerate(reversed(ending))
-    found = [tokens[np.clip(places - back, 0, last)] == token for back, token in wanted]
-    return np.logical_and.reduce(found)
+    last_index = len(tokens) - 1
+    reversed_ending = enumerate(reversed(ending))
+    matches = [tokens[np.clip(places - back, 0, last_index)] == token for back, token in reversed_ending]
+    return np.logical_and.reduce(matches)

@@ -53,7 +53,7 @@ def sft_shards(
     plans = {unit.name: plan_of(blend, certificate, unit.dataset) for unit in plan.units}
     shards = []
     for partition in partitions:
-        unit, planned = plan.find(partition)
+        unit, planned_shard = plan.find(partition)
         parts = shard_parts(blend, store, plan, partition)
         shards.append(
             SftShard(
@@ -68,7 +68,7 @@ def sft_shards(
                         sha256=part.sha256,
                         ordinal=part.ordinal,
                         # for progress alone: its share, as the plan knows no size of a range
-                        size=planned.total_bytes // len(parts),
+                        size=planned_shard.total_bytes // len(parts),
                         rows=part.rows or RowRange(),
                         digests=part.digests,
                         max_record_bytes=part.max_record_bytes,
@@ -128,8 +128,8 @@ def build_packed_sft(
     """
     if engine.is_this_machine:
         # the tokenizer is loaded once, by the process that the workers are forks of; not at all if every shard is there
-        sft_jobs, wanted = [_spooled_and_packed(shard, verification) for shard in shards], absent(shards)
-        prepare = partial(load_tools, wanted[0].plan) if wanted else None
+        sft_jobs, missing_shards = [_spooled_and_packed(shard, verification) for shard in shards], absent(shards)
+        prepare = partial(load_tools, missing_shards[0].plan) if missing_shards else None
         return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=prepare)
     jobs = whole_shard_jobs(shards, build_sft_shard, verification, fetches, found=_find_receipt)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
@@ -169,9 +169,9 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 def turns_lines(blend: BlendDeclaration, receipts: Iterable[Receipt]) -> list[str]:
     """A line that says which conversations became a sequence for each user turn, and who decided it."""
-    made = sorted({receipt.recipe["settings"]["turns"] for receipt in receipts})
+    modes = sorted({receipt.recipe["settings"]["turns"] for receipt in receipts})
     why = ": as the template needs" if blend.sft_options.turns == "auto" else ""
-    return [f"turns: {turns}{why}" for turns in made]
+    return [f"turns: {mode}{why}" for mode in modes]
 
 
 PACKED_SFT_SHARDS = BlendShards(

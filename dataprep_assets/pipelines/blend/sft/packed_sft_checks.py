@@ -78,19 +78,19 @@ def _unbalanced(packed: OpenedShard, ledger: Ledger) -> Iterator[str]:
     name, sources = packed.name, packed.facts.sources
     yield from unbalanced(packed.receipt)
     yield from unbalanced_lines(packed.receipt, [source.to_json() for source in sources], "conversations")
-    held = Counter((row["file"], row["reason"]) for row in read_quarantine(packed.directory / QUARANTINE))
-    counted: Counter[tuple[str, str]] = Counter()
+    quarantine_counts = Counter((row["file"], row["reason"]) for row in read_quarantine(packed.directory / QUARANTINE))
+    source_counts: Counter[tuple[str, str]] = Counter()
     for source in sources:
-        counted.update({(source.file, reason): count for reason, count in source.dropped.items()})
-    for key in sorted(set(held) | set(counted)):
-        if held[key] != counted[key]:
+        source_counts.update({(source.file, reason): count for reason, count in source.dropped.items()})
+    for key in sorted(set(quarantine_counts) | set(source_counts)):
+        if quarantine_counts[key] != source_counts[key]:
             yield (
-                f"{name}: {key[0]}: {count_of(counted[key], 'row')} dropped as {key[1]}, but {QUARANTINE} has "
-                f"{held[key]}"
+                f"{name}: {key[0]}: {count_of(source_counts[key], 'row')} dropped as {key[1]}, but {QUARANTINE} has "
+                f"{quarantine_counts[key]}"
             )
     for field, total in (("rows_in", ledger.rows_in), ("conversations", ledger.documents), ("tokens", ledger.tokens)):
-        if (found := sum(getattr(source, field) for source in sources)) != total:
-            yield f"{name}: {field} of the sources sum to {found}, but the ledger has {total}"
+        if (source_total := sum(getattr(source, field) for source in sources)) != total:
+            yield f"{name}: {field} of the sources sum to {source_total}, but the ledger has {total}"
 
 
 def counts_match(packed: OpenedShard) -> Finding:
@@ -102,11 +102,11 @@ def counts_match(packed: OpenedShard) -> Finding:
             [f"{name}: declared empty, but {PACKED} exists"] * exists, "The shard is empty and has no file.", REBUILD
         )
     scan = packed.scan
-    tokens, trained = scan.tokens, scan.trained
-    found = {"bins": scan.bins, "sequences": scan.sequences, "tokens": tokens, "trained_tokens": trained}
+    tokens, trained_tokens = scan.tokens, scan.trained
+    counts = {"bins": scan.bins, "sequences": scan.sequences, "tokens": tokens, "trained_tokens": trained_tokens}
     defects = [
         f"{name}: {PACKED} has {count} {what}, but the receipt {getattr(facts, what)}"
-        for what, count in found.items()
+        for what, count in counts.items()
         if count != getattr(facts, what)
     ]
     if ledger.tokens != tokens:
@@ -118,10 +118,14 @@ def counts_match(packed: OpenedShard) -> Finding:
     return verdict(
         defects,
         f"{count_of(scan.bins, 'row holds', 'rows hold')} {count_of(scan.sequences, 'sequence')}, "
-        f"{count_of(tokens, 'token')} of which {trained} are trained; fill "
+        f"{count_of(tokens, 'token')} of which {trained_tokens} are trained; fill "
         f"{filled:.4f}.",
         REBUILD,
-        facts={**found, "fill": round(filled, 6), "trained_share": round(trained / tokens, 6) if tokens else 0.0},
+        facts={
+            **counts,
+            "fill": round(filled, 6),
+            "trained_share": round(trained_tokens / tokens, 6) if tokens else 0.0,
+        },
     )
 
 
@@ -133,11 +137,11 @@ def rows_valid(packed: OpenedShard) -> Finding:
     facts = packed.facts
     if facts.empty:
         return Finding(passed=True, summary="The shard is empty.")
-    wanted, scan = facts.row_group_bins, packed.scan
+    max_rows, scan = facts.row_group_bins, packed.scan
     sizes, defects = scan.group_sizes, []
-    if any(size != wanted for size in sizes[:-1]) or not 0 < sizes[-1] <= wanted:
+    if any(size != max_rows for size in sizes[:-1]) or not 0 < sizes[-1] <= max_rows:
         defects.append(
-            f"{packed.name}: row groups of {', '.join(map(str, sorted(set(sizes))))} rows, but {wanted} are declared"
+            f"{packed.name}: row groups of {', '.join(map(str, sorted(set(sizes))))} rows, but {max_rows} are declared"
         )
     defects += [f"{packed.name}: {PACKED}: {defect}" for defect in scan.defects]
     return verdict(
@@ -171,26 +175,26 @@ def stop_tokens_in_loss(packed: OpenedShard) -> Finding:
 
     A mask that was not shifted, or shifted twice, fails here: its runs end beside the stop token.
     """
-    facts, found = packed.facts, packed.sound_scan.stops
+    facts, stops = packed.facts, packed.sound_scan.stops
     stop, allowed = facts.stop_id, facts.truncated + facts.truncated_to_pack_size
     defects = [
         (
             f"{packed.name}: row {row}: the trained labels that end at token {token} end with id {label}, not with "
             f"the stop token {stop} ({count} times in this row group)"
         )
-        for row, token, label, count in found.wrong
+        for row, token, label, count in stops.wrong
     ]
-    if found.unfinished > allowed:
+    if stops.unfinished > allowed:
         defects.append(
-            f"{packed.name}: {count_of(found.unfinished, 'sequence ends', 'sequences end')} inside an answer, but "
+            f"{packed.name}: {count_of(stops.unfinished, 'sequence ends', 'sequences end')} inside an answer, but "
             f"only {allowed} were truncated"
         )
     return verdict(
         defects,
-        f"{count_of(found.runs - found.unfinished, 'answer ends', 'answers end')} with the stop token (id {stop}); "
-        f"{found.unfinished} were truncated before it.",
+        f"{count_of(stops.runs - stops.unfinished, 'answer ends', 'answers end')} with the stop token (id {stop}); "
+        f"{stops.unfinished} were truncated before it.",
         REBUILD,
-        facts={"answers": found.runs, "unfinished": found.unfinished, "truncated": allowed},
+        facts={"answers": stops.runs, "unfinished": stops.unfinished, "truncated": allowed},
     )
 
 
@@ -201,8 +205,8 @@ def no_repeated_special_tokens(packed: OpenedShard) -> Finding:
     only counted.
     """
     scan = packed.sound_scan
-    doubled, first = scan.doubled, scan.doubled_at
-    if first is not None and packed.plan.choices.special_literals == "special":
+    doubled, first_place = scan.doubled, scan.doubled_at
+    if first_place is not None and packed.plan.choices.special_literals == "special":
         return Finding(
             passed=True,
             summary=(
@@ -212,10 +216,12 @@ def no_repeated_special_tokens(packed: OpenedShard) -> Finding:
             facts={"doubled": doubled.total()},
         )
     defects = []
-    if first is not None:
+    if first_place is not None:
         names = {token.id: token.content for token in packed.bundle.special_tokens}
         counts = ", ".join(f"{names[token]!r} {count_of(count, 'time')}" for token, count in doubled.most_common())
-        defects.append(f"{packed.name}: repeated special tokens: {counts}; first in row {first[0]}, {first[1]}")
+        defects.append(
+            f"{packed.name}: repeated special tokens: {counts}; first in row {first_place[0]}, {first_place[1]}"
+        )
     return verdict(
         defects,
         "No special token is followed by itself.",
@@ -238,16 +244,16 @@ def sampled_sequences_trained(packed: OpenedShard) -> Finding:
     table: list[Row] = []
     defects = []
     for sample in packed.to_show:
-        trained = int(sample.mask.sum())
+        label_count = int(sample.mask.sum())
         row: dict[str, str | int | float] = {
             "row": sample.row,
             "sequence": sample.number,
             "tokens": len(sample.tokens),
-            "trained": trained,
+            "trained": label_count,
             "text": bracketed(sample.tokens, sample.mask, packed.bundle)[-SHOWN_CHARACTERS:],
         }
         table.append(row)
-        if not trained and not packed.untrained_allowed:
+        if not label_count and not packed.untrained_allowed:
             defects.append(f"{packed.name}: row {sample.row}: sequence {sample.number} has no trained tokens")
     return verdict(
         defects,
@@ -262,14 +268,14 @@ def bracketed(tokens: NDArray[np.int32], mask: NDArray[np.uint8], bundle: Tokeni
 
     `tokens` (int32) and the label-aligned `mask` (uint8) have one element for each token; `bundle` is the tokenizer.
     """
-    trained = np.zeros(len(tokens), np.bool_)
+    token_mask = np.zeros(len(tokens), np.bool_)
     # label i is token i + 1: shifted back, so that the brackets stand around tokens
-    trained[1:] = mask[:-1] == 1
-    cuts = [0, *(np.flatnonzero(np.diff(trained.astype(np.int8))) + 1).tolist(), len(tokens)]
+    token_mask[1:] = mask[:-1] == 1
+    cuts = [0, *(np.flatnonzero(np.diff(token_mask.astype(np.int8))) + 1).tolist(), len(tokens)]
     pieces = []
     for start, stop in pairwise(cuts):
         text = bundle.decode(tokens[start:stop])
-        pieces.append(f"{OPEN}{text}{CLOSE}" if start < stop and trained[start] else text)
+        pieces.append(f"{OPEN}{text}{CLOSE}" if start < stop and token_mask[start] else text)
     return "".join(pieces)
 
 
@@ -289,15 +295,15 @@ def round_trip(packed: OpenedShard) -> Finding:
         defects.append(f"{name}: {ORIGINS} has one sequence of a conversation twice")
     else:
         defects += _differences(packed)
-    every = packed.plan.level == EVERY_DOCUMENT
-    if every and not defects:
+    is_exhaustive = packed.plan.level == EVERY_DOCUMENT
+    if is_exhaustive and not defects:
         defects += made_otherwise(packed)
-    compared = sequences if every else min(packed.compared, len(origins))
+    compared_count = sequences if is_exhaustive else min(packed.compared, len(origins))
     return verdict(
         [f"{name}: {d}" if not d.startswith(name) else d for d in defects],
-        f"{compared} of {count_of(len(origins), 'sequence matches', 'sequences match')} their source rows.",
+        f"{compared_count} of {count_of(len(origins), 'sequence matches', 'sequences match')} their source rows.",
         REBUILD,
-        facts={"documents": len(origins), "documents_compared": compared, "level": packed.plan.level},
+        facts={"documents": len(origins), "documents_compared": compared_count, "level": packed.plan.level},
     )
 
 
@@ -312,55 +318,55 @@ def made_otherwise(packed: OpenedShard) -> Iterator[str]:
 
     with made_again(shard.artifact, shard.store, build) as folder:
         # as arrays, a row group at a time: another version of a library may write the same rows in other bytes
-        for number, (held, made) in enumerate(
+        for number, (stored_group, rebuilt_group) in enumerate(
             zip_longest(open_packed(packed.directory / PACKED), open_packed(folder / PACKED)), 1
         ):
             alive()
-            if held is None or made is None or not held.equals(made):
+            if stored_group is None or rebuilt_group is None or not stored_group.equals(rebuilt_group):
                 yield f"row group {number} of {PACKED} differs from the one rebuilt from the sources"
                 break
         yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, {PACKED}))
 
 
 def _differences(packed: OpenedShard) -> Iterator[str]:
-    plan, wanted = packed.plan, dict(packed.compared_by_row)
+    plan, samples_by_source = packed.plan, dict(packed.compared_by_row)
     renderer = conversation_renderer(plan, packed.bundle)
-    again: list[tuple[SampledSequence, str, RenderedConversation]] = []
+    comparisons: list[tuple[SampledSequence, str, RenderedConversation]] = []
     for source in packed.sources:
-        left = dict(wanted.pop(source.ordinal, {}))
+        samples_by_row = dict(samples_by_source.pop(source.ordinal, {}))
         for row, values in packed.compared_rows[source.ordinal].items():
-            where, samples = f"{source.label}: row {row}", left.pop(row)
+            where, samples = f"{source.label}: row {row}", samples_by_row.pop(row)
             conversation = read_conversation(values, plan.fields, plan.choices)
             rendered = conversation if isinstance(conversation, Refusal) else renderer.render(conversation)
             if isinstance(rendered, Refusal):
                 yield f"{where} is packed, but is not a conversation: {rendered}"
                 continue
             for sample in samples:
-                turn = int(packed.origins[sample.number, 2])
-                if turn < len(rendered.sequences):
-                    one = RenderedConversation((rendered.sequences[turn],), rendered.mark)
-                    again.append((sample, f"{where}, sequence {turn}", one))
+                index = int(packed.origins[sample.number, 2])
+                if index < len(rendered.sequences):
+                    sequence = RenderedConversation((rendered.sequences[index],), rendered.mark)
+                    comparisons.append((sample, f"{where}, sequence {index}", sequence))
                 else:
-                    yield f"{where}: has no sequence {turn}"
-        for row in sorted(left):
+                    yield f"{where}: has no sequence {index}"
+        for row in sorted(samples_by_row):
             yield f"{source.label}: row {row} is packed, but does not exist in the source"
-    for ordinal in sorted(wanted):
+    for ordinal in sorted(samples_by_source):
         yield f"{ORIGINS} lists source {ordinal}, which this shard does not have"
-    yield from _not_the_same(packed, again)
+    yield from _not_the_same(packed, comparisons)
 
 
 def _not_the_same(packed: OpenedShard, again: list[tuple[SampledSequence, str, RenderedConversation]]) -> Iterator[str]:
     """The sequences that are encoded again in another way than they are packed, a few of them by the reference. Each
     comes with its place and what the template makes of it."""
-    refused = refused_outright(packed.bundle, "text", "tokenizers", "a check encodes with the reference")
-    reference = ChatEncoder(packed.bundle, CertifiedEncoder(packed.bundle, "text", refused), packed.plan.structure)
+    certificate = refused_outright(packed.bundle, "text", "tokenizers", "a check encodes with the reference")
+    reference = ChatEncoder(packed.bundle, CertifiedEncoder(packed.bundle, "text", certificate), packed.plan.structure)
     try:
         _, engine, _ = load_tools(packed.plan)
     except CertificateError:  # the engine is another one than was certified: `engine_certificate` says so
         engine = reference
-    few = [one for one in again if one[0].number in packed.by_reference]
-    for encoder, some in ((reference, few), (engine, again)):
-        yield from _not_as_encoded(packed, encoder, some)
+    few = [sample for sample in again if sample[0].number in packed.by_reference]
+    for encoder, samples in ((reference, few), (engine, again)):
+        yield from _not_as_encoded(packed, encoder, samples)
 
 
 def _not_as_encoded(
@@ -373,9 +379,9 @@ def _not_as_encoded(
         # cut as in the spool; with `too_long: drop` nothing longer was packed
         stop = min(end, start + limit)
         mask = label_aligned(encoded.trained[start:stop], np.array([0, stop - start]))
-        held = (("ids", encoded.tokens[start:stop], sample.tokens), ("loss mask", mask, sample.mask))
-        for what, made, packed_as in held:
-            if not np.array_equal(made, packed_as):
+        pairs = (("ids", encoded.tokens[start:stop], sample.tokens), ("loss mask", mask, sample.mask))
+        for what, encoded_part, packed_as in pairs:
+            if not np.array_equal(encoded_part, packed_as):
                 yield f"{where}: its {what} differ from those in row {sample.row} of {PACKED}"
 
 
@@ -397,8 +403,8 @@ def answers_in_loss(packed: OpenedShard) -> Finding:
         samples = packed.compared_by_row.get(source.ordinal, {})
         for row, values in packed.compared_rows[source.ordinal].items():
             for sample in samples[row]:
-                places = comparison.wrong(values, sample)
-                defects += [f"{packed.name}: {source.label}: row {row}: {place}" for place in places]
+                defects_of_sample = comparison.wrong(values, sample)
+                defects += [f"{packed.name}: {source.label}: row {row}: {defect}" for defect in defects_of_sample]
     return verdict(
         defects,
         f"{count_of(comparison.compared, 'trained answer matches', 'trained answers match')} their source rows; "
@@ -433,25 +439,30 @@ class _Comparison:
         if isinstance(conversation, Refusal):
             return  # reported by `round_trip`
         answers = [m for m in conversation.messages if m["role"] == "assistant" and is_trained(m)]
-        begun = self._plan.choices.unprompted_header and conversation.messages[0]["role"] == "assistant"
+        has_unprompted_start = self._plan.choices.unprompted_header and conversation.messages[0]["role"] == "assistant"
         as_given = [_said(message, str.strip) for message in answers]
         given_back: list[_Answer | None] | None = None
         for start, stop in _runs(sample.mask):
             labels = sample.tokens[start:stop]
             text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._ends(labels)
-            said, is_whole = as_given, begun and start == 1  # the first token is nobody's label
-            if not self._is_any(text, said, is_cut, is_whole):
+            answers_to_match, is_whole = (
+                as_given,
+                has_unprompted_start and start == 1,
+            )  # the first token is nobody's label
+            if not self._is_any(text, answers_to_match, is_cut, is_whole):
                 # most tokenizers give a text back as it was, so few answers have to be encoded to know
                 given_back = given_back or [_said(message, self._given_back) for message in answers]
-                said = given_back
-            if self._is_any(text, said, is_cut, is_whole):
+                answers_to_match = given_back
+            if self._is_any(text, answers_to_match, is_cut, is_whole):
                 self.compared += 1
                 if self._holds_several(labels):
                     yield (
                         f"the trained text from token {start} of sequence {sample.number} on continues after a stop "
                         "token"
                     )
-            elif not self._plan.openings or (is_whole and is_cut) or any(s is None or s.calls for s in said):
+            elif (
+                not self._plan.openings or (is_whole and is_cut) or any(s is None or s.calls for s in answers_to_match)
+            ):
                 self.others += 1
             else:
                 yield f"the trained text from token {start} of sequence {sample.number} on is not one of its answers"
@@ -463,18 +474,18 @@ class _Comparison:
     def _is_any(self, text: str, answers: Sequence[_Answer | None], is_cut: bool, is_whole: bool) -> bool:
         if is_whole:  # what precedes the first of the row's answers is no other's
             answers = answers[:1]
-        return any(said is not None and self._is_answer(text, said, is_cut, is_whole) for said in answers)
+        return any(answer is not None and self._is_answer(text, answer, is_cut, is_whole) for answer in answers)
 
     def _is_answer(self, text: str, said: _Answer, is_cut: bool, is_whole: bool) -> bool:
         if is_whole:
-            found = [text[place:] for first in said.first if (place := text.find(first)) >= 0]
-            return any(said.whole in b or (is_cut and said.whole.startswith(b.rstrip("\ufffd"))) for b in found)
+            tails = [text[position:] for beginning in said.first if (position := text.find(beginning)) >= 0]
+            return any(said.whole in b or (is_cut and said.whole.startswith(b.rstrip("\ufffd"))) for b in tails)
         bodies = [text[len(o) :].lstrip() for o in self._plan.openings if text.startswith(o)]
         if is_cut:
             # the cut may go through a character of several tokens, of which the first decode to U+FFFD
             bodies = [body.rstrip("\ufffd") for body in bodies]
             return any(b[:_BEGINNING].startswith(f) or f.startswith(b) for b in bodies for f in said.first)
-        begins = any(body.startswith(first) for body in bodies for first in said.first)
+        begins = any(body.startswith(beginning) for body in bodies for beginning in said.first)
         return (begins or said.calls) and said.whole in text
 
     def _ends(self, labels: NDArray[np.int32]) -> bool:
@@ -496,16 +507,16 @@ def _said(message: dict[str, Any], read: Callable[[str], str]) -> _Answer | None
     reasoning, content = (read(text or "") for text in texts)
     if not content or any(tag in content for tag in _TAGS):
         return None
-    first = tuple(text[:_BEGINNING] for text in (reasoning, content) if text)
-    return _Answer(first, content, bool(message.get("tool_calls")))
+    beginnings = tuple(text[:_BEGINNING] for text in (reasoning, content) if text)
+    return _Answer(beginnings, content, bool(message.get("tool_calls")))
 
 
 def _runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
     """The runs of trained labels of a sequence: first token and the one after the last."""
     # shifted back from labels to tokens; the one behind them, which is not trained, ends the last run
-    trained = np.zeros(len(mask) + 1, np.int8)
-    trained[1:-1] = mask[:-1]
-    cuts = np.flatnonzero(np.diff(trained, prepend=np.int8(0)))
+    token_mask = np.zeros(len(mask) + 1, np.int8)
+    token_mask[1:-1] = mask[:-1]
+    cuts = np.flatnonzero(np.diff(token_mask, prepend=np.int8(0)))
     yield from list(pairwise(cuts.tolist()))[::2]  # beginnings and ends alternate
 
 

@@ -129,7 +129,7 @@ class _Packing:
 
     def _packed_facts(self, ledger: Ledger, lengths: NDArray[np.int64], bins: Bins) -> PackedSftFacts:
         shard, plan, spooled = self._shard, self._shard.plan, self._facts
-        dropped = sum((Counter(facts.sequences_dropped) for facts in spooled), Counter[str]())
+        drops = sum((Counter(facts.sequences_dropped) for facts in spooled), Counter[str]())
         parts = zip(shard.sources, spooled, self._ledgers, strict=True)
         return PackedSftFacts(
             format="packed_sft_parquet",
@@ -141,7 +141,7 @@ class _Packing:
             trained_tokens=sum(facts.trained_tokens for facts in spooled),
             truncated=sum(facts.truncated for facts in spooled),
             truncated_to_pack_size=sum(facts.truncated_to_pack_size for facts in spooled),
-            sequences_dropped=dict(sorted(dropped.items())),
+            sequences_dropped=dict(sorted(drops.items())),
             pack_size=plan.pack_size,
             fill=round(fill(bins, lengths, plan.pack_size), 6),
             packing_factor=round(len(lengths) / len(bins), 4) if len(bins) else 0.0,
@@ -156,7 +156,7 @@ class _Packing:
             stop_token=plan.stop.content,
             **{"turn_end": plan.turn_end} if plan.turn_end else {},
             certificate=plan.certificate,
-            sources=tuple(_source_facts(source, facts, kept) for source, facts, kept in parts),
+            sources=tuple(_source_facts(source, facts, row_ledger) for source, facts, row_ledger in parts),
         )
 
     def _join_arrays(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
@@ -169,9 +169,9 @@ class _Packing:
         size, reads = int(layout.lengths.sum()), []
         for name, dtype in ((spool.TOKENS, "<i4"), (spool.MASKS, "u1")):
             concatenate([folder / name for folder in self._folders], staged / name)
-            if (found := (staged / name).stat().st_size // np.dtype(dtype).itemsize) != size:
+            if (item_count := (staged / name).stat().st_size // np.dtype(dtype).itemsize) != size:
                 raise FormatError(
-                    f"spool {name}: inconsistent: {count_of(found, 'item')}, but the lengths add up to {size}. "
+                    f"spool {name}: inconsistent: {count_of(item_count, 'item')}, but the lengths add up to {size}. "
                     "Run again"
                 )
             reads.append(partial(read_ranges, staged / name, dtype))
@@ -200,8 +200,8 @@ class _Packing:
         for folder in self._folders:
             for row in read_quarantine(folder / QUARANTINE):
                 if row["reason"] not in CHOSEN:
-                    at = "" if row["message"] is None else f", message {row['message']}"
-                    return f"{row['file']}, row {row['row']}, byte {row['byte']}{at}: {row['reason']}"
+                    message = "" if row["message"] is None else f", message {row['message']}"
+                    return f"{row['file']}, row {row['row']}, byte {row['byte']}{message}: {row['reason']}"
         return "not in the quarantine"
 
 

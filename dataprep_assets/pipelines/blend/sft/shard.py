@@ -107,8 +107,8 @@ class SftShard:
 
 def _name(source: ChatSource) -> str:
     """A source file, or a range of its rows."""
-    whole = source.rows.first == 1 and source.rows.stop is None
-    return source.label if whole else f"{source.label}[{source.rows.first}:{source.rows.stop}]"
+    is_complete = source.rows.first == 1 and source.rows.stop is None
+    return source.label if is_complete else f"{source.label}[{source.rows.first}:{source.rows.stop}]"
 
 
 class PackedSourceFacts(Facts):

@@ -187,7 +187,7 @@ class _Spooling:
         )
 
     def _read_rows(self, reader: RowReader) -> None:
-        seen, cpu = 0, time.process_time()
+        bytes_before, cpu = 0, time.process_time()
         for block in reader:
             tokens, conversations = self._tokens, self._conversations
             for start in range(0, len(block.rows), BATCH):
@@ -197,10 +197,10 @@ class _Spooling:
             report(
                 tokens=self._tokens - tokens,
                 documents=self._conversations - conversations,
-                source_bytes=reader.bytes_read - seen,
+                source_bytes=reader.bytes_read - bytes_before,
                 cpu_ms=int((now - cpu) * 1000),
             )
-            seen, cpu = reader.bytes_read, now
+            bytes_before, cpu = reader.bytes_read, now
 
     def _refuse_bad(self, block: RowBlock) -> None:
         self._rows += len(block.rows) + len(block.bad)
@@ -223,10 +223,10 @@ class _Spooling:
     def _drop(self, bad: BadRecord, message: int | None) -> None:
         if self._plan.bad_rows == "fail" and bad.reason not in CHOSEN:
             where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
-            at = "" if message is None else f", message {message}"
+            message_note = "" if message is None else f", message {message}"
             advice = f" ({ADVICE[bad.reason]})" if bad.reason in ADVICE else ""
             raise BadRecordError(
-                f"{self._source.label}: row {bad.row}, {where}{at}: {bad}{advice}. Correct the source, "
+                f"{self._source.label}: row {bad.row}, {where}{message_note}: {bad}{advice}. Correct the source, "
                 "or set `bad_records: {policy: drop}` to count and skip such rows",
                 file=self._source.label,
                 **bad.position,
@@ -237,7 +237,7 @@ class _Spooling:
 
     def _encode(self, block: RowBlock, start: int) -> None:
         """Render, encode, mask and write one batch of a block's rows."""
-        kept: list[RenderedConversation] = []
+        conversations: list[RenderedConversation] = []
         indexes: list[int] = []
         for index in range(start, min(start + BATCH, len(block.rows))):
             rendered = self._rendered(block.rows[index])
@@ -247,45 +247,45 @@ class _Spooling:
                 self._first_bad = self._first_bad or place_of(bad)
                 self._drop(bad, rendered.message)
             else:
-                kept.append(rendered)
+                conversations.append(rendered)
                 indexes.append(index)
         # All sequences of the batch lie end to end; `counts` says how many each row has, `offsets` where each begins.
         encoded = encode_or_name(
             self._encoder.encode,
-            kept,
+            conversations,
             self._encoder.bundle.name,
             lambda at: row_of(self._source.label, block.numbers[indexes[at]]),
         )
         # a text with placeholders is not what was encoded
-        bare = (chunks for r in kept if r.mark is None for chunks in r.sequences)
+        bare = (chunks for r in conversations if r.mark is None for chunks in r.sequences)
         self._losses.count([chunk.text for chunks in bare for chunk in chunks], encoded.tokens)
-        counts = np.array([len(r.sequences) for r in kept], np.int64)
+        counts = np.array([len(r.sequences) for r in conversations], np.int64)
         rows = np.array([block.numbers[i] for i in indexes], np.int64)
         # before anything is cut: the reference encodes whole sequences
-        self._recheck_sample(kept, rows, counts, encoded.tokens, encoded.offsets)
-        tokens, trained, offsets = encoded.tokens, encoded.trained, encoded.offsets
-        self._literals += sum(r.mark is not None for r in kept)
-        self._characters += sum(len(chunk.text) for r in kept for chunks in r.sequences for chunk in chunks)
-        whole = np.diff(offsets)
-        cut, keep_room = cut_lengths(self._plan, whole)
-        if not np.array_equal(cut, whole):
+        self._recheck_sample(conversations, rows, counts, encoded.tokens, encoded.offsets)
+        tokens, trained_mask, offsets = encoded.tokens, encoded.trained, encoded.offsets
+        self._literals += sum(r.mark is not None for r in conversations)
+        self._characters += sum(len(chunk.text) for r in conversations for chunks in r.sequences for chunk in chunks)
+        lengths = np.diff(offsets)
+        new_lengths, keep_room = cut_lengths(self._plan, lengths)
+        if not np.array_equal(new_lengths, lengths):
             # the position of each token within its sequence: those beyond the cut go, whatever sequence they are of
-            places = np.arange(len(tokens)) - np.repeat(offsets[:-1], whole)
-            inside = places < np.repeat(cut, whole)
-            tokens, trained = tokens[inside], trained[inside]
-            offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(cut)])
+            positions = np.arange(len(tokens)) - np.repeat(offsets[:-1], lengths)
+            inside = positions < np.repeat(new_lengths, lengths)
+            tokens, trained_mask = tokens[inside], trained_mask[inside]
+            offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(new_lengths)])
         # only now: what was cut off is no label, and the last token of each sequence has none
-        mask = label_aligned(trained, offsets)
+        mask = label_aligned(trained_mask, offsets)
         # counted one by one: a cumulative sum over all labels would take 8 bytes for each byte of the mask
         per_sequence = np.array([np.count_nonzero(mask[a:b]) for a, b in pairwise(offsets.tolist())], np.int64)
         kept_untrained = self._plan.choices.untrained == "kept"
         keep = keep_room & ((np.diff(offsets) > 0) if kept_untrained else (per_sequence > 0))
         reasons = np.where(keep_room, EMPTY, TOO_LONG)
         self._close_rows(block, indexes, counts, keep, reasons)
-        self._count_cuts(whole[keep], cut[keep])
+        self._count_cuts(lengths[keep], new_lengths[keep])
         # the number of each sequence within its conversation, counted before those that are left out go
-        turn = np.arange(len(keep)) - np.repeat(np.cumsum(counts) - counts, counts)
-        self._write(tokens, mask, np.diff(offsets), np.stack([np.repeat(rows, counts), turn], axis=1), keep)
+        sequence_numbers = np.arange(len(keep)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self._write(tokens, mask, np.diff(offsets), np.stack([np.repeat(rows, counts), sequence_numbers], axis=1), keep)
         self._trained += int(per_sequence[keep].sum())
 
     def _rendered(self, row: dict[str, Any]) -> RenderedConversation | Refusal:
@@ -294,10 +294,10 @@ class _Spooling:
 
     def _count_cuts(self, whole: NDArray[np.int64], cut: NDArray[np.int64]) -> None:
         """Count the sequences that are shorter than they were: their lengths before and after."""
-        most = self._plan.max_doc_tokens or 1 << 62
-        self._truncated += int(np.count_nonzero(whole > most))
+        max_tokens = self._plan.max_doc_tokens or 1 << 62
+        self._truncated += int(np.count_nonzero(whole > max_tokens))
         # what `max_doc_tokens` has shortened to less than a row is not counted a second time
-        self._clamped += int(np.count_nonzero(cut < np.minimum(whole, most)))
+        self._clamped += int(np.count_nonzero(cut < np.minimum(whole, max_tokens)))
 
     def _close_rows(
         self,
@@ -362,9 +362,9 @@ class _Spooling:
         for index in sampled(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
             # a special token that somebody wrote is text here, and the reference would match it: ids differ on purpose
             if kept[index].mark is None:
-                first, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]
+                start, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]
                 where = f"{self._source.label}: row {rows[index]}"
-                self._encoder.recheck(kept[index], tokens[first:stop], where)
+                self._encoder.recheck(kept[index], tokens[start:stop], where)
                 self._sampled += 1
 
     def _ledger(self, source_bytes: int) -> Ledger:

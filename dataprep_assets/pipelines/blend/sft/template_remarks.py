@@ -23,9 +23,9 @@ def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, bundl
     if not template_at_hand(options, tokenizer):
         return
     # no engine is certified yet, and the reference is fast enough for a few invented conversations
-    refused = refused_outright(bundle, "text", "tokenizers", "a trial of the template")
+    certificate = refused_outright(bundle, "text", "tokenizers", "a trial of the template")
     try:
-        plan = chat_plan(bundle, refused, declared_template(options, tokenizer), **options.plan_settings())
+        plan = chat_plan(bundle, certificate, declared_template(options, tokenizer), **options.plan_settings())
     except (ConfigError, TokenizerError) as error:
         yield Remark(keys=("sft", "chat_template"), sentence=str(error))
         return
