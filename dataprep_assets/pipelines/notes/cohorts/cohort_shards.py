@@ -90,33 +90,33 @@ class CohortShards:
 
     def _count(self, split: str) -> _Counted:
         rows = open_packed(self.packed / packed_paths(self.notes, self.month)[split].rows, masked=False)
-        found, shape = _Counted(), RowFacts.of(self.packed_receipt).shape
+        counts, shape = _Counted(), RowFacts.of(self.packed_receipt).shape
         columns = [FeatureColumn(name=name, length=self.notes.stored_length) for name in shape.columns]
         step = max(1, _POSITIONS // shape.row_length)
         for number, name in enumerate(self.names(split)):
             # where the shard has to begin, whatever was read before it: a record lost there does not shift this one
-            first = number * self.facts.rows_per_shard
+            first_row = number * self.facts.rows_per_shard
             records = size = 0
             try:
                 for payloads in _batches(self._payloads(self.directory / name), step):
                     batch = _decoded(payloads, columns, records, shape.row_length)
-                    at = first + records
+                    start = first_row + records
                     records += len(payloads)
                     size += sum(map(len, payloads))
-                    stored = shape.values(rows.block(at, at + len(payloads)))
+                    stored_values = shape.values(rows.block(start, start + len(payloads)))
                     where = f"{name}, of the records from {records - len(payloads)} on"
-                    found.different += [f"{where}: {d}" for d in _differences(batch, stored)]
+                    counts.different += [f"{where}: {d}" for d in _differences(batch, stored_values)]
             except FormatError as error:
-                found.broken.append(str(error).replace(f"{self.directory}/", "", 1))
-            found.records.append(records)
-            found.payload_bytes.append(size)
+                counts.broken.append(str(error).replace(f"{self.directory}/", "", 1))
+            counts.records.append(records)
+            counts.payload_bytes.append(size)
         # rows behind the last record were compared with nothing
-        if sum(found.records) != len(rows):
-            found.different.append(
-                f"{count_of(sum(found.records), 'record')} in {split}, but {count_of(len(rows), 'row')} in "
+        if sum(counts.records) != len(rows):
+            counts.different.append(
+                f"{count_of(sum(counts.records), 'record')} in {split}, but {count_of(len(rows), 'row')} in "
                 f"{PACKED_COHORTS}"
             )
-        return found
+        return counts
 
     def _payloads(self, path: Path) -> Iterator[bytes]:
         if self.facts.format == "array_record":
@@ -138,10 +138,10 @@ def _batches(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
 def _decoded(payloads: list[bytes], columns: list[FeatureColumn], before: int, most: int) -> dict[str, NDArray[Any]]:
     """The columns of some records, as wide as the longest row may be: ``most`` values."""
     try:
-        found = example.decode_rows(payloads, columns)
+        arrays = example.decode_rows(payloads, columns)
     except FormatError as error:
         raise FormatError(f"of the records from {before} on, {error}") from None
-    return {name: _widened(values, most) for name, values in found.items()}
+    return {name: _widened(values, most) for name, values in arrays.items()}
 
 
 def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
@@ -174,12 +174,12 @@ def records_intact(shards: CohortShards) -> Finding:
     """The files are shards 1 to N of each split; both checksums of every record are right, and its columns and lengths;
     each shard has the records and bytes of the receipt, and the declared rows, of which only the last has fewer.
     """
-    counted = shards.counts.values()
-    records = sum(sum(of.records) for of in counted)
-    defects = [*_misnamed(shards), *(defect for of in counted for defect in of.broken), *_miscounted(shards)]
+    counts = shards.counts.values()
+    records = sum(sum(count.records) for count in counts)
+    defects = [*_misnamed(shards), *(defect for count in counts for defect in count.broken), *_miscounted(shards)]
     return verdict(
         (f"{name_of(shards.receipt)}: {defect}" for defect in defects),
-        f"{count_of(records, 'record')} in {count_of(sum(len(of.records) for of in counted), 'shard')}, all "
+        f"{count_of(records, 'record')} in {count_of(sum(len(count.records) for count in counts), 'shard')}, all "
         "checksums correct.",
         f"rows_per_shard may have changed since. {_REBUILD}",
         facts={"records": records, "rows_per_shard": str(shards.notes.rows_per_shard)},
@@ -187,19 +187,21 @@ def records_intact(shards: CohortShards) -> Finding:
 
 
 def _misnamed(shards: CohortShards) -> Iterator[str]:
-    wanted = {name for split in shards.splits for name in shards.names(split)}
-    listed = {record.path for record in shards.receipt.files}
-    yield from (f"{name} is not in the receipt" for name in sorted(wanted - listed))
-    yield from (f"{name} is not a shard of this cohort" for name in sorted(listed - wanted))
+    expected_names = {name for split in shards.splits for name in shards.names(split)}
+    listed_names = {record.path for record in shards.receipt.files}
+    yield from (f"{name} is not in the receipt" for name in sorted(expected_names - listed_names))
+    yield from (f"{name} is not a shard of this cohort" for name in sorted(listed_names - expected_names))
 
 
 def _miscounted(shards: CohortShards) -> Iterator[str]:
-    most = shards.notes.rows_per_shard
-    for split, of in shards.counts.items():
-        told, last = shards.splits[split], len(of.records)
-        found = zip(of.records, told.shard_lengths, of.payload_bytes, told.payload_bytes, strict=True)
+    limit = shards.notes.rows_per_shard
+    for split, counts in shards.counts.items():
+        split_facts, last_number = shards.splits[split], len(counts.records)
+        entries = zip(
+            counts.records, split_facts.shard_lengths, counts.payload_bytes, split_facts.payload_bytes, strict=True
+        )
         for number, (name, (rows, length, size, told_size)) in enumerate(
-            zip(shards.names(split), found, strict=True), 1
+            zip(shards.names(split), entries, strict=True), 1
         ):
             # compared shard by shard: a wrong length that another shard makes up for is found
             if (rows, size) != (length, told_size):
@@ -207,22 +209,22 @@ def _miscounted(shards: CohortShards) -> Iterator[str]:
                     f"{name}: {count_of(rows, 'record')} of {count_of(size, 'byte')}, but the receipt lists {length} "
                     f"of {told_size}"
                 )
-            if rows > most or not rows or (rows < most and number < last):
+            if rows > limit or not rows or (rows < limit and number < last_number):
                 yield (
-                    f"{name}: {count_of(rows, 'row')}, but {most} are declared, and only the last shard may have fewer"
+                    f"{name}: {count_of(rows, 'row')}, but {limit} are declared, and only the last shard may have fewer"
                 )
 
 
 def matches_packed_rows(shards: CohortShards) -> Finding:
     """Every stored value equals that of the packed rows, in order, and the receipt names these rows as its input."""
-    counted = shards.counts.values()
-    defects = [defect for of in counted for defect in of.different]
+    counts = shards.counts.values()
+    defects = [defect for count in counts for defect in count.different]
     # no check passes on half of the records
-    if broken := sum(len(of.broken) for of in counted):
+    if broken := sum(len(count.broken) for count in counts):
         defects.append(f"{count_of(broken, 'shard')} cannot be read completely")
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
         defects.append(f"built from other rows than {PACKED_COHORTS} has now")
-    rows = sum(sum(of.records) for of in counted)
+    rows = sum(sum(count.records) for count in counts)
     if shards.receipt.ledger != row_ledger(rows, [shards.packed_receipt.ledger]):
         defects.append("its ledger does not match these rows")
     if not RowFacts.of(shards.receipt).alike(RowFacts.of(shards.packed_receipt)):
@@ -298,8 +300,8 @@ def sharded_cohorts(
 
     A month whose packed cohort is not in ``store`` fails alone, when its shards are built.
     """
-    chosen = list(months)
-    packed = [notes.artifact(PACKED_COHORTS, month) for month in chosen]
+    month_keys = list(months)
+    artifacts = [notes.artifact(PACKED_COHORTS, month) for month in month_keys]
     return [
         ShardedCohort(
             artifact=notes.artifact(COHORT_SHARDS[format], month),
@@ -310,7 +312,7 @@ def sharded_cohorts(
             month=month,
             source_bytes=0 if receipt is None else receipt.total_bytes,
         )
-        for month, artifact, receipt in zip(chosen, packed, store.receipts(packed), strict=True)
+        for month, artifact, receipt in zip(month_keys, artifacts, store.receipts(artifacts), strict=True)
     ]
 
 

@@ -70,17 +70,19 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
     """
     # What a source raises may name a file; what `find_cohorts` raises names months alone, and is to be read.
     with source_errors_without_names(notes.dataset, lambda relpath: month_of(relpath, notes.cohorts.pattern)):
-        listed = open_source(notes.source).list().files
-        files = [file for file in listed if is_hidden(notes.cohorts.pattern) or not is_hidden(file.relpath)]
+        source_files = open_source(notes.source).list().files
+        files = [file for file in source_files if is_hidden(notes.cohorts.pattern) or not is_hidden(file.relpath)]
     with unquoting(notes.dataset):
-        found = find_cohorts(files, notes.cohorts.pattern, notes.months.expected_keys, notes.months.allow_missing)
-    return {month: CohortFile(notes, month, file) for month, file in found.items()}
+        cohort_files = find_cohorts(
+            files, notes.cohorts.pattern, notes.months.expected_keys, notes.months.allow_missing
+        )
+    return {month: CohortFile(notes, month, file) for month, file in cohort_files.items()}
 
 
 def no_file(months: list[str]) -> SourceError:
     """The error for declared months without a file."""
-    shown = ", ".join(months[:8]) + (", …" if len(months) > 8 else "")
+    names = ", ".join(months[:8]) + (", …" if len(months) > 8 else "")
     return SourceError(
-        f"{count_of(len(months), 'declared month has', 'declared months have')} no file in the source: {shown}. Add "
+        f"{count_of(len(months), 'declared month has', 'declared months have')} no file in the source: {names}. Add "
         "the files, correct cohorts.pattern, or list the months in months.allow_missing"
     )

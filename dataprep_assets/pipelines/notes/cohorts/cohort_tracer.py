@@ -95,8 +95,8 @@ class TracedMonth:
         """The place of a patient in a split's `patients.bin`; None if no row is of this patient."""
         name = self.file(split, PATIENTS)
         digests = read_patients(self._store.local(self.handle.artifact, [name]) / name)
-        at = [place for place, one in enumerate(digests) if one.tobytes() == digest]
-        return at[0] if at else None
+        indexes = [index for index, stored_digest in enumerate(digests) if stored_digest.tobytes() == digest]
+        return indexes[0] if indexes else None
 
     @cached_property
     def stale(self) -> tuple[Artifact, ...]:
@@ -112,24 +112,24 @@ class TracedMonth:
     @cached_property
     def _shards(self) -> list[tuple[Artifact, str, list[tuple[str, TracedShard]]]]:
         """For each artifact of shards: the content of the rows it was made from, and split and file of each shard."""
-        every = [Artifact(dataset=self.dataset, name=name, partition=self.month) for name in COHORT_SHARDS.values()]
-        found = []
-        for artifact, receipt in zip(every, self._store.receipts(every), strict=True):
+        artifacts = [Artifact(dataset=self.dataset, name=name, partition=self.month) for name in COHORT_SHARDS.values()]
+        shards = []
+        for artifact, receipt in zip(artifacts, self._store.receipts(artifacts), strict=True):
             if receipt is None:
                 continue
             facts, files = CohortShardsFacts.of(receipt), []
-            for split, of in facts.splits.items():
-                stops = list(accumulate(of.shard_lengths, initial=0))
+            for split, split_facts in facts.splits.items():
+                stops = list(accumulate(split_facts.shard_lengths, initial=0))
                 prefix = in_split(list(facts.splits), split, "")
                 # numbers in names have the same width, so names sort by number
                 records = sorted((r for r in receipt.files if r.path.startswith(prefix)), key=lambda r: r.path)
-                for record, first, stop in zip(records, stops[:-1], stops[1:], strict=True):
+                for record, start, stop in zip(records, stops[:-1], stops[1:], strict=True):
                     shard = TracedShard(
-                        artifact=artifact, file=record.path, sha256=record.sha256, first=first, stop=stop
+                        artifact=artifact, file=record.path, sha256=record.sha256, first=start, stop=stop
                     )
                     files.append((split, shard))
-            found.append((artifact, receipt.inputs[PACKED_COHORTS], files))
-        return found
+            shards.append((artifact, receipt.inputs[PACKED_COHORTS], files))
+        return shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,9 +159,14 @@ class TracedDirectory:
         # a month's file → where the shard is: several times where a combination repeats it
         self._by_file: dict[_File, list[tuple[str, _Linked]]] = {}
         for split, linked in self._splits.items():
-            for one in linked:
-                file = (one.origin.dataset, one.origin.partition, one.origin.source_shard, one.origin.sha256)
-                self._by_file.setdefault(file, []).append((split, one))
+            for linked_shard in linked:
+                file = (
+                    linked_shard.origin.dataset,
+                    linked_shard.origin.partition,
+                    linked_shard.origin.source_shard,
+                    linked_shard.origin.sha256,
+                )
+                self._by_file.setdefault(file, []).append((split, linked_shard))
 
     def of_row(self, split: str, row: int) -> tuple[ShardOrigin, int]:
         """The shard that holds a row of a split, counted from 0, and the row in it; raises NotFoundError for none."""
@@ -172,23 +177,23 @@ class TracedDirectory:
                 f"trace: row {row} is out of range: {self.handle.artifact}, {split}, has {count} (counted from 0)"
             )
         # the last shard that begins at or before the row
-        at = int(np.searchsorted([one.before for one in linked], row, side="right")) - 1
-        return linked[at].origin, row - linked[at].before
+        index = int(np.searchsorted([linked_shard.before for linked_shard in linked], row, side="right")) - 1
+        return linked[index].origin, row - linked[index].before
 
     def find_shards(self, name: str) -> Iterator[tuple[str, ShardOrigin]]:
         """The shards with this file name, here or in their month, with or without its suffix; with their splits."""
         for split, linked in self._splits.items():
-            for one in linked:
-                source = PurePosixPath(one.origin.source_shard)
-                if name in (one.name, str(source), source.name, source.stem):
-                    yield split, one.origin
+            for linked_shard in linked:
+                source = PurePosixPath(linked_shard.origin.source_shard)
+                if name in (linked_shard.name, str(source), source.name, source.stem):
+                    yield split, linked_shard.origin
 
     def holding(self, shard: TracedShard) -> Iterator[tuple[str, str, int]]:
         """Yield where a month's file is, as it is now: split, path in the artifact, rows of the split before it."""
         file = (shard.artifact.dataset, str(shard.artifact.partition), shard.file, shard.sha256)
-        for split, one in self._by_file.get(file, ()):
+        for split, linked_shard in self._by_file.get(file, ()):
             folder = f"{self.facts.directory}/" if self.facts.directory else ""
-            yield split, f"{folder}{one.name}", one.before
+            yield split, f"{folder}{linked_shard.name}", linked_shard.before
 
 
 Found = tuple[TracedMonth, str, int, int]
@@ -235,10 +240,10 @@ class CohortTracer(Tracer):
         self.notes = tuple(notes)
 
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
-        shown = decode and not self._declaration.sensitive and self._bundle is not None
+        is_shown = decode and not self._declaration.sensitive and self._bundle is not None
         with unquoting(self._declaration.dataset):
             # a note once, though a row may hold several chunks; months compare by identity, because each is opened once
-            return [self._traced(*note, shown=shown) for note in dict.fromkeys(self._located(question))]
+            return [self._traced(*note, shown=is_shown) for note in dict.fromkeys(self._located(question))]
 
     def _located(self, question: Question) -> Iterator[Found]:
         if question.tfrecord_row is not None:
@@ -274,22 +279,22 @@ class CohortTracer(Tracer):
 
     def _own(self, month: str | None) -> TracedMonth:
         if month not in self._months:
-            told = "the month is missing" if month is None else f"no month {month!r}"
-            raise NotFoundError(f"trace: {told}. Available: {self._months[0]} to {self._months[-1]}")
+            problem = "the month is missing" if month is None else f"no month {month!r}"
+            raise NotFoundError(f"trace: {problem}. Available: {self._months[0]} to {self._months[-1]}")
         return self._month(self._declaration.dataset, str(month))
 
     def _shard_row(self, question: Question, row: int) -> RowOfMonth:
         """The packed row behind a row of a split of a directory, or of one of its files."""
         if not self._directories:
             raise NotFoundError(f"trace: {'; '.join(self.notes)}")
-        split, origin, within = (
+        split, origin, row_in_shard = (
             self._of_split(question, row) if question.shard is None else self._of_file(question, row)
         )
         month = self._month(origin.dataset, origin.partition)
         # by content, too: a month that was packed again has other rows under the same name
         for shard in month.shards(split):
             if (shard.file, shard.sha256) == (origin.source_shard, origin.sha256):
-                return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=shard.first + within)
+                return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=shard.first + row_in_shard)
         raise NotFoundError(
             f"trace: {origin.dataset}/{origin.partition} was packed again since this shard was linked. Run "
             f"{origin.dataset} and {self._declaration.dataset} first"
@@ -330,63 +335,71 @@ class CohortTracer(Tracer):
         yield from _notes(month, found.split, rows.origins[list(rows.segments(found.row))])
 
     def _of_record(self, question: Question, name: str, record: int) -> Iterator[Found]:
-        month, absent = self._own(name), True
+        month, is_absent = self._own(name), True
         for split in self._splits if question.split is None else [self._require_split(question)]:
             origins = month.rows(split).origins
             for note in _notes(month, split, origins[origins[:, RECORD] == record]):
-                absent = False
+                is_absent = False
                 yield note
-        if absent:
+        if is_absent:
             raise NotFoundError(
                 f"trace: record {record} of {name} is not in any row: it does not exist, or was dropped"
             )
 
     def _of_patient(self, question: Question, patient: str) -> Iterator[Found]:
         assert self._key is not None, "a dataset with months has a key"
-        digest, absent = patient_digest(self._key(), patient), True
+        digest, is_absent = patient_digest(self._key(), patient), True
         for name in self._months if question.shard is None else [question.shard]:
             month = self._own(name)
             for split in self._splits if question.split is None else [self._require_split(question)]:
-                if (place := month.patient(split, digest)) is not None:
-                    absent = False
+                if (index := month.patient(split, digest)) is not None:
+                    is_absent = False
                     origins = month.rows(split).origins
-                    yield from _notes(month, split, origins[origins[:, PATIENT] == place])
-        if absent:
+                    yield from _notes(month, split, origins[origins[:, PATIENT] == index])
+        if is_absent:
             raise NotFoundError(f"trace: {self._declaration.dataset} has no row of this patient")
 
     def _traced(self, month: TracedMonth, split: str, record: int, note: int, *, shown: bool) -> Trace:
         rows = month.rows(split)
         origins = rows.origins
-        chosen = np.flatnonzero((origins[:, RECORD] == record) & (origins[:, NOTE] == note))
-        chosen = chosen[np.argsort(origins[chosen, CHUNK])]
-        segments = [rows.segment(at) for at in chosen.tolist()]
-        places = [place for segment in segments for place in self._places(month, split, segment, note)]
-        for stale in month.stale:
+        indexes = np.flatnonzero((origins[:, RECORD] == record) & (origins[:, NOTE] == note))
+        indexes = indexes[np.argsort(origins[indexes, CHUNK])]
+        segments = [rows.segment(index) for index in indexes.tolist()]
+        token_ranges = [
+            token_range for segment in segments for token_range in self._places(month, split, segment, note)
+        ]
+        for stale_artifact in month.stale:
             self.notes = tuple(
-                dict.fromkeys([*self.notes, f"{stale} was built from other rows. Run the dataset first"])
+                dict.fromkeys([*self.notes, f"{stale_artifact} was built from other rows. Run the dataset first"])
             )
         return Trace(
             dataset=month.dataset,
             split=split,
-            document=int(chosen.min()),
+            document=int(indexes.min()),
             file=month.month,
             row=record,
             tokens=sum(len(segment.ids) for segment in segments),
-            places=tuple(places),
+            places=tuple(token_ranges),
             text=self._text(month, segments) if shown else None,
         )
 
     def _places(self, month: TracedMonth, split: str, segment: TracedSegment, note: int) -> Iterator[TokenRange]:
         row, start, stop = segment.row, segment.start, segment.stop
-        at = {"segment": segment.number + 1, "note": note}
+        position = {"segment": segment.number + 1, "note": note}
         name = month.file(split, f"{month.month}.jsonl")
-        yield TokenRange(artifact=str(month.handle.artifact), file=name, start=start, stop=stop, at={"row": row, **at})
+        yield TokenRange(
+            artifact=str(month.handle.artifact), file=name, start=start, stop=stop, at={"row": row, **position}
+        )
         for shard in month.shards(split):
             if not shard.first <= row < shard.stop:
                 continue
-            within = row - shard.first
+            row_in_shard = row - shard.first
             yield TokenRange(
-                artifact=str(shard.artifact), file=shard.file, start=start, stop=stop, at={"row": within, **at}
+                artifact=str(shard.artifact),
+                file=shard.file,
+                start=start,
+                stop=stop,
+                at={"row": row_in_shard, **position},
             )
             for directory in self._directories:
                 for _, file, before in directory.holding(shard):
@@ -395,15 +408,15 @@ class CohortTracer(Tracer):
                         file=file,
                         start=start,
                         stop=stop,
-                        at={"row": within, "row_of_split": before + within, **at},
+                        at={"row": row_in_shard, "row_of_split": before + row_in_shard, **position},
                     )
 
     def _text(self, month: TracedMonth, segments: Sequence[TracedSegment]) -> str:
         assert self._bundle is not None
         ids = np.concatenate([segment.ids for segment in segments])
         # without BOS and separator where they are there: a comparison counts as 0 or 1
-        whole = ids[int(ids[0]) == month.facts.bos_id : len(ids) - (int(ids[-1]) == month.facts.separator_id)]
-        return self._bundle().decode(whole)
+        text_ids = ids[int(ids[0]) == month.facts.bos_id : len(ids) - (int(ids[-1]) == month.facts.separator_id)]
+        return self._bundle().decode(text_ids)
 
 
 def _notes(month: TracedMonth, split: str, origins: Origins) -> Iterator[Found]:

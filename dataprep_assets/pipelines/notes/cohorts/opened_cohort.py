@@ -74,24 +74,24 @@ def sampled_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) ->
 
     Raises FormatError, ending with the ``remedy``, for a last line that was cut and for one that is not a row.
     """
-    wanted = set(np.linspace(0, max(len(rows) - 1, 0), min(len(rows), SAMPLED_ROWS)).astype(int).tolist())
-    count, found = 0, dict[int, Columns]()
+    sampled_numbers = set(np.linspace(0, max(len(rows) - 1, 0), min(len(rows), SAMPLED_ROWS)).astype(int).tolist())
+    count, columns_of_line = 0, dict[int, Columns]()
     verbatim = set[int]()
     with open(path, "rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
                 raise FormatError(f"{path}: line {count + 1} has no end, so the file is truncated. {remedy}")
-            if count in wanted:
+            if count in sampled_numbers:
                 columns = _if_verbatim(line, rows, shape, count)
                 if columns is not None:
                     verbatim.add(count)
                 try:
-                    found[count] = columns or _parsed(line)
+                    columns_of_line[count] = columns or _parsed(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
                     # no JSON, no object, lists of something else, or an integer beyond int64
                     raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
             count += 1
-    return SampledLines(count=count, columns=found, verbatim=frozenset(verbatim))
+    return SampledLines(count=count, columns=columns_of_line, verbatim=frozenset(verbatim))
 
 
 def _if_verbatim(line: bytes, rows: PackedFile, shape: RowShape, at: int) -> Columns | None:
@@ -306,9 +306,9 @@ class OpenedCohort:
         if self.file is None:
             raise no_file([self.month])
         with unquoting(self.month):
-            for found in self._read_notes(self.file.reader(self.file.fetch())):
-                if isinstance(found, Note) and not self._is_retracted(found):
-                    yield self._placed(found)
+            for item in self._read_notes(self.file.reader(self.file.fetch())):
+                if isinstance(item, Note) and not self._is_retracted(item):
+                    yield self._placed(item)
 
     def _read_notes(self, reader: CohortReader) -> Iterator[RecordStart | Note | DroppedNote]:
         fields, template = self.notes.cohorts.fields, self.notes.header_template()
@@ -327,48 +327,48 @@ class OpenedCohort:
         ledger = ledger_of(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
         # read again, the source gives those without room, too: they are refused only when rows are laid out
-        kept = ledger.documents + ledger.dropped.get("header_too_long", 0)
-        wanted = set(draw_documents(self.receipt.key, kept, SAMPLED).tolist())
+        kept_count = ledger.documents + ledger.dropped.get("header_too_long", 0)
+        sampled_numbers = set(draw_documents(self.receipt.key, kept_count, SAMPLED).tolist())
         unwanted = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
         reader = file.reader(file.fetch())
         counts: Counter[str] = Counter()
-        dropped: Counter[str] = Counter()
-        opened: set[bytes] = set()
+        drops: Counter[str] = Counter()
+        patients: set[bytes] = set()
         # False: of notes that are kept, True: of retracted ones
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
         alone: set[bytes] = set()
-        sampled: dict[bool, list[SampledNote]] = {False: [], True: []}
-        for found in self._read_notes(reader):
-            if isinstance(found, Note):
-                is_retracted = self._is_retracted(found)
+        samples: dict[bool, list[SampledNote]] = {False: [], True: []}
+        for item in self._read_notes(reader):
+            if isinstance(item, Note):
+                is_retracted = self._is_retracted(item)
                 kind = "retracted" if is_retracted else "kept"
-                if counts[kind] in (unwanted if is_retracted else wanted):
-                    sampled[is_retracted].append(self._placed(found))
+                if counts[kind] in (unwanted if is_retracted else sampled_numbers):
+                    samples[is_retracted].append(self._placed(item))
                 counts[kind] += 1
-                counts["headers"] += bool(found.header)
+                counts["headers"] += bool(item.header)
                 # a note of a retracted patient goes with the patient, even if it is also on the list by itself
-                if is_retracted and found.patient not in self.retracted:
-                    alone.add(note_digest(self.key, found))
+                if is_retracted and item.patient not in self.retracted:
+                    alone.add(note_digest(self.key, item))
                 else:
-                    digests[is_retracted].add(found.patient)
-            elif isinstance(found, RecordStart):
-                opened.add(found.patient)
-                counts["without"] += not found.notes
+                    digests[is_retracted].add(item.patient)
+            elif isinstance(item, RecordStart):
+                patients.add(item.patient)
+                counts["without"] += not item.notes
             else:
-                dropped[found.reason] += found.notes
+                drops[item.reason] += item.notes
         return SourceScan(
             digest=self.notes.source_digests(self.key).digest_of(reader.sha256),
             notes=counts["kept"] + counts["retracted"],
             headers=counts["headers"],
-            dropped=dict(sorted(dropped.items())),
-            patients=len(opened),
+            dropped=dict(sorted(drops.items())),
+            patients=len(patients),
             patients_without_notes=counts["without"],
             digests=frozenset(digests[False]),
-            sampled=tuple(sampled[False]),
+            sampled=tuple(samples[False]),
             retracted=counts["retracted"],
             retracted_digests=frozenset(digests[True]),
             retracted_notes=frozenset(alone),
-            sampled_retracted=tuple(sampled[True]),
+            sampled_retracted=tuple(samples[True]),
         )
 
 

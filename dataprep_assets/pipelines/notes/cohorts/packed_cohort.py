@@ -129,9 +129,9 @@ class _Writer:
             lay_out(self._notes, spool, index, self._drops, self._plan.retracted)
             for index in range(len(self._notes.splits))
         ]
-        dropped = self._drops.dropped
+        drop_counts = self._drops.dropped
         # these two were dropped out of the spool, which still counts them
-        rows_in = len(spool) + sum(dropped.values()) - dropped["header_too_long"] - dropped[RETRACTED]
+        rows_in = len(spool) + sum(drop_counts.values()) - drop_counts["header_too_long"] - drop_counts[RETRACTED]
         self._drops.check_budget(rows_in)
         splits = {
             name: self._write_split(spool, layout, name)
@@ -142,8 +142,8 @@ class _Writer:
         if self._drops.quarantine:
             lines = b"".join(canonical_json(position) + b"\n" for position in self._drops.quarantine)
             (self._staged / QUARANTINE).write_bytes(lines)
-        found = self._left_out(spool, layouts)
-        for name, digests in ((RETRACTED_PATIENTS, found.left_out), (RETRACTED_NOTES, found.notes)):
+        patients = self._left_out(spool, layouts)
+        for name, digests in ((RETRACTED_PATIENTS, patients.left_out), (RETRACTED_NOTES, patients.notes)):
             # no empty file where nothing is left out: its name alone would change the content of every month
             if digests:
                 (self._staged / name).write_bytes(b"".join(sorted(digests)))
@@ -152,10 +152,10 @@ class _Writer:
         self._require_notes(spool, ledger)
         return WrittenFiles(
             inputs={"cohort": self._cohort.cohort_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
-            facts=self._facts(spool, splits, len(found.left_out)),
+            facts=self._facts(spool, splits, len(patients.left_out)),
             ledger=ledger,
             # only packing shows which entries of the list apply here, and the key has exactly these
-            recipe=replace(self._cohort, retracted=applying(self._plan.retracted, found)).recipe(sha256),
+            recipe=replace(self._cohort, retracted=applying(self._plan.retracted, patients)).recipe(sha256),
         )
 
     def _left_out(self, spool: Spool, layouts: Sequence[NoteLayout]) -> CohortPatients:
@@ -163,11 +163,11 @@ class _Writer:
         retracted = np.concatenate([layout.retracted for layout in layouts])
         patients = self._plan.retracted.intersection(_patients(spool, [retracted]))
         # the others went with their patients, whatever the list says of single notes
-        alone = (at for at in retracted.tolist() if spool.digests[spool.patients[at]] not in patients)
+        alone = (index for index in retracted.tolist() if spool.digests[spool.patients[index]] not in patients)
         return CohortPatients(
             held=frozenset(_patients(spool, (layout.documents for layout in layouts))),
             left_out=patients,
-            notes=frozenset(spool.listed[at] for at in alone),
+            notes=frozenset(spool.listed[index] for index in alone),
         )
 
     def _write_split(self, spool: Spool, layout: NoteLayout, name: str) -> PackedSplit:
@@ -242,18 +242,18 @@ class _Writer:
         rows_in: int,
         source_bytes: int,
     ) -> Ledger:
-        kept = np.concatenate([layout.documents for layout in layouts])
+        documents = np.concatenate([layout.documents for layout in layouts])
         truncated = sum(layout.truncated_documents for layout in layouts)
         return replace(
             spool.counted,
             rows_in=rows_in,
-            documents=int(kept.size),
+            documents=int(documents.size),
             dropped=dict(sorted((reason, count) for reason, count in self._drops.dropped.items() if count)),
             tokens=sum(split.tokens.in_rows for split in splits.values()),
             # a truncated note has lost the separator at its end
-            separators=int(kept.size) - truncated,
+            separators=int(documents.size) - truncated,
             source_bytes=source_bytes,
-            text_characters=int(spool.characters[kept].sum()),
+            text_characters=int(spool.characters[documents].sum()),
             min_id=self._low if self._high >= 0 else None,
             max_id=self._high if self._high >= 0 else None,
         )
@@ -264,14 +264,14 @@ class _Writer:
         if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
         if not spool.patients_seen and not ledger.dropped:
-            found = "its file has no patients"
+            problem = "its file has no patients"
         elif not ledger.dropped:
-            found = f"all {count_of(spool.patients_seen, 'patient')} have empty lists of notes"
+            problem = f"all {count_of(spool.patients_seen, 'patient')} have empty lists of notes"
         else:
             reasons = ", ".join(f"{count} for {reason}" for reason, count in ledger.dropped.items())
-            found = f"all of its notes were dropped: {reasons}"
+            problem = f"all of its notes were dropped: {reasons}"
         raise BadRecordError(
-            f"{self._month}: {found}. Check cohorts.fields, or list the month in months.allow_empty if this is right",
+            f"{self._month}: {problem}. Check cohorts.fields, or list the month in months.allow_empty if this is right",
             month=self._month,
         )
 
@@ -299,5 +299,5 @@ class _Writer:
 
 def _patients(spool: Spool, notes: Iterable[NDArray[np.int64]]) -> list[bytes]:
     """The digests of the patients of these notes, sorted."""
-    found = {patient for some in notes for patient in np.unique(spool.patients[some]).tolist()}
-    return sorted(spool.digests[at] for at in found)
+    patient_indexes = {patient for indexes in notes for patient in np.unique(spool.patients[indexes]).tolist()}
+    return sorted(spool.digests[index] for index in patient_indexes)

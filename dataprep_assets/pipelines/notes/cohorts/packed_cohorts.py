@@ -87,16 +87,16 @@ def _changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
     """The changes since the present cohorts, whose receipts have the sizes of their files."""
     files, months = list_cohorts(notes), notes.months.expected_keys
     receipts = store.receipts([notes.artifact(PACKED_COHORTS, month) for month in months])
-    packed = {month: receipt for month, receipt in zip(months, receipts, strict=True) if receipt is not None}
+    packed_receipts = {month: receipt for month, receipt in zip(months, receipts, strict=True) if receipt is not None}
     return in_words(
         [
-            (len(files.keys() - packed.keys()), "cohort", "new"),
+            (len(files.keys() - packed_receipts.keys()), "cohort", "new"),
             (
                 sum(
                     # an edit that keeps the size is told by the stamps
-                    (ledger := packed[month].ledger) is not None and ledger.source_bytes != file.bytes
+                    (ledger := packed_receipts[month].ledger) is not None and ledger.source_bytes != file.bytes
                     for month, file in files.items()
-                    if month in packed
+                    if month in packed_receipts
                 ),
                 "cohort",
                 "changed",
@@ -116,20 +116,20 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     """
     if notes.duplicate_patients != "fail":
         return
-    packed = _packed_patients(notes, store)
+    patients_by_month = _packed_patients(notes, store)
     # a month without a file fails by itself when it is packed
     in_run = {cohort.month: cohort for cohort in cohorts if cohort.file is not None}
-    todo = [month for month in in_run if month not in packed]
+    todo = [month for month in in_run if month not in patients_by_month]
     if not todo:
         return
-    of_month = packed | {month: _of_source(in_run[month]) for month in todo}
+    of_month = patients_by_month | {month: _of_source(in_run[month]) for month in todo}
     if not (months := _sharing(of_month)):
         return
     # a packed month may be packed anew in this run: before anything is refused, what it has of them now is read
-    of_month |= {month: _of_source(in_run[month]) for month in months if month in packed and month in in_run}
+    of_month |= {month: _of_source(in_run[month]) for month in months if month in patients_by_month and month in in_run}
     if months := _sharing(of_month):
-        every = np.concatenate([of_month[month] for month in months])
-        twice = int(np.count_nonzero(np.unique(every, return_counts=True)[1] > 1))
+        all_digests = np.concatenate([of_month[month] for month in months])
+        twice = int(np.count_nonzero(np.unique(all_digests, return_counts=True)[1] > 1))
         raise IntegrityError(
             f"{notes.dataset}: patients in several cohorts: {twice}, of {first_of(months, 8)}. Nothing was packed. "
             "Correct the source, or declare `duplicate_patients: allow`"
@@ -138,20 +138,20 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
 
 def _packed_patients(notes: NotesDeclaration, store: ArtifactStore) -> dict[str, Digests]:
     """Month → the patients in its rows, for the packed months."""
-    found = {}
+    patients_by_month = {}
     artifacts = [notes.artifact(PACKED_COHORTS, month) for month in notes.months.expected_keys]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
         if receipt is not None and artifact.partition is not None:
-            found[artifact.partition] = _array(cohort_patients(store, artifact, receipt).held)
-    return found
+            patients_by_month[artifact.partition] = _array(cohort_patients(store, artifact, receipt).held)
+    return patients_by_month
 
 
 def _of_source(cohort: PackedCohort) -> Digests:
     """The patients of a month's file who have a note that would be packed."""
-    found: set[bytes] = set()
+    digests: set[bytes] = set()
     with suppress(DataprepError), unquoting(cohort.month):
-        found.update(_digests(cohort))
-    return _array(found - cohort.plan.retracted)
+        digests.update(_digests(cohort))
+    return _array(digests - cohort.plan.retracted)
 
 
 def _digests(cohort: PackedCohort) -> Iterator[bytes]:
@@ -170,8 +170,8 @@ def _array(digests: frozenset[bytes] | set[bytes]) -> Digests:
 def _sharing(of_month: Mapping[str, Digests]) -> list[str]:
     """The months, in order, that have a patient of another one."""
     # with an empty array, because concatenate refuses none at all
-    every = np.concatenate([*of_month.values(), np.zeros(0, np.dtype((np.void, DIGEST_BYTES)))])
-    distinct, counts = np.unique(every, return_counts=True)
+    all_digests = np.concatenate([*of_month.values(), np.zeros(0, np.dtype((np.void, DIGEST_BYTES)))])
+    distinct, counts = np.unique(all_digests, return_counts=True)
     twice = distinct[counts > 1]
     return sorted(month for month, digests in of_month.items() if twice.size and np.isin(digests, twice).any())
 
@@ -220,10 +220,10 @@ def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterab
     """
     plan = notes_plan(notes, load_certificate(notes, store))
     files = list_cohorts(notes)
-    expected = set(notes.months.expected_keys)
-    chosen = list(months)
-    for month in chosen:
-        if month not in expected:
+    expected_months = set(notes.months.expected_keys)
+    chosen_months = list(months)
+    for month in chosen_months:
+        if month not in expected_months:
             raise ConfigError(f"{notes.dataset}: has no month {month}")
     return [
         PackedCohort(
@@ -234,7 +234,7 @@ def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterab
             file=files.get(month),
             retracted=retracted_here(store, notes.artifact(PACKED_COHORTS, month), plan.retracted),
         )
-        for month in chosen
+        for month in chosen_months
     ]
 
 
@@ -258,13 +258,13 @@ def build_packed_cohorts(
     """
     # Workers begin as forks of a process with the tokenizer only where a cohort has no receipt: a run that finds all
     # current needs none.
-    wanted = absent(cohorts)
+    missing_cohorts = absent(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],
         workers=workers,
         engine=engine,
         progress=progress,
-        prepare=partial(load_encoder, wanted[0].plan.stream) if wanted else None,
+        prepare=partial(load_encoder, missing_cohorts[0].plan.stream) if missing_cohorts else None,
     )
 
 
@@ -292,21 +292,21 @@ def _rows(receipt: Receipt) -> int:
 
 def _losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
     """Notes that were dropped or cut, by reason and month, and months that need no file."""
-    chosen = {RETRACTED: "", EMPTY: "", **({MISSING_METADATA: FILTER} if notes.template.missing == "drop" else {})}
-    yield from dropped_rows(receipts, lambda reason: chosen.get(reason, BAD_RECORD), unit="note")
+    actions = {RETRACTED: "", EMPTY: "", **({MISSING_METADATA: FILTER} if notes.template.missing == "drop" else {})}
+    yield from dropped_rows(receipts, lambda reason: actions.get(reason, BAD_RECORD), unit="note")
     yield from tokenizer_losses(receipts)
     documents = sum(receipt.ledger.documents for receipt in receipts if receipt.ledger)
-    cut = Counter[str]()
+    cut_notes = Counter[str]()
     for receipt in receipts:
         splits = PackedCohortFacts.of(receipt).splits.values()
-        cut[str(receipt.partition)] += sum(split.truncated_documents for split in splits)
+        cut_notes[str(receipt.partition)] += sum(split.truncated_documents for split in splits)
     yield Loss(
         action="cut",
         reason="long_notes",
-        count=cut.total(),
+        count=cut_notes.total(),
         of=documents,
         unit="note",
-        files=dict((+cut).most_common()),
+        files=dict((+cut_notes).most_common()),
     )
     missing = notes.months.allow_missing
     yield Loss(
@@ -323,7 +323,7 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     """Counts of patients and rows, and how full the rows are."""
     facts = PackedCohortFacts.of(receipt)
     rows = _rows(receipt)
-    shown: dict[str, Shown] = {
+    metadata: dict[str, Shown] = {
         "patients": facts.patients,
         "patients_without_notes": facts.patients_without_notes,
         # as text: numbers are plotted over time, and this one cannot change
@@ -332,5 +332,5 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
         "rows": rows,
     }
     if rows and receipt.ledger is not None and facts.layout == "prepacked":
-        shown["fill"] = round(receipt.ledger.tokens / (rows * facts.row_length), 5)
-    return shown
+        metadata["fill"] = round(receipt.ledger.tokens / (rows * facts.row_length), 5)
+    return metadata

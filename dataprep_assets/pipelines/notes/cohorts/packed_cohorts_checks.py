@@ -74,30 +74,30 @@ _ENDS = 32
 
 def no_retracted_document(packed: OpenedCohort) -> Finding:
     """No patient and no note on the retraction list is in the rows, and those left out are those of the list."""
-    dropped = ledger_of(packed.receipt).dropped.get(RETRACTED, 0)
-    defects = list(_by_digest(packed, dropped))
+    dropped_count = ledger_of(packed.receipt).dropped.get(RETRACTED, 0)
+    defects = list(_by_digest(packed, dropped_count))
     looked = 0
     if packed.retracted:
         looked = len(packed.source.sampled_retracted)
-        defects += _by_source(packed, dropped)
+        defects += _by_source(packed, dropped_count)
         for index, split in enumerate(packed.notes.splits):
             defects += _by_tokens(packed, index, split)
     return verdict(
         (f"{name_of(packed.receipt)}: {defect}" for defect in defects),
         f"None of the {count_of(len(packed.retracted), 'patient')} and notes on the list is in the rows; {looked} of "
-        f"their {count_of(dropped, 'note was', 'notes were')} searched for by their tokens."
+        f"their {count_of(dropped_count, 'note was', 'notes were')} searched for by their tokens."
         if packed.retracted
         else "No patient or note of this dataset is retracted.",
         REBUILD,
-        facts={"retracted": dropped, "retracted_patients": len(packed.left_out), "looked_for": looked},
+        facts={"retracted": dropped_count, "retracted_patients": len(packed.left_out), "looked_for": looked},
     )
 
 
 def _by_digest(packed: OpenedCohort, dropped: int) -> Iterator[str]:
     for path in packed_paths(packed.notes, packed.month).values():
-        here = {digest.tobytes() for digest in read_patients(packed.directory / path.patients)}
-        if left := len(here & packed.retracted):
-            yield f"{path.patients}: {count_of(left, 'retracted patient is', 'retracted patients are')} in the rows"
+        split_patients = {digest.tobytes() for digest in read_patients(packed.directory / path.patients)}
+        if count := len(split_patients & packed.retracted):
+            yield f"{path.patients}: {count_of(count, 'retracted patient is', 'retracted patients are')} in the rows"
     # a patient whose entry was taken off the list is to come back
     if strays := len(packed.left_out - packed.retracted):
         yield (
@@ -137,15 +137,15 @@ def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
     notes = [note for note in packed.source.sampled_retracted if note.split == index]
     search = NoteSearch(packed, split)
     chunks = search.chunks(notes)
-    present = search.find_chunks(chunks)
+    presence = search.find_chunks(chunks)
     of_note = {at: [i for i, chunk in enumerate(chunks) if chunk.note == at] for at in range(len(notes))}
-    left = {
+    chunks_of_note = {
         at: [chunks[i] for i in own]
         for at, own in of_note.items()
         # every chunk of it, as one alone may be another note's; ids are bytes, four a token
-        if own and all(present[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * SHORTEST
+        if own and all(presence[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * SHORTEST
     }
-    for at in _unexplained(packed, index, search, notes, left) if left else ():
+    for at in _unexplained(packed, index, search, notes, chunks_of_note) if chunks_of_note else ():
         yield (f"the tokens of record {notes[at].record}, note {notes[at].number}, which is retracted, are in {split}")
 
 
@@ -157,15 +157,15 @@ def _unexplained(
     left: dict[int, list[NoteChunk]],
 ) -> list[int]:
     """The notes with a chunk that is in no kept note: several patients may have the same note."""
-    for kept in packed.kept_notes():
-        if kept.split != index:
+    for kept_note in packed.kept_notes():
+        if kept_note.split != index:
             continue
-        whole, own = kept.header + kept.text, None
+        text, own = kept_note.header + kept_note.text, None
         # Encoded once, and only if it may be an explanation: encoding every kept note would be as much as to pack them.
-        for at in [at for at in left if _alike(notes[at].text, whole)]:
-            own = search.chunks([kept]) if own is None else own
-            left[at] = [chunk for chunk in left[at] if not search.holds(own, chunk)]
-    return [at for at, chunks in left.items() if chunks]
+        for note_index in [note_index for note_index in left if _alike(notes[note_index].text, text)]:
+            own = search.chunks([kept_note]) if own is None else own
+            left[note_index] = [chunk for chunk in left[note_index] if not search.holds(own, chunk)]
+    return [note_index for note_index, chunks in left.items() if chunks]
 
 
 def _alike(text: str, other: str) -> bool:
@@ -191,14 +191,18 @@ def misplaced(
         )
         return
     yield from _mixed_up(origins, len(read_patients(packed.directory / paths.patients)), paths.origins)
-    held, made = _pieces(packed.rows(split), origins, notes), defaultdict[int, list[bytes]](list)
+    stored_pieces, encoded_pieces = _pieces(packed.rows(split), origins, notes), defaultdict[int, list[bytes]](list)
     for chunk in chunks:
-        made[chunk.note].append(chunk.ids)
-    for at, note in enumerate(notes):
-        found, wanted = held[note.record, note.number], made[at]
+        encoded_pieces[chunk.note].append(chunk.ids)
+    for index, note in enumerate(notes):
+        note_pieces, expected_pieces = stored_pieces[note.record, note.number], encoded_pieces[index]
         # the pieces of a stream follow each other; chunks are packed in any order
-        same = b"".join(found) == b"".join(wanted) if packed.notes.concatenated else sorted(found) == sorted(wanted)
-        if not same:
+        is_same = (
+            b"".join(note_pieces) == b"".join(expected_pieces)
+            if packed.notes.concatenated
+            else sorted(note_pieces) == sorted(expected_pieces)
+        )
+        if not is_same:
             yield f"record {note.record}, note {note.number}: not at its position in {paths.origins}"
 
 
@@ -226,15 +230,15 @@ def _pieces(
 ) -> defaultdict[tuple[int, int], list[bytes]]:
     """Record and note → the tokens of its segments, int32, in the order of the rows."""
     pieces: defaultdict[tuple[int, int], list[bytes]] = defaultdict(list)
-    wanted = np.array([note.record << 32 | note.number for note in notes], np.int64)
-    chosen = np.isin(_note_numbers(origins[:, RECORD], origins[:, NOTE]), wanted)
-    first = 0
+    sampled_numbers = np.array([note.record << 32 | note.number for note in notes], np.int64)
+    is_sampled = np.isin(_note_numbers(origins[:, RECORD], origins[:, NOTE]), sampled_numbers)
+    offset = 0
     for block in file:
         begins, ends = block.bounds()
-        for at in np.flatnonzero(chosen[first : first + begins.size]).tolist():
-            record, note = origins[first + at, [RECORD, NOTE]].tolist()
-            pieces[record, note].append(block.tokens[begins[at] : ends[at]].astype("<i4", copy=False).tobytes())
-        first += begins.size
+        for index in np.flatnonzero(is_sampled[offset : offset + begins.size]).tolist():
+            record, note = origins[offset + index, [RECORD, NOTE]].tolist()
+            pieces[record, note].append(block.tokens[begins[index] : ends[index]].astype("<i4", copy=False).tobytes())
+        offset += begins.size
     return pieces
 
 
@@ -243,27 +247,25 @@ def note_counts_match(packed: OpenedCohort) -> Finding:
     receipt, ledger, source = packed.receipt, ledger_of(packed.receipt), packed.source
     where = name_of(receipt)
     late, retracted = ledger.dropped.get("header_too_long", 0), ledger.dropped.get(RETRACTED, 0)
-    kept = source.notes - source.retracted
-    expected = {
+    kept_count = source.notes - source.retracted
+    counts = {
         "digest": (source.digest, receipt.inputs["cohort"]),
         # a retracted note without room is retracted in the source's count, and `header_too_long` in the ledger's
-        "kept notes": (kept, ledger.documents + late - (source.retracted - retracted)),
+        "kept notes": (kept_count, ledger.documents + late - (source.retracted - retracted)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
         "patients": (source.patients, packed.facts.patients + len(packed.left_out)),
         "patients without notes": (source.patients_without_notes, packed.facts.patients_without_notes),
     }
-    defects = [
-        f"{where}: the source has {what} {a}, but the receipt {b}" for what, (a, b) in expected.items() if a != b
-    ]
-    dropped = {r: n for r, n in ledger.dropped.items() if r not in ("header_too_long", RETRACTED)}
-    if source.dropped != dropped:
-        defects.append(f"{where}: the source has drops {dict(source.dropped)}, but the receipt {dropped}")
-    stored = _digests(packed)
-    strangers = len(stored - source.digests)
+    defects = [f"{where}: the source has {what} {a}, but the receipt {b}" for what, (a, b) in counts.items() if a != b]
+    drops = {r: n for r, n in ledger.dropped.items() if r not in ("header_too_long", RETRACTED)}
+    if source.dropped != drops:
+        defects.append(f"{where}: the source has drops {dict(source.dropped)}, but the receipt {drops}")
+    digests = _digests(packed)
+    strangers = len(digests - source.digests)
     # a patient of whom no note has room is in the source and in no row
-    if strangers or (not late and len(stored) != len(source.digests)):
+    if strangers or (not late and len(digests) != len(source.digests)):
         defects.append(
-            f"{where}: {count_of(len(stored), 'patient is', 'patients are')} in the rows, {len(source.digests)} in "
+            f"{where}: {count_of(len(digests), 'patient is', 'patients are')} in the rows, {len(source.digests)} in "
             f"the source have notes, and {strangers} are only in the rows"
         )
     missing = source.dropped.get("missing_metadata", 0)
@@ -296,32 +298,32 @@ def round_trip(packed: OpenedCohort) -> Finding:
     With every document, the cohort is packed again and has these files. The sample is seeded by the receipt's key, so
     a failure repeats. Messages name record, note and chunk.
     """
-    receipt, sampled, level = packed.receipt, packed.source.sampled, packed.notes.prove.level
-    few = {sampled[at] for at in draw_documents(receipt.key, len(sampled), BY_REFERENCE).tolist()}
+    receipt, sampled_notes, level = packed.receipt, packed.source.sampled, packed.notes.prove.level
+    few = {sampled_notes[number] for number in draw_documents(receipt.key, len(sampled_notes), BY_REFERENCE).tolist()}
     defects: list[str] = []
     for index, name in enumerate(packed.notes.splits):
-        notes = [note for note in sampled if note.split == index]
-        search, searched = NoteSearch(packed, name), [note for note in notes if note in few]
-        chunks = search.chunks(searched)
-        for chunk, there in zip(chunks, search.find_chunks(chunks), strict=True):
-            if not there:
-                lost = searched[chunk.note]
+        notes = [note for note in sampled_notes if note.split == index]
+        search, searched_notes = NoteSearch(packed, name), [note for note in notes if note in few]
+        chunks = search.chunks(searched_notes)
+        for chunk, is_present in zip(chunks, search.find_chunks(chunks), strict=True):
+            if not is_present:
+                lost = searched_notes[chunk.note]
                 defects.append(
                     f"record {lost.record}, note {lost.number}: its chunk {chunk.chunk + 1} is "
                     f"not in the rows of {name}"
                 )
-        defects += misplaced(packed, name, searched, chunks)
+        defects += misplaced(packed, name, searched_notes, chunks)
         # check the whole sample with the fast engine; the (much slower) reference has checked a few already
         if not defects:
             defects += misplaced(packed, name, notes, search.by_engine().chunks(notes))
     if level == EVERY_DOCUMENT and not defects:
         defects += packed_otherwise(packed)
-    compared = packed.source.notes if level == EVERY_DOCUMENT else len(sampled)
+    compared_count = packed.source.notes if level == EVERY_DOCUMENT else len(sampled_notes)
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
-        f"{count_of(compared, 'note')}, rendered and encoded again, are in the rows.",
+        f"{count_of(compared_count, 'note')}, rendered and encoded again, are in the rows.",
         f"Source, template or tokenizer changed since packing. {REBUILD}",
-        facts={"documents_compared": compared, "documents": packed.source.notes, "level": level},
+        facts={"documents_compared": compared_count, "documents": packed.source.notes, "level": level},
     )
 
 
@@ -339,10 +341,10 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
         of_rows = {paths.rows for paths in packed_paths(packed.notes, packed.month).values()}
         for name in sorted(of_rows):
             blocks = (open_packed(where / name, masked=False) for where in (packed.directory, folder))
-            for held, made in zip_longest(*blocks):
+            for old_block, new_block in zip_longest(*blocks):
                 alive()
-                if held is None or made is None or not held.equals(made):
-                    yield f"{name}: its rows from {(held or made).first} on differ from the repacked ones"
+                if old_block is None or new_block is None or not old_block.equals(new_block):
+                    yield f"{name}: its rows from {(old_block or new_block).first} on differ from the repacked ones"
                     break
         yield from other_bytes(packed.directory, folder, left_out=by_content(packed.receipt, of_rows))
 
@@ -351,7 +353,7 @@ def ledger_balances(packed: OpenedCohort) -> Finding:
     """Notes in = kept + dropped; the quarantine has a place for every note that was dropped for a defect."""
     receipt, ledger = packed.receipt, ledger_of(packed.receipt)
     ledger.balance(name_of(receipt))
-    in_splits = sum(of.documents for of in packed.splits.values())
+    in_splits = sum(split_facts.documents for split_facts in packed.splits.values())
     defective = {r: n for r, n in ledger.dropped.items() if r in DEFECTS}
     path = packed.directory / QUARANTINE
     quarantined: Counter[str] = Counter()

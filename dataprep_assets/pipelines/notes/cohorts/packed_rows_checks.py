@@ -39,11 +39,11 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
     tokens = columns[TOKENS]
     # As many as are not ABSENT: one of these among the values, or a value behind them, is then out of place.
     lengths = (tokens != ABSENT).sum(axis=1)
-    stored = np.arange(tokens.shape[1]) < lengths[:, None]
-    wrong = ((tokens < 0) | (tokens >= vocab_size)) & stored | ~stored & (tokens != ABSENT)
+    is_token = np.arange(tokens.shape[1]) < lengths[:, None]
+    wrong = ((tokens < 0) | (tokens >= vocab_size)) & is_token | ~is_token & (tokens != ABSENT)
     if wrong.any():
-        row, at = np.argwhere(wrong)[0].tolist()
-        yield f"row {row}, position {at}: the id is not below the vocabulary size {vocab_size}"
+        row, position = np.argwhere(wrong)[0].tolist()
+        yield f"row {row}, position {position}: the id is not below the vocabulary size {vocab_size}"
     if not lengths.all():
         yield f"row {int(lengths.argmin())} has no tokens"
 
@@ -67,10 +67,10 @@ def rows_valid(packed: OpenedCohort) -> Finding:
         for line, columns in packed.lines[name].columns.items():
             looked += 1
             if packed.notes.layout == "unpacked" and columns.keys() == {TOKENS}:
-                stored, there = int(scan.used[line]), columns[TOKENS].size
-                defects += [f"{path}: line {line + 1}: {count_of(there, 'token')}, but its row has {stored}"] * (
-                    there != stored
-                )
+                row_tokens, line_tokens = int(scan.used[line]), columns[TOKENS].size
+                defects += [
+                    f"{path}: line {line + 1}: {count_of(line_tokens, 'token')}, but its row has {row_tokens}"
+                ] * (line_tokens != row_tokens)
             defects += [f"{path}: line {line + 1}: {d}" for d in _invalid(packed, columns)]
     return verdict(
         defects,
@@ -99,37 +99,39 @@ def _invalid(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> Itera
 
 def jsonl_matches_rows(packed: OpenedCohort) -> Finding:
     """As many JSON lines as columnar rows and as the receipt says, and the sampled ones are equal."""
-    defects, total, compared = [], 0, 0
+    defects, total, compared_lines = [], 0, 0
     for name, path in packed_paths(packed.notes, packed.month).items():
-        file, sampled = packed.rows(name), packed.lines[name]
-        lines = sampled.count
+        file, samples = packed.rows(name), packed.lines[name]
+        lines = samples.count
         total += lines
         if not lines == len(file) == packed.splits[name].rows:
             defects.append(
                 f"{path.jsonl}: {count_of(lines, 'line')} for {count_of(len(file), 'columnar row')}, but the receipt "
                 f"lists {packed.splits[name].rows}"
             )
-        for line, columns in sampled.columns.items():
-            compared += 1
+        for line, columns in samples.columns.items():
+            compared_lines += 1
             # its bytes are what the row gives: nothing is left to compare
-            if line in sampled.verbatim:
+            if line in samples.verbatim:
                 continue
             block = file.block(line, line + 1)
-            stored = packed.shape.values(block)
+            stored_values = packed.shape.values(block)
             # the arrays are filled up to the longest row, lines are not
             if packed.notes.layout == "unpacked":
-                stored = {name: column[:, : block.tokens.size] for name, column in stored.items()}
-            if stored.keys() != columns.keys():
+                stored_values = {name: column[:, : block.tokens.size] for name, column in stored_values.items()}
+            if stored_values.keys() != columns.keys():
                 defects.append(f"{path.jsonl}: line {line + 1} has other columns than {path.rows}")
                 continue
-            different = [column for column in stored if not np.array_equal(stored[column], columns[column])]
+            different = [
+                column for column in stored_values if not np.array_equal(stored_values[column], columns[column])
+            ]
             if different:
                 defects.append(f"{path.jsonl}: line {line + 1}, column {different[0]}: differs from {path.rows}")
     return verdict(
         defects,
-        f"{count_of(total, 'line')}, as many as columnar rows; all {compared} compared are equal.",
+        f"{count_of(total, 'line')}, as many as columnar rows; all {compared_lines} compared are equal.",
         REBUILD,
-        facts={"lines": total, "lines_compared": compared},
+        facts={"lines": total, "lines_compared": compared_lines},
     )
 
 
@@ -143,27 +145,27 @@ def labels_within_notes(packed: OpenedCohort) -> Finding:
     for name in packed_paths(packed.notes, packed.month):
         file = packed.rows(name)
         for line, columns in packed.lines[name].columns.items():
-            trained, hidden = _trained(packed, columns)
+            trained_mask, hidden = _trained(packed, columns)
             # The note of each position, 0 behind the tokens. One more than labels: label i is the token at i + 1.
-            notes = np.zeros(trained.size + 1, np.int64)
+            notes = np.zeros(trained_mask.size + 1, np.int64)
             segments = file.block(line, line + 1).lengths
             numbers = np.repeat(np.arange(1, segments.size + 1), segments)[: notes.size]
             notes[: numbers.size] = numbers
-            labels += int(np.count_nonzero(trained))
-            padding += int(np.count_nonzero(trained & (notes[1:] == 0)))
-            across += int(np.count_nonzero(trained & (notes[1:] != 0) & (notes[1:] != notes[:-1])))
+            labels += int(np.count_nonzero(trained_mask))
+            padding += int(np.count_nonzero(trained_mask & (notes[1:] == 0)))
+            across += int(np.count_nonzero(trained_mask & (notes[1:] != 0) & (notes[1:] != notes[:-1])))
             masked += hidden
     facts = {"labels": labels, "on_padding": padding, "across_notes": across, "masked_labels": masked}
     where = name_of(packed.receipt)
     if across and not padding and packed.notes.concatenated:
-        said = (
+        sentence = (
             f"{where}: {across} of {labels} labels cross from one note into the next, because its rows are one stream"
         )
         return Finding(
             passed=False,
             warning=True,
             facts=facts,
-            summary=f"{said}. The declaration requests this; with `rows: notes`, or a different packing.algorithm, "
+            summary=f"{sentence}. The declaration requests this; with `rows: notes`, or a different packing.algorithm, "
             "no labels would.",
         )
     defects = [f"{where}: {padding} of {labels} labels are padding"] if padding else []
@@ -219,25 +221,23 @@ def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
 def tokens_conserved(packed: OpenedCohort) -> Finding:
     """Tokens of notes − truncated + repeated headers + overlaps = tokens in rows, counted from the rows."""
     defects, table = [], list[Row]()
-    for name, of in packed.splits.items():
-        scan, tokens = packed.scans[name], of.tokens
+    for name, split_facts in packed.splits.items():
+        scan, tokens = packed.scans[name], split_facts.tokens
         where = f"{name_of(packed.receipt)}: split {name}"
         if tokens.balance != tokens.in_rows:
             defects.append(
                 f"{where}: its notes have {count_of(tokens.balance, 'token')}, but its rows {tokens.in_rows}"
             )
         positions = _positions(packed, scan)
-        counted = {
+        counts = {
             "tokens": (scan.tokens, tokens.in_rows),
-            "rows": (len(scan.used), of.rows),
-            "segments": (scan.segments, of.segments),
-            "padding": (positions - scan.tokens, of.padding),
-            "fill": (round(scan.tokens / positions, 6) if positions else 1.0, of.fill),
+            "rows": (len(scan.used), split_facts.rows),
+            "segments": (scan.segments, split_facts.segments),
+            "padding": (positions - scan.tokens, split_facts.padding),
+            "fill": (round(scan.tokens / positions, 6) if positions else 1.0, split_facts.fill),
         }
-        defects += [
-            f"{where}: {a} {what} in the file, {b} in the receipt" for what, (a, b) in counted.items() if a != b
-        ]
-        table.append({"split": name, **tokens.to_json(), "padding": counted["padding"][0]})
+        defects += [f"{where}: {a} {what} in the file, {b} in the receipt" for what, (a, b) in counts.items() if a != b]
+        table.append({"split": name, **tokens.to_json(), "padding": counts["padding"][0]})
     in_rows, ledger = sum(scan.tokens for scan in packed.scans.values()), ledger_of(packed.receipt)
     if in_rows != ledger.tokens:
         defects.append(
@@ -257,14 +257,14 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
     """One separator ends each note and one BOS begins it, counted from the rows; none is doubled."""
     receipt, ledger = packed.receipt, ledger_of(packed.receipt)
     scans = list(packed.scans.values())
-    found, inner = sum(s.separators for s in scans), sum(s.inner_separators for s in scans)
+    separators, inner = sum(s.separators for s in scans), sum(s.inner_separators for s in scans)
     defects = []
     where = name_of(receipt)
     # text gives them only with `special_tokens: match`; then overlaps and headers may repeat them
     if not ledger.literal_separators:
-        if found != ledger.separators:
+        if separators != ledger.separators:
             defects.append(
-                f"{where}: {count_of(found, 'separator')} in its rows, but "
+                f"{where}: {count_of(separators, 'separator')} in its rows, but "
                 f"{count_of(ledger.separators, 'note has', 'notes have')} their end there"
             )
         if inner:
@@ -275,22 +275,26 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
     bos = packed.facts.bos_id
     begins = sum(s.bos_starts for s in scans)
     if bos is not None and bos != packed.facts.separator_id:
-        every = sum(s.segments for s in scans)
+        segments = sum(s.segments for s in scans)
         # BOS is part of the header: in every chunk where that is repeated, else once a note
         repeats = not packed.notes.concatenated and packed.notes.long_notes.rule == "repeat_header"
-        wanted = every if repeats else ledger.documents
-        if begins != wanted:
+        expected_count = segments if repeats else ledger.documents
+        if begins != expected_count:
             defects.append(
-                f"{where}: {count_of(begins, 'segment begins', 'segments begin')} with BOS, but {wanted} should"
+                f"{where}: {count_of(begins, 'segment begins', 'segments begin')} with BOS, but {expected_count} should"
             )
         if doubled := sum(s.doubled_bos for s in scans):
             defects.append(f"{where}: {count_of(doubled, 'segment begins', 'segments begin')} with two BOS")
     return verdict(
         defects,
-        f"{count_of(found, 'separator ends', 'separators end')} {count_of(ledger.documents, 'note')}"
+        f"{count_of(separators, 'separator ends', 'separators end')} {count_of(ledger.documents, 'note')}"
         + ("." if bos is None else f", {count_of(begins, 'segment begins', 'segments begin')} with BOS."),
         REBUILD,
-        facts={"separators": found, "documents": ledger.documents, "literal_separators": ledger.literal_separators},
+        facts={
+            "separators": separators,
+            "documents": ledger.documents,
+            "literal_separators": ledger.literal_separators,
+        },
     )
 
 

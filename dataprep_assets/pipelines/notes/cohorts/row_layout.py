@@ -47,10 +47,10 @@ class NoteLayout(RowLayout):
     def origins(self, spool: Spool) -> list[Int64]:
         """The origins of the segments, by column."""
         patients = spool.patients[self.items]
-        present = np.unique(patients)
+        present_patients = np.unique(patients)
         # index of a patient in the spool → place in this split's `patients.bin`, which is sorted by digest
         rank = np.zeros(len(spool.digests), np.int64)
-        rank[sorted(present.tolist(), key=spool.digests.__getitem__)] = np.arange(present.size)
+        rank[sorted(present_patients.tolist(), key=spool.digests.__getitem__)] = np.arange(present_patients.size)
         return [spool.records[self.items], spool.numbers[self.items], self._chunks(), rank[patients]]
 
     def _chunks(self) -> Int64:
@@ -58,10 +58,10 @@ class NoteLayout(RowLayout):
         # A note's chunks all begin with its header, and only their last ranges move on.
         order = np.lexsort((self.starts[:, -1], self.items))
         notes = self.items[order]
-        found = np.empty_like(order)
+        chunk_numbers = np.empty_like(order)
         # place among all segments, less that of the note's first
-        found[order] = np.arange(order.size) - np.searchsorted(notes, notes)
-        return found
+        chunk_numbers[order] = np.arange(order.size) - np.searchsorted(notes, notes)
+        return chunk_numbers
 
 
 def lay_out(
@@ -80,19 +80,19 @@ def lay_out(
         drops: Counts dropped notes, those whose header leaves no room in a row.
         retracted: The retraction list.
     """
-    chosen = np.flatnonzero(spool.splits == index)
-    dates = spool.dates[chosen] if notes.order == "date" else np.zeros_like(chosen)
+    split_notes = np.flatnonzero(spool.splits == index)
+    dates = spool.dates[split_notes] if notes.order == "date" else np.zeros_like(split_notes)
     # lexsort's last key comes first: by patient, in the order of the source, then by date, then by place
-    documents = chosen[np.lexsort((chosen, dates, spool.patients[chosen]))]
+    documents = split_notes[np.lexsort((split_notes, dates, spool.patients[split_notes]))]
     # a stream is cut wherever a row ends, so no header is too long for it
     if not notes.concatenated:
         documents = _with_room(notes, spool, documents, drops)
     # looked up once for each patient, and then spread over the notes
-    listed = np.array([digest in retracted for digest in spool.digests], bool)[spool.patients[documents]]
-    listed |= np.isin(documents, list(spool.listed))
-    drops.retract(int(np.count_nonzero(listed)))
+    is_listed = np.array([digest in retracted for digest in spool.digests], bool)[spool.patients[documents]]
+    is_listed |= np.isin(documents, list(spool.listed))
+    drops.retract(int(np.count_nonzero(is_listed)))
     layout = _concatenated if notes.concatenated else _pack_rows
-    return layout(notes, spool, documents[~listed], documents[listed])
+    return layout(notes, spool, documents[~is_listed], documents[is_listed])
 
 
 def _rule(notes: NotesDeclaration) -> SplitRule:
@@ -100,12 +100,12 @@ def _rule(notes: NotesDeclaration) -> SplitRule:
 
 
 def _with_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
-    refused = without_room(spool.headers[documents], spool.bodies[documents], _rule(notes))
-    for at in documents[refused].tolist():
+    indexes = without_room(spool.headers[documents], spool.bodies[documents], _rule(notes))
+    for note in documents[indexes].tolist():
         # -1: the spool keeps no byte offsets, and messages leave it out
-        position = (int(spool.records[at]), int(spool.numbers[at]), -1)
+        position = (int(spool.records[note]), int(spool.numbers[note]), -1)
         drops.drop(DroppedNote(*position, "header_too_long"))
-    return np.delete(documents, refused)
+    return np.delete(documents, indexes)
 
 
 def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> NoteLayout:
@@ -125,13 +125,13 @@ def _pack_rows(notes: NotesDeclaration, spool: Spool, documents: Int64, retracte
     headers, bodies = spool.headers[documents], spool.bodies[documents]
     chunks = split_documents(headers, bodies, _rule(notes))
     bins = _bins(notes, chunks.lengths)
-    of = chunks.documents[bins.items]
-    starts, header = spool.starts[documents][of], headers[of]
+    document_of_item = chunks.documents[bins.items]
+    starts, header = spool.starts[documents][document_of_item], headers[document_of_item]
     body = (chunks.stops - chunks.starts)[bins.items]
     return NoteLayout(
         documents=documents,
         retracted=retracted,
-        items=documents[of],
+        items=documents[document_of_item],
         starts=np.stack([starts, starts + header + chunks.starts[bins.items]], axis=1),
         lengths=np.stack([header * chunks.with_header[bins.items], body], axis=1),
         offsets=bins.offsets,

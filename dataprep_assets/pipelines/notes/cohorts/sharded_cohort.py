@@ -85,12 +85,12 @@ class ShardedCohort:
 def ensure_sharded_cohort(cohort: ShardedCohort) -> tuple[Receipt, bool]:
     """Build the shards of one cohort unless they are current. Returns the receipt and whether it was reused."""
     with unquoting(cohort.month):
-        packed = cohort.store.require(cohort.packed)
+        packed_receipt = cohort.store.require(cohort.packed)
 
         def write(staged: Path) -> WrittenFiles:
-            return _write(cohort, packed, staged)
+            return _write(cohort, packed_receipt, staged)
 
-        return ensure(cohort.recipe(packed), cohort.store, write, cohort.notes.verify)
+        return ensure(cohort.recipe(packed_receipt), cohort.store, write, cohort.notes.verify)
 
 
 def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
@@ -108,16 +108,16 @@ def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> WrittenFiles
     splits: dict[str, SplitShards] = {}
     rows = 0
     for split, path in paths.items():
-        found = _write_split(cohort, directory / path.rows, facts.shape, split, staged)
-        if sum(count.records for count in found) != facts.splits[split].rows:
+        counts = _write_split(cohort, directory / path.rows, facts.shape, split, staged)
+        if sum(count.records for count in counts) != facts.splits[split].rows:
             raise IntegrityError(
                 f"{cohort.packed}: split {split} has other rows than its receipt. Materialize packed_cohorts again"
             )
         splits[split] = SplitShards(
-            shard_lengths=[count.records for count in found],
-            payload_bytes=[count.payload_bytes for count in found],
+            shard_lengths=[count.records for count in counts],
+            payload_bytes=[count.payload_bytes for count in counts],
         )
-        rows += sum(count.records for count in found)
+        rows += sum(count.records for count in counts)
     return WrittenFiles(
         inputs={PACKED_COHORTS: packed.content, "tokenizer": packed.inputs["tokenizer"]},
         facts=CohortShardsFacts(
@@ -132,8 +132,8 @@ def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> WrittenFiles
 
 def row_ledger(rows: int, packed: Iterable[Ledger | None]) -> Ledger:
     """The ledger of an artifact that holds packed rows, each row a document: their tokens and range of ids."""
-    of = Ledger.total(ledger for ledger in packed if ledger is not None)
-    return Ledger(rows_in=rows, documents=rows, tokens=of.tokens, min_id=of.min_id, max_id=of.max_id)
+    total = Ledger.total(ledger for ledger in packed if ledger is not None)
+    return Ledger(rows_in=rows, documents=rows, tokens=total.tokens, min_id=total.min_id, max_id=total.max_id)
 
 
 def _write_split(cohort: ShardedCohort, path: Path, shape: RowShape, split: str, staged: Path) -> list[ShardCount]:
@@ -152,8 +152,8 @@ def _write_split(cohort: ShardedCohort, path: Path, shape: RowShape, split: str,
 def _payloads(file: PackedFile, shape: RowShape, start: int, stop: int) -> Iterator[bytes]:
     # a batch at a time, so that memory does not grow with the rows of a shard
     step = shape.group_rows
-    for at in range(start, stop, step):
-        block = file.block(at, min(at + step, stop))
+    for row in range(start, stop, step):
+        block = file.block(row, min(row + step, stop))
         # Rows of one column are not padded: a trainer that masks its own pad id would train on ours.
         lengths = np.diff(block.rows) if shape.columns == (TOKENS,) else None
         yield from example.encode_rows(shape.values(block), lengths)

@@ -99,9 +99,9 @@ class DropCounter:
         if not self._refusals:
             return
         count = "" if self._refusals == 1 else f"{self._refusals} cannot be used: "
-        more = f"; and {self._refusals - len(self._refused)} more" if self._refusals > len(self._refused) else ""
+        suffix = f"; and {self._refusals - len(self._refused)} more" if self._refusals > len(self._refused) else ""
         raise BadRecordError(
-            f"{self._month}: {count}{'; '.join(self._refused)}{more}. Correct the source, or "
+            f"{self._month}: {count}{'; '.join(self._refused)}{suffix}. Correct the source, or "
             f"{', or '.join(self._remedies)}",
             month=self._month,
             **self._first_refused,
@@ -117,15 +117,15 @@ class DropCounter:
         self.require_none()
         bad = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
         if sum(bad.values()) > self._budget * rows_in:
-            first = self.quarantine[0]
+            entry = self.quarantine[0]
             raise BadRecordError(
                 f"{self._month}: {sum(bad.values())} of {count_of(rows_in, 'note')} would be dropped {bad}, more "
-                f"than the budget of {self._budget:.4%}. First error: record {first['record']}, note "
-                f"{first['note']}, byte {first['byte']}: {first['reason']}. Correct the source, or raise "
+                f"than the budget of {self._budget:.4%}. First error: record {entry['record']}, note "
+                f"{entry['note']}, byte {entry['byte']}: {entry['reason']}. Correct the source, or raise "
                 "`bad_records.budget`",
                 month=self._month,
-                row=first["record"],
-                byte=first["byte"],
+                row=entry["record"],
+                byte=entry["byte"],
             )
 
 
@@ -161,20 +161,20 @@ class Spool:
 
     def tokens(self, starts: Int64, lengths: Int64) -> NDArray[np.int32]:
         """The tokens of these ranges of the file, one range after another; raises FormatError if it is too short."""
-        found: NDArray[np.int32] = read_ranges(self.path, "<i4", starts, lengths)
-        return found
+        tokens: NDArray[np.int32] = read_ranges(self.path, "<i4", starts, lengths)
+        return tokens
 
 
 def split_of(digest: bytes, shares: Iterable[float]) -> int:
     """The index of a patient's split: the digest's first 8 bytes as a fraction of 1, among the cumulative shares."""
-    at = int.from_bytes(digest[:8], "big")
-    total, last = 0.0, -1
-    for last, share in enumerate(shares):
+    position = int.from_bytes(digest[:8], "big")
+    total, index = 0.0, -1
+    for index, share in enumerate(shares):
         total += share
-        if at < round(total * 2**64):
-            return last
+        if position < round(total * 2**64):
+            return index
     # shares may add up to a little less than 1: what is above goes to the last split
-    return last
+    return index
 
 
 def fill_spool(
@@ -194,11 +194,11 @@ def fill_spool(
     the reader raises.
     """
     notes = plan.notes
-    found = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)
+    items = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)
     with create(path) as file:
         filling = _Filling(plan, month, file, reader, report)
         first_bad, has_read = "", False
-        for item in found:
+        for item in items:
             if isinstance(item, DroppedNote) and item.reason in REFUSED:
                 first_bad = first_bad or place_of(BadRecord(item.record, item.byte, item.reason))
             else:
@@ -298,8 +298,8 @@ class _Filling:
         self._special_literals += self._literals.count(texts)
         self._losses.count(texts, ids[bounds[len(batch)] :])
         # the header's own encoding is not in the rows if it is encoded together with the text
-        kept = ids if encode == "apart" else ids[bounds[len(batch)] :]
-        self._literal_separators += int(np.count_nonzero(kept == self._plan.stream.separator_id))
+        row_ids = ids if encode == "apart" else ids[bounds[len(batch)] :]
+        self._literal_separators += int(np.count_nonzero(row_ids == self._plan.stream.separator_id))
         if self._report is not None:
             cpu = time.process_time()
             self._report(
@@ -328,12 +328,12 @@ class _Filling:
         rate = self._plan.stream.sample_rate
         if rate <= 0:
             return
-        first = len(self._columns["headers"])
+        first_number = len(self._columns["headers"])
         # the same notes in every run of a month, so a disagreement repeats
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
-        for at in sampled(np.arange(first, first + len(texts), dtype=np.uint64), seed, rate):
-            where = f"{self._month}: note {first + int(at) + 1}, in reading order"
-            self._encoder.recheck(texts[at], ids[bounds[at] : bounds[at + 1]], where)
+        for index in sampled(np.arange(first_number, first_number + len(texts), dtype=np.uint64), seed, rate):
+            where = f"{self._month}: note {first_number + int(index) + 1}, in reading order"
+            self._encoder.recheck(texts[index], ids[bounds[index] : bounds[index + 1]], where)
 
     def spool(self, path: Path) -> Spool:
         arrays = {name: np.array(column, np.int64) for name, column in self._columns.items()}
