@@ -77,21 +77,21 @@ def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
     """
     for path in _declarations(folder) if folder is not None else ():
         try:
-            every = [document.attributes for document in read_documents(path)]
+            all_attributes = [document.attributes for document in read_documents(path)]
         except (ConfigError, OSError):
             continue
-        for attributes in every:
+        for attributes in all_attributes:
             if isinstance(attributes, dict) and attributes.get("dataset") == dataset:
                 try:
-                    found = TokenizerDeclaration.model_validate(attributes.get("tokenizer")).located(path.parent)
+                    tokenizer = TokenizerDeclaration.model_validate(attributes.get("tokenizer")).located(path.parent)
                 except ValidationError:
                     return None
-                return str(found.path or found.repo)
+                return str(tokenizer.path or tokenizer.repo)
     return None
 
 
 def _declarations(folder: Path) -> list[Path]:
-    project = next((found for parent in folder.parents if (found := read_project(parent)) is not None), None)
+    project = next((candidate for parent in folder.parents if (candidate := read_project(parent)) is not None), None)
     return sorted((folder.parent if project is None else project.defs).rglob("defs.yaml"))
 
 
@@ -117,10 +117,10 @@ def notes_engine(notes: NotesDeclaration) -> CertifiedEngine:
 
 def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     cohorts = _sampled_cohorts(notes)
-    digests, told = {}, notes.source_digests(notes.patient_key.load())
+    digests, source_digests = {}, notes.source_digests(notes.patient_key.load())
     for month, (_, path) in cohorts.items():
         with unquoting(month):
-            digests[month] = told.digest_of(sha256_file(path))
+            digests[month] = source_digests.digest_of(sha256_file(path))
     cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.key_parts()
     return Sample(
         kind="notes_engine_certificate",
@@ -143,11 +143,11 @@ def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
 
 def _sampled_cohorts(notes: NotesDeclaration) -> Mapping[str, tuple[CohortFile, Path]]:
     """The cohorts of the sample, fetched."""
-    found = list(list_cohorts(notes).values())
-    count = min(len(found), COHORTS_SAMPLED)
+    files = list(list_cohorts(notes).values())
+    count = min(len(files), COHORTS_SAMPLED)
     # evenly spread, the first and the last among them; `max` is for a single month
-    chosen = [found[(len(found) - 1) * i // max(1, count - 1)] for i in range(count)]
-    return {file.month: (file, file.fetch()) for file in chosen}
+    sampled_files = [files[(len(files) - 1) * i // max(1, count - 1)] for i in range(count)]
+    return {file.month: (file, file.fetch()) for file in sampled_files}
 
 
 def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]]) -> Iterator[str]:
@@ -155,8 +155,8 @@ def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]
     fields, template, key = notes.cohorts.fields, notes.header_template(), notes.patient_key.load()
     for month, (file, path) in sample.items():
         try:
-            found = read_notes(file.reader(path), fields, template, key=key, month=month)
-            for note in islice((note for note in found if isinstance(note, Note)), NOTES_PER_COHORT):
+            items = read_notes(file.reader(path), fields, template, key=key, month=month)
+            for note in islice((note for note in items if isinstance(note, Note)), NOTES_PER_COHORT):
                 text = encoded_text(note.header, note.text[:CHARACTERS_PER_DOCUMENT], notes.template.encode)
                 yield from (note.header, text)
         except CorruptSourceError:
@@ -181,8 +181,8 @@ def notes_card(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> Artifa
 
 
 def _cohorts(receipts: Receipts) -> Sequence[Receipt]:
-    (found,) = (every for spec, every in receipts.items() if spec.name == PACKED_COHORTS)
-    return found
+    (cohort_receipts,) = (spec_receipts for spec, spec_receipts in receipts.items() if spec.name == PACKED_COHORTS)
+    return cohort_receipts
 
 
 def _note_sources(notes: NotesDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
@@ -274,18 +274,18 @@ class Notes(Dataset):
     def summary(self, store: ArtifactStore) -> list[str]:
         notes = self.declaration
         months = notes.months.expected_keys
-        packed = [r for r in store.receipts([notes.artifact(PACKED_COHORTS, m) for m in months]) if r is not None]
-        facts = [PackedCohortFacts.of(r) for r in packed]
+        receipts = [r for r in store.receipts([notes.artifact(PACKED_COHORTS, m) for m in months]) if r is not None]
+        facts = [PackedCohortFacts.of(r) for r in receipts]
         patients = sum(f.patients for f in facts)
-        documents = sum(r.ledger.documents for r in packed if r.ledger)
-        tokens = sum(r.ledger.tokens for r in packed if r.ledger)
+        documents = sum(r.ledger.documents for r in receipts if r.ledger)
+        tokens = sum(r.ledger.tokens for r in receipts if r.ledger)
         rows = sum(split.rows for f in facts for split in f.splits.values())
         return [
-            f"{len(packed):,} of {count_of(len(months), 'cohort')}, {count_of(patients, 'patient')}",
+            f"{len(receipts):,} of {count_of(len(months), 'cohort')}, {count_of(patients, 'patient')}",
             f"{count_of(documents, 'note')}, {count_of(tokens, 'token')}",
             _filled(notes, rows, tokens),
             engine_line(notes, store),
-            *literal_lines(Ledger.total(r.ledger for r in packed if r.ledger), notes.document.special_tokens),
+            *literal_lines(Ledger.total(r.ledger for r in receipts if r.ledger), notes.document.special_tokens),
             *undeclared_line(notes, store),
         ]
 
@@ -308,13 +308,13 @@ def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
     """The graph of a dataset of notes: certificate → packed cohorts → (for each format) shards → directory."""
     months = Partitions.fixed(notes.months.expected_keys, "cohort")
     certificate = engine_certificate_spec(notes_engine(notes))
-    packed = packed_cohorts_spec(notes, months=months, certificate=certificate)
-    shards = [cohort_shards_spec(notes, format, packed=packed) for format in notes.formats]
+    cohorts = packed_cohorts_spec(notes, months=months, certificate=certificate)
+    shards = [cohort_shards_spec(notes, format, packed=cohorts) for format in notes.formats]
     directories = [
         tfds_directory_spec(notes, format, shards=of_format)
         for format, of_format in zip(notes.formats, shards, strict=True)
     ]
-    return [certificate, packed, *shards, *directories]
+    return [certificate, cohorts, *shards, *directories]
 
 
 class Replay(Dataset):
@@ -343,11 +343,11 @@ class Replay(Dataset):
         # splits that are declared are a choice; the default leaves others out without one
         if not isinstance(source, Notes | Replay) or "splits" in replay.model_fields_set:
             return
-        if others := [split for split in source.declaration.splits if split not in replay.splits]:
+        if splits := [split for split in source.declaration.splits if split not in replay.splits]:
             name = source.declaration.dataset
             yield Remark(
                 keys=("sources",),
-                sentence=f"sources: {name}: its {' and '.join(others)} is not used. Add it to `splits`, or declare "
+                sentence=f"sources: {name}: its {' and '.join(splits)} is not used. Add it to `splits`, or declare "
                 f"`splits: [{', '.join(replay.splits)}]`",
                 hint=True,
             )

@@ -74,8 +74,8 @@ class NoteFields(Declared):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        if both := sorted(self.patient.keys() & self.note.keys()):
-            raise ValueError(f"{both} are fields of both the patient and the note. Use different names")
+        if common_fields := sorted(self.patient.keys() & self.note.keys()):
+            raise ValueError(f"{common_fields} are fields of both the patient and the note. Use different names")
         return self
 
     @property
@@ -353,8 +353,8 @@ class NotesDeclaration(MadeByEngine):
 
         if self.retractions is None or not self.retractions.exists():
             return []
-        left = list(unplanned)  # without any the key is not asked for
-        return months_left(self.retractions, self.patient_key.load(), store, left) if left else []
+        artifacts = list(unplanned)  # without any the key is not asked for
+        return months_left(self.retractions, self.patient_key.load(), store, artifacts) if artifacts else []
 
     def located(self, folder: Path) -> Self:
         source: Any = self.source

@@ -46,39 +46,43 @@ class NoteSearch:
 
     def by_engine(self) -> "NoteSearch":
         """The same, which encodes as the cohort was encoded."""
-        found = copy(self)
-        found._encode = self._packed.encode or self._encode
-        return found
+        search = copy(self)
+        search._encode = self._packed.encode or self._encode
+        return search
 
     def chunks(self, notes: Sequence[SampledNote]) -> list[NoteChunk]:
         """The chunks of these notes, in order; none for a note whose header leaves no room in a row."""
-        packed = self._packed
-        separator, bos = packed.facts.separator_id, packed.facts.bos_id
-        encode, begin = packed.notes.template.encode, [] if bos is None else [bos]
+        cohort = self._packed
+        separator, bos = cohort.facts.separator_id, cohort.facts.bos_id
+        encode, begin = cohort.notes.template.encode, [] if bos is None else [bos]
         cut_notes = [
             header_and_body(self._ids(note.header), self._ids(encoded_text(note.header, note.text, encode)), encode)
             for note in notes
         ]
         headers = [[*begin, *header.tolist()] for header, _ in cut_notes]
         bodies = [[*body.tolist(), separator] for _, body in cut_notes]
-        if packed.notes.concatenated:
+        if cohort.notes.concatenated:
             # a stream is cut wherever rows end, so the whole note is looked for in it
-            whole = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
-            return [NoteChunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole)]
-        long_notes = packed.notes.long_notes
-        rule = SplitRule(rule=long_notes.rule, row_length=packed.notes.capacity, overlap=long_notes.overlap)
-        of_headers, of_bodies = (np.array([len(ids) for ids in some], np.int64) for some in (headers, bodies))
+            whole_notes = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
+            return [NoteChunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole_notes)]
+        long_notes = cohort.notes.long_notes
+        rule = SplitRule(rule=long_notes.rule, row_length=cohort.notes.capacity, overlap=long_notes.overlap)
+        of_headers, of_bodies = (np.array([len(ids) for ids in id_lists], np.int64) for id_lists in (headers, bodies))
         fits = np.delete(np.arange(len(notes)), without_room(of_headers, of_bodies, rule))
-        cut = split_documents(of_headers[fits], of_bodies[fits], rule)
-        found = []
+        split_notes = split_documents(of_headers[fits], of_bodies[fits], rule)
+        note_chunks = []
         before: Counter[int] = Counter()
         for note, start, stop, header in zip(
-            fits[cut.documents].tolist(), cut.starts.tolist(), cut.stops.tolist(), cut.with_header, strict=True
+            fits[split_notes.documents].tolist(),
+            split_notes.starts.tolist(),
+            split_notes.stops.tolist(),
+            split_notes.with_header,
+            strict=True,
         ):
             ids = np.array([*(headers[note] if header else ()), *bodies[note][start:stop]], "<i4").tobytes()
-            found.append(NoteChunk(note=note, chunk=before[note], ids=ids))
+            note_chunks.append(NoteChunk(note=note, chunk=before[note], ids=ids))
             before[note] += 1
-        return found
+        return note_chunks
 
     def _ids(self, text: str) -> NDArray[np.uint32]:
         return self._encode([text])[0]
@@ -86,14 +90,14 @@ class NoteSearch:
     def find_chunks(self, chunks: Sequence[NoteChunk]) -> list[bool]:
         """Return, for each chunk, whether it occurs in the rows: as a whole segment, or anywhere if rows are one
         stream."""
-        wanted = [chunk.ids for chunk in chunks]
-        return (_stream_has if self._packed.notes.concatenated else _segments_have)(self._path, wanted)
+        pieces = [chunk.ids for chunk in chunks]
+        return (_stream_has if self._packed.notes.concatenated else _segments_have)(self._path, pieces)
 
     def holds(self, within: Sequence[NoteChunk], chunk: NoteChunk) -> bool:
         """Return whether `chunk` is in the rows because `within`, chunks of a note, are."""
         if self._packed.notes.concatenated:
-            return any(_aligned(one.ids, chunk.ids) for one in within)
-        return any(one.ids == chunk.ids for one in within)
+            return any(_aligned(candidate.ids, chunk.ids) for candidate in within)
+        return any(candidate.ids == chunk.ids for candidate in within)
 
 
 def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
@@ -103,8 +107,8 @@ def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
     for block in open_packed(path, masked=False) if wanted else ():
         begins, ends = block.bounds()
         # only segments as long as something that is looked for are cut out and compared
-        for at in np.flatnonzero(np.isin(block.lengths, lengths)).tolist():
-            piece = block.tokens[begins[at] : ends[at]].astype("<i4", copy=False)
+        for index in np.flatnonzero(np.isin(block.lengths, lengths)).tolist():
+            piece = block.tokens[begins[index] : ends[index]].astype("<i4", copy=False)
             missing.discard(piece.tobytes())
     return [piece not in missing for piece in wanted]
 
@@ -122,8 +126,8 @@ def _stream_has(path: Path, wanted: Sequence[bytes]) -> list[bool]:
 
 
 def _aligned(stream: bytes, piece: bytes) -> bool:
-    at = stream.find(piece)
+    offset = stream.find(piece)
     # bytes that match from the middle of a token on are other tokens
-    while at >= 0 and at % 4:
-        at = stream.find(piece, at + 1)
-    return at >= 0
+    while offset >= 0 and offset % 4:
+        offset = stream.find(piece, offset + 1)
+    return offset >= 0

@@ -29,5 +29,5 @@ def header_and_body(header: Ids, encoded: Ids, encode: Encode) -> tuple[Ids, Ids
         return header, encoded
     size = min(header.size, encoded.size)
     differ = np.flatnonzero(header[:size] != encoded[:size])
-    cut = int(differ[0]) if differ.size else size
-    return encoded[:cut], encoded[cut:]
+    boundary = int(differ[0]) if differ.size else size
+    return encoded[:boundary], encoded[boundary:]

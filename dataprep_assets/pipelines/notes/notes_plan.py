@@ -40,11 +40,11 @@ class NotesPlan:
         """The settings that decide the bytes of a cohort, by names for people."""
         notes, shape, stream = self.notes, self.shape, self.stream.key_parts()
         # What decides the rows. Formats, names and sizes of shards are settings of the artifacts that follow.
-        declared = notes.model_dump(
+        declared_settings = notes.model_dump(
             mode="json",
             include={"row_length", "long_notes", "order", "packing", "splits", "layout", "bad_records"},
         )
-        return declared | {
+        return declared_settings | {
             "template": notes.template.key_parts(),
             # a list, because the declared order decides which share a patient falls into
             "splits": list(notes.splits.items()),
@@ -114,23 +114,23 @@ def checked_pad(
     pad = notes.pad
     if pad is None:
         return ABSENT
-    found = bundle.token(pad.token, key="pad.token").id if pad.token is not None else pad.id
-    assert found is not None
-    if found >= bundle.vocab_size:
-        raise ConfigError(f"pad.id: {found} is not below the {count_of(bundle.vocab_size, 'id')} of {bundle.name}")
+    pad_id = bundle.token(pad.token, key="pad.token").id if pad.token is not None else pad.id
+    assert pad_id is not None
+    if pad_id >= bundle.vocab_size:
+        raise ConfigError(f"pad.id: {pad_id} is not below the {count_of(bundle.vocab_size, 'id')} of {bundle.name}")
     if pad.may_occur:
-        return found
+        return pad_id
     special = {token.id for token in bundle.special_tokens}
     why = None
-    if found in (separator_id, bos_id):
+    if pad_id in (separator_id, bos_id):
         why = "ends or begins every document"
-    elif found not in special:
+    elif pad_id not in special:
         why = "is an ordinary token, which documents contain"
     elif notes.document.special_tokens == "match":
         why = "can be encoded from text with `special_tokens: match`"
     if why is not None:
         raise ConfigError(
-            f"pad: id {found} {why}, so a reader that masks by `!= pad` would lose real tokens. Choose an unused "
+            f"pad: id {pad_id} {why}, so a reader that masks by `!= pad` would lose real tokens. Choose an unused "
             "special token, or declare `may_occur: true` (segmentation is right in either case)"
         )
-    return found
+    return pad_id

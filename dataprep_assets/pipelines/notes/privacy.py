@@ -53,12 +53,12 @@ def source_errors_without_names(where: str, position: Callable[[str], str | None
         part = position(relpath) if relpath is not None else None
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         where = where if part is None else f"{where}: {part}"
-        said = f"{where}: {type(error).__name__} {_what(cause)}at {_line(error.__traceback__)}"
-    told = (
-        f"{said}. Its message is withheld because it contains the name of a source file. Check that the source "
+        sentence = f"{where}: {type(error).__name__} {_what(cause)}at {_line(error.__traceback__)}"
+    message = (
+        f"{sentence}. Its message is withheld because it contains the name of a source file. Check that the source "
         "exists, is readable and intact"
     )
-    raise_alone(SourceError(told))
+    raise_alone(SourceError(message))
 
 
 def _what(error: BaseException) -> str:
@@ -70,10 +70,10 @@ def _what(error: BaseException) -> str:
 
 def _line(traceback: TracebackType | None) -> str:
     """The innermost line of this project, as module:line."""
-    place = "an unknown place"
+    line = "an unknown place"
     while traceback is not None:
         path = Path(traceback.tb_frame.f_code.co_filename)
         if path.is_relative_to(_PACKAGE):
-            place = f"{path.relative_to(_PACKAGE).as_posix()}:{traceback.tb_lineno}"
+            line = f"{path.relative_to(_PACKAGE).as_posix()}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
-    return place
+    return line

@@ -111,7 +111,7 @@ def read_notes(
     `patient_digest`; a declared birth date must be in ``month`` (`YYYY-MM`). A record or note that cannot be
     used is yielded as `DroppedNote`. Raises what the reader raises.
     """
-    seen: set[bytes] = set()
+    patients: set[bytes] = set()
     parts = _Parts(fields, template, key, month)
     for record in reader:
         if isinstance(record, BadRecord):
@@ -126,14 +126,14 @@ def read_notes(
         try:
             patient = parts.patient(record)
             # where each record is one note, a patient has several
-            if fields.notes is not None and patient in seen:
+            if fields.notes is not None and patient in patients:
                 raise _NoteRefusedError("duplicate_patient")
         except _NoteRefusedError as refused:
             # as one note at least: what is dropped has to be in the count of what was read
             yield DroppedNote(record.row, 0, record.byte, refused.reason, max(1, len(notes)))
             continue
         # only now: a record that is refused does not make a later one of the same patient a duplicate
-        seen.add(patient)
+        patients.add(patient)
         yield RecordStart(patient, len(notes))
         for number, note in enumerate(notes, 1):
             try:
@@ -185,13 +185,13 @@ class _Parts:
     def notes(self, record: PatientRecord) -> list[Any]:
         if self._notes is None:
             return [record.value]
-        found = value_at(record.value, self._notes, _ABSENT)
-        if found is _ABSENT:
+        notes = value_at(record.value, self._notes, _ABSENT)
+        if notes is _ABSENT:
             raise _NoteRefusedError("missing_notes")
-        if found is not None and not isinstance(found, list):
+        if notes is not None and not isinstance(notes, list):
             raise _NoteRefusedError("notes_not_a_list")
         # null is a list without notes: the patient is counted as one who has none
-        return found or []
+        return notes or []
 
     def note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
         if not isinstance(note, dict):
@@ -238,5 +238,5 @@ def _parsed(value: str, date_format: str | None) -> datetime:
 
 
 def _value(record: Mapping[str, Any], path: str) -> str | None:
-    found = value_at(record, path, _ABSENT)
-    return None if found is _ABSENT else as_text(found)
+    value = value_at(record, path, _ABSENT)
+    return None if value is _ABSENT else as_text(value)

@@ -51,17 +51,17 @@ def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
 
 
 def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
-    told = list(
+    remarks = list(
         separator_remarks(bundle, notes.document.separator, notes.document.special_tokens, ("document", "separator"))
     )
-    yield from told
+    yield from remarks
     try:
         bos = bundle.bos(notes.document.bos, notes.document.special_tokens)
     except TokenizerError as error:
         yield Remark(keys=("document", "bos"), sentence=str(error))
         return
     # whether the pad may occur depends on the separator, which is a mistake already told
-    if any(not remark.hint for remark in told):
+    if any(not remark.hint for remark in remarks):
         return
     try:
         separator = bundle.separator(notes.document.separator, notes.document.special_tokens).id
@@ -77,20 +77,20 @@ def _month_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("source", "path"), sentence=sentence, of_source=True)
         return
     try:
-        found = list_cohorts(notes)
+        cohorts = list_cohorts(notes)
     except SourceError as error:
         yield Remark(keys=("source",), sentence=str(error), of_source=True)
         return
-    yield from _file_remarks(list(found.values()))
-    if missing := [month for month in notes.months.expected_keys if month not in found]:
+    yield from _file_remarks(list(cohorts.values()))
+    if missing := [month for month in notes.months.expected_keys if month not in cohorts]:
         yield Remark(keys=("months",), sentence=str(no_file(missing)), of_source=True)
 
 
 def _file_remarks(cohorts: Sequence[CohortFile]) -> Iterator[Remark]:
     """Remarks on months whose file is not what its name says, of some of them."""
     for cohort in sample_of(cohorts):
-        if (told := _fault(cohort)) is not None:
-            yield Remark(keys=("source",), sentence=told, of_source=True)
+        if (fault := _fault(cohort)) is not None:
+            yield Remark(keys=("source",), sentence=fault, of_source=True)
             return
 
 
@@ -98,13 +98,13 @@ def _fault(cohort: CohortFile) -> str | None:
     """Return what is wrong with the first records of a month, of which none can be read; None if one can."""
     try:
         reader = cohort.reader(cohort.fetch())
-        first = None
+        first_record = None
         for record in islice(reader, ROWS):
             if isinstance(record, PatientRecord):
                 return None
-            first = first or record
+            first_record = first_record or record
     except (SourceError, OutOfMemoryError) as error:
         return str(error)
     except OSError as error:
         return f"{cohort.month}: {error.strerror}"
-    return None if first is None else str(reader.unreadable(place_of(first)))
+    return None if first_record is None else str(reader.unreadable(place_of(first_record)))

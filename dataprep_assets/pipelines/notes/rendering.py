@@ -42,16 +42,16 @@ class HeaderTemplate:
 
         Raises MissingFieldError when a field that it uses is None or absent, CannotRenderError.
         """
-        found: dict[str, str] = {}
+        used_values: dict[str, str] = {}
         for name in self.used:
             value = values.get(name)
             if value is None:
                 value = self._defaults.get(name)
             if value is None:
                 raise MissingFieldError
-            found[name] = value
+            used_values[name] = value
         try:
-            return self._render(found)
+            return self._render(used_values)
         except Exception:  # a template can raise anything, and may quote its input
             failed = True
         # outside of the handler, so that the template's own error is not the context of this one

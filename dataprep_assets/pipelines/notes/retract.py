@@ -49,14 +49,14 @@ def read_list(path: Path, key: bytes) -> list[tuple[int, bytes | NotePosition]]:
 
 
 def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | NotePosition:
-    found: object = None
+    patient_id: object = None
     try:
         text = line.decode().strip()
-        if at := _PLACE.fullmatch(text):
-            return NotePosition(at["month"], int(at["record"]), int(at["note"] or 0))
-        found = json_of(text).get("patient") if text.startswith("{") else text
-        if isinstance(found, str | int) and not isinstance(found, bool) and found != "":
-            return patient_digest(key, str(found))
+        if match := _PLACE.fullmatch(text):
+            return NotePosition(match["month"], int(match["record"]), int(match["note"] or 0))
+        patient_id = json_of(text).get("patient") if text.startswith("{") else text
+        if isinstance(patient_id, str | int) and not isinstance(patient_id, bool) and patient_id != "":
+            return patient_digest(key, str(patient_id))
     except ValueError:  # not chained: it may quote the line
         pass
     raise ConfigError(
@@ -85,53 +85,69 @@ def retract_patients(notes: NotesDeclaration, store: ArtifactStore, path: Path, 
 def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing: Path, *, strict: bool) -> Retracted:
     key = notes.patient_key.load()
     lines = read_list(path, key)
-    there = _find_entries(notes, store, [one for _, one in lines if isinstance(one, NotePosition)], key)
+    entry_of_position = _find_entries(
+        notes, store, [entry for _, entry in lines if isinstance(entry, NotePosition)], key
+    )
     # None: a place without a note, which is told as not found
-    given = [(number, there.get(one) if isinstance(one, NotePosition) else one) for number, one in lines]
+    entries = [
+        (number, entry_of_position.get(entry) if isinstance(entry, NotePosition) else entry) for number, entry in lines
+    ]
     before = set(retractions_on(listing, key))
-    wanted = {digest for _, digest in given if digest is not None} - before
-    dropped = set(before)
+    new_digests = {digest for _, digest in entries if digest is not None} - before
+    dropped_digests = set(before)
     # notes have a count of their own only where some are named
-    kinds = [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(one) > DIGEST_BYTES for one in wanted) else [DIGEST_BYTES]
-    held: set[bytes] = set()
+    kinds = (
+        [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(entry) > DIGEST_BYTES for entry in new_digests) else [DIGEST_BYTES]
+    )
+    held_digests: set[bytes] = set()
     emptied: set[bytes] = set()
     months, files = [], set()
-    expected = notes.months.expected_keys
+    expected_months = notes.months.expected_keys
     # Months that are declared no more hold their patients until they are pruned.
-    left = [month for month in store.partitions(notes.dataset, PACKED_COHORTS) if month not in expected]
-    artifacts = [notes.artifact(PACKED_COHORTS, month) for month in (*expected, *left)]
+    undeclared_months = [
+        month for month in store.partitions(notes.dataset, PACKED_COHORTS) if month not in expected_months
+    ]
+    artifacts = [notes.artifact(PACKED_COHORTS, month) for month in (*expected_months, *undeclared_months)]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
         if receipt is None:
             continue
         of_month = cohort_patients(store, artifact, receipt)
-        dropped |= of_month.left_out | of_month.notes
+        dropped_digests |= of_month.left_out | of_month.notes
         emptied |= of_month.emptied
-        if here := set(filter(of_month.holds, wanted)):
-            held |= here
+        if month_digests := set(filter(of_month.holds, new_digests)):
+            held_digests |= month_digests
             files.add(receipt.inputs["cohort"])
             month = str(artifact.partition)
-            counts = tuple(sum(len(one) == kind for one in here) for kind in kinds)
-            months.append(Held(partition=month, counts=counts, planned=month in expected))
+            counts = tuple(sum(len(entry) == kind for entry in month_digests) for kind in kinds)
+            months.append(Held(partition=month, counts=counts, planned=month in expected_months))
 
     # a patient whose notes were all retracted one by one counts as retracted, too
-    known = dropped | emptied
+    known_digests = dropped_digests | emptied
 
     def is_known(digest: bytes | None) -> bool:
-        return digest is not None and digest not in held and (digest in known or digest[:DIGEST_BYTES] in dropped)
+        return (
+            digest is not None
+            and digest not in held_digests
+            and (digest in known_digests or digest[:DIGEST_BYTES] in dropped_digests)
+        )
 
     # the source has them, and no month was packed of it yet
-    waiting = {one for one in there.values() if one in wanted - held and not is_known(one)}
-    found = held | waiting
-    not_found = tuple(NotFound(line=n) for n, digest in given if digest not in found and not is_known(digest))
+    waiting = {
+        entry for entry in entry_of_position.values() if entry in new_digests - held_digests and not is_known(entry)
+    }
+    found_digests = held_digests | waiting
+    not_found = tuple(NotFound(line=n) for n, digest in entries if digest not in found_digests and not is_known(digest))
     source = open_source(notes.source)
     return Retracted(
         list=listing,
-        given=len(given),
-        already=sum(is_known(digest) for _, digest in given),
-        found=len(found),
+        given=len(entries),
+        already=sum(is_known(digest) for _, digest in entries),
+        found=len(found_digests),
         left_out={NOT_BUILT: len(waiting)} if waiting else {},
         # those who are in no month, too: their notes may come later
-        added=add_retractions(listing, key, () if strict and not_found else filter(None, (one for _, one in given))),
+        added=add_retractions(
+            listing, key, () if strict and not_found else filter(None, (entry for _, entry in entries))
+        ),
         not_found=not_found,
         counted=("patient", "note")[: len(kinds)],
         held=tuple(months),
@@ -151,17 +167,17 @@ def _find_entries(
 
     Raises ConfigError if the source of a month is not the one that it was packed from: its records may have moved.
     """
-    found: dict[NotePosition, bytes] = {}
+    entries: dict[NotePosition, bytes] = {}
     files = list_cohorts(notes) if places else {}
     template, alone = notes.header_template(), notes.cohorts.fields.notes is None
-    for month in sorted({place.month for place in places} & files.keys() & set(notes.months.expected_keys)):
+    for month in sorted({position.month for position in places} & files.keys() & set(notes.months.expected_keys)):
         file = files[month]
         reader = file.reader(file.fetch())
-        for one in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
-            if isinstance(one, Note):
-                found[NotePosition(month, one.record, one.number)] = note_digest(key, one)
+        for item in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
+            if isinstance(item, Note):
+                entries[NotePosition(month, item.record, item.number)] = note_digest(key, item)
                 # The place of a whole record means its patient; where a record is one note, that note alone.
-                found[NotePosition(month, one.record, 0)] = note_digest(key, one) if alone else one.patient
+                entries[NotePosition(month, item.record, 0)] = note_digest(key, item) if alone else item.patient
         # only now: the reader's digest is that of the file once it has been read to its end
         receipt = store.receipt(notes.artifact(PACKED_COHORTS, month))
         if receipt is not None and receipt.inputs["cohort"] != notes.source_digests(key).digest_of(reader.sha256):
@@ -169,4 +185,4 @@ def _find_entries(
                 f"{month}: its source changed since packing, so records and notes may have other numbers. Run "
                 "`dataprep run` first, then use the numbers of `dataprep trace`"
             )
-    return found
+    return entries

@@ -83,11 +83,13 @@ def add_retractions(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
 
     Raises the errors of `retractions_on` and `append_lines`.
     """
-    wanted = dict.fromkeys(digests)
+    entries = dict.fromkeys(digests)
 
     def missing_lines() -> list[dict[str, str]]:
-        listed = retractions_on(path, key)
-        return [_line(entry[:DIGEST_BYTES], entry[DIGEST_BYTES:], key) for entry in wanted if entry not in listed]
+        listed_entries = retractions_on(path, key)
+        return [
+            _line(entry[:DIGEST_BYTES], entry[DIGEST_BYTES:], key) for entry in entries if entry not in listed_entries
+        ]
 
     return append_lines(path, missing_lines)
 
@@ -131,14 +133,14 @@ def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) ->
     # by the name alone: with several splits each has a folder with its own `patients.bin`
     names = [file.path for file in receipt.files if PurePosixPath(file.path).name in widths]
     directory = store.local(cohort, names)
-    found: dict[str, set[bytes]] = {name: set() for name in widths}
+    digests_of_file: dict[str, set[bytes]] = {name: set() for name in widths}
     for path in names:
         name = PurePosixPath(path).name
-        found[name].update(digest.tobytes() for digest in read_patients(directory / path, widths[name]))
+        digests_of_file[name].update(digest.tobytes() for digest in read_patients(directory / path, widths[name]))
     return CohortPatients(
-        held=frozenset(found[PATIENTS]),
-        left_out=frozenset(found[RETRACTED_PATIENTS]),
-        notes=frozenset(found[RETRACTED_NOTES]),
+        held=frozenset(digests_of_file[PATIENTS]),
+        left_out=frozenset(digests_of_file[RETRACTED_PATIENTS]),
+        notes=frozenset(digests_of_file[RETRACTED_NOTES]),
     )
 
 
@@ -147,10 +149,10 @@ def applying(listed: Set[bytes], found: CohortPatients) -> tuple[str, ...]:
 
     Those of notes apply where their patient is: before the cohort is packed nothing else says where they are.
     """
-    here = found.held | found.left_out
+    patients = found.held | found.left_out
     # A patient whose notes all went one by one is in no file of patients, but in the digests of these notes.
     alone = found.notes | found.emptied
-    return tuple(sorted(one.hex() for one in listed if one[:DIGEST_BYTES] in here or one in alone))
+    return tuple(sorted(entry.hex() for entry in listed if entry[:DIGEST_BYTES] in patients or entry in alone))
 
 
 def counted_entries(entries: Sequence[str]) -> str:
@@ -177,10 +179,10 @@ def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -
         receipt = store.receipt(cohort)
         if receipt is None:
             return ()
-        found = cohort_patients(store, cohort, receipt)
+        patients = cohort_patients(store, cohort, receipt)
     except (DataprepError, OSError):
         return ()
-    return applying(listed, found)
+    return applying(listed, patients)
 
 
 def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
@@ -194,22 +196,22 @@ def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterabl
         store: Where the artifacts are.
         unplanned: The artifacts that are in no plan any more.
     """
-    listed = retractions_on(path, key)
+    entries = retractions_on(path, key)
 
     def holds(artifact: Artifact) -> bool:
-        packed = replace(artifact, name=PACKED_COHORTS)
+        packed_cohort = replace(artifact, name=PACKED_COHORTS)
         try:
-            receipt = store.receipt(packed)
+            receipt = store.receipt(packed_cohort)
             # shards of other rows than the cohort has now may hold whom it has left out since
-            if receipt is None or not (artifact == packed or is_made_of(artifact, receipt)):
+            if receipt is None or not (artifact == packed_cohort or is_made_of(artifact, receipt)):
                 return True
-            return any(map(cohort_patients(store, packed, receipt).holds, listed))
+            return any(map(cohort_patients(store, packed_cohort, receipt).holds, entries))
         except (DataprepError, OSError):
             return True
 
     def is_made_of(artifact: Artifact, cohort: Receipt) -> bool:
-        made = store.receipt(artifact)
-        return made is not None and cohort.content in made.inputs.values()
+        artifact_receipt = store.receipt(artifact)
+        return artifact_receipt is not None and cohort.content in artifact_receipt.inputs.values()
 
-    found = [artifact for artifact in unplanned if holds(artifact)] if listed else []
-    return sorted(found, key=lambda artifact: artifact.name == PACKED_COHORTS)
+    artifacts = [artifact for artifact in unplanned if holds(artifact)] if entries else []
+    return sorted(artifacts, key=lambda artifact: artifact.name == PACKED_COHORTS)

@@ -101,7 +101,11 @@ def replay_losses(replay: ReplayDeclaration, store: ArtifactStore, receipts: Seq
 def directory_splits(replay: ReplayDeclaration, store: ArtifactStore, dataset: str) -> dict[str, int]:
     """Split → rows of the directory that a source gives; empty if it is not there."""
     receipt = store.receipt(Artifact(dataset=dataset, name=DIRECTORIES[replay.format]))
-    return {} if receipt is None else {name: of.rows for name, of in DirectoryFacts.of(receipt).splits.items()}
+    return (
+        {}
+        if receipt is None
+        else {name: split_facts.rows for name, split_facts in DirectoryFacts.of(receipt).splits.items()}
+    )
 
 
 def _weighed_out(
@@ -112,18 +116,18 @@ def _weighed_out(
     for split, shards in provenance.items():
         # a source may be a combination itself, whose shards name the datasets that it combined
         own = {source.dataset: _rows_by_digest(replay, store, source.dataset, split) for source in replay.sources}
-        there = {origin.sha256 for _, origin in shards}
+        digests = {origin.sha256 for _, origin in shards}
         for dataset, rows in own.items():
-            lost = sum(count for digest, count in rows.items() if digest not in there)
-            of = sum(splits[dataset].values())
-            yield Loss(action="left out", reason="weight", count=lost, of=of, unit="row", part=dataset)
+            lost = sum(count for digest, count in rows.items() if digest not in digests)
+            total = sum(splits[dataset].values())
+            yield Loss(action="left out", reason="weight", count=lost, of=total, unit="row", part=dataset)
 
 
 def _rows_by_digest(replay: ReplayDeclaration, store: ArtifactStore, dataset: str, split: str) -> dict[str, int]:
     """Digest → rows of each shard in a split of a source."""
     artifact = Artifact(dataset=dataset, name=DIRECTORIES[replay.format])
-    found = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
-    return {origin.sha256: origin.rows for _, origin in found.get(split, ())}
+    provenance = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
+    return {origin.sha256: origin.rows for _, origin in provenance.get(split, ())}
 
 
 # Puts the shards of several datasets into one order.
@@ -154,23 +158,23 @@ def ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tupl
         ConfigError: Whole shards cannot come within the tolerance of the declared weights.
     """
     names = [source.dataset for source in replay.sources]
-    every = sum(rows_of(s) for s in shards)
-    wanted = [rows_of(s) / every for s in shards]
+    total_rows = sum(rows_of(s) for s in shards)
+    target_shares = [rows_of(s) / total_rows for s in shards]
     if replay.mode == "weighted":
         weights = [source.weight or 0.0 for source in replay.sources]
-        wanted = [weight / sum(weights) for weight in weights]
+        target_shares = [weight / sum(weights) for weight in weights]
     # Before `weighted`, which leaves out what comes last: the draw decides what that is, not the order of the months.
     # A seed for each name, so that another source changes no order.
     if replay.mode != "concat":
         shards = [_shuffled(s, [replay.seed, name, split]) for s, name in zip(shards, names, strict=True)]
     if replay.mode == "weighted":
-        shards = weighted(shards, wanted)
+        shards = weighted(shards, target_shares)
     total = sum(rows_of(s) for s in shards)
     shares = {
         name: SourceShare(rows=rows_of(s), share=round(rows_of(s) / total, 6), wanted=round(want, 6))
-        for name, s, want in zip(names, shards, wanted, strict=True)
+        for name, s, want in zip(names, shards, target_shares, strict=True)
     }
-    for name, s, want in zip(names, shards, wanted, strict=True):
+    for name, s, want in zip(names, shards, target_shares, strict=True):
         # the other modes take all shards, and so have the shares that they want
         if not s or abs(rows_of(s) / total - want) > replay.tolerance:
             raise ConfigError(
@@ -178,8 +182,8 @@ def ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tupl
                 f"not {want:.4f} (tolerance {replay.tolerance}). Make its shards smaller (rows_per_shard), or raise "
                 "the tolerance"
             )
-    chosen = [origin for s in shards for origin in s] if replay.mode == "concat" else interleaved(shards)
-    return list(_number_repeats(chosen)), shares
+    origins = [origin for s in shards for origin in s] if replay.mode == "concat" else interleaved(shards)
+    return list(_number_repeats(origins)), shares
 
 
 def rows_of(shards: Shards) -> int:
@@ -190,7 +194,7 @@ def rows_of(shards: Shards) -> int:
 def _shuffled(shards: Shards, seed: Sequence[Any]) -> Shards:
     # NumPy guarantees the raw stream of PCG64 forever, but not the results of Generator.permutation.
     draws = np.random.PCG64(int(digest_value(list(seed))[:16], 16)).random_raw(len(shards))
-    return [shards[at] for at in np.argsort(draws, kind="stable").tolist()]
+    return [shards[index] for index in np.argsort(draws, kind="stable").tolist()]
 
 
 def weighted(shards: Sequence[Shards], wanted: Sequence[float]) -> list[Shards]:
@@ -205,37 +209,37 @@ def weighted(shards: Sequence[Shards], wanted: Sequence[float]) -> list[Shards]:
 def _about(shards: Shards, rows: float) -> Shards:
     # all shards as often as they fit whole, then some of them as long as each brings the sum nearer
     times = int(rows // rows_of(shards))
-    chosen = list(shards) * times
-    left = rows - times * rows_of(shards)
+    origins = list(shards) * times
+    remaining = rows - times * rows_of(shards)
     for origin in shards:
-        if abs(left - origin.rows) >= left:
+        if abs(remaining - origin.rows) >= remaining:
             continue  # a shorter one may still bring it nearer
-        chosen.append(origin)
-        left -= origin.rows
-        if left <= 0:
+        origins.append(origin)
+        remaining -= origin.rows
+        if remaining <= 0:
             break
-    return chosen
+    return origins
 
 
 def interleaved(shards: Sequence[Shards]) -> Shards:
     """The shards of all sources, each source's in their order and spread evenly by rows over all."""
-    placed = []
+    entries = []
     for source, origins in enumerate(shards):
         total, before = rows_of(origins), 0
-        for at, origin in enumerate(origins):
+        for index, origin in enumerate(origins):
             # the middle of the shard as a fraction of its source: sorted by it, all sources advance evenly
-            placed.append(((2 * before + origin.rows) / (2 * total), source, at, origin))
+            entries.append(((2 * before + origin.rows) / (2 * total), source, index, origin))
             before += origin.rows
     # equal fractions are ordered by source and place, because origins have no order
-    return [origin for *_, origin in sorted(placed, key=lambda entry: entry[:3])]
+    return [origin for *_, origin in sorted(entries, key=lambda entry: entry[:3])]
 
 
 def _number_repeats(shards: Shards) -> Iterator[ShardOrigin]:
     """The same shards, each with the number of its earlier occurrences."""
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for origin in shards:
-        repeat = seen.get(origin.sha256, 0)
-        seen[origin.sha256] = repeat + 1
+        repeat = counts.get(origin.sha256, 0)
+        counts[origin.sha256] = repeat + 1
         yield replace(origin, repeat=repeat)
 
 
@@ -306,26 +310,26 @@ def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_ReplaySou
     receipts = store.receipts(artifacts)
     if missing := [str(a) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
         raise MissingArtifactError(f"{replay.dataset}: not built yet: {', '.join(missing)}. Materialize them first")
-    found = [
-        _ReplaySource(declared=declared, artifact=artifact, receipt=receipt, facts=DirectoryFacts.of(receipt))
-        for declared, artifact, receipt in zip(replay.sources, artifacts, receipts, strict=True)
+    sources = [
+        _ReplaySource(declared=declared_source, artifact=artifact, receipt=receipt, facts=DirectoryFacts.of(receipt))
+        for declared_source, artifact, receipt in zip(replay.sources, artifacts, receipts, strict=True)
         if receipt is not None
     ]
-    first = found[0]
-    for source in found:
+    reference = sources[0]
+    for source in sources:
         if source.facts.mode == "virtual":
             raise ConfigError(f"{replay.dataset}: {source.artifact} is virtual and has no shards to combine")
-        wrong = [name for name in _EQUAL if getattr(source.facts, name) != getattr(first.facts, name)]
-        wrong += ["tokenizer"] if source.tokenizer != first.tokenizer else []
+        wrong = [name for name in _EQUAL if getattr(source.facts, name) != getattr(reference.facts, name)]
+        wrong += ["tokenizer"] if source.tokenizer != reference.tokenizer else []
         if wrong:
-            shown = "; ".join(f"{name} {_value(source, name)}, not {_value(first, name)}" for name in wrong)
+            mismatch = "; ".join(f"{name} {_value(source, name)}, not {_value(reference, name)}" for name in wrong)
             raise IntegrityError(
-                f"{replay.dataset}: {source.artifact} cannot be combined with {first.artifact}: it has {shown}. "
+                f"{replay.dataset}: {source.artifact} cannot be combined with {reference.artifact}: it has {mismatch}. "
                 "Build all sources with the same settings"
             )
         if lacking := [split for split in replay.splits if split not in source.facts.splits]:
             raise ConfigError(f"{replay.dataset}: {source.artifact} has no split {', '.join(lacking)}")
-    return found
+    return sources
 
 
 def _value(source: _ReplaySource, name: str) -> str:
@@ -336,18 +340,18 @@ def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_
     # These decide no byte. Anything else of the declaration, also what is added to it later, enters the key.
     names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation", "prove")
     undecisive = dict.fromkeys(names, True)
-    declared = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
+    declared_settings = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
     # A virtual combination is made of locations, so these decide its bytes.
     locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
     if for_hf(replay, sources[0].facts.pipeline):
         # its card lists JSON lines, which lie with the packed cohorts
         locations += [store.location(Artifact(dataset=s.declared.dataset, name=PACKED_COHORTS)) for s in sources]
-    made = [[source.receipt.key, source.receipt.content] for source in sources]
+    source_contents = [[source.receipt.key, source.receipt.content] for source in sources]
     return Recipe(
         artifact=replay.artifact(DIRECTORIES[replay.format]),
-        key=digest_value(["notes_replay", VERSION, declared, made, locations]),
+        key=digest_value(["notes_replay", VERSION, declared_settings, source_contents, locations]),
         version=VERSION,
-        settings=declared,
+        settings=declared_settings,
         # sources with the same bytes can have another recipe or place
         sources={"recipes of the sources": digest_value([source.receipt.key for source in sources])}
         | ({"locations of the sources": digest_value(locations)} if locations else {}),
@@ -362,11 +366,11 @@ def _identity(replay: ReplayDeclaration, store: ArtifactStore) -> SourceIdentity
 
 def _changes(replay: ReplayDeclaration, store: ArtifactStore) -> str:
     """Return which datasets have changed since the combination was made."""
-    made = store.intact(replay.artifact(DIRECTORIES[replay.format]))
-    if made is None:
+    receipt = store.intact(replay.artifact(DIRECTORIES[replay.format]))
+    if receipt is None:
         return in_words([(len(replay.sources), "dataset", "not combined yet")])
-    now, known = _recipe(replay, store, _sources(replay, store)).upstream, made.recipe.get("upstream", {})
-    return in_words([(sum(known.get(name) != content for name, content in now.items()), "dataset", "changed")])
+    now, known_contents = _recipe(replay, store, _sources(replay, store)).upstream, receipt.recipe.get("upstream", {})
+    return in_words([(sum(known_contents.get(name) != content for name, content in now.items()), "dataset", "changed")])
 
 
 def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
@@ -397,12 +401,12 @@ def _shards(store: ArtifactStore, source: _ReplaySource, split: str) -> Shards:
 
 def _require_distinct(replay: ReplayDeclaration, splits: dict[str, list[Shards]]) -> None:
     # SHA-256 → its source, over all splits: what trains in one source must not validate in another
-    of: dict[str, int] = {}
+    source_of_digest: dict[str, int] = {}
     for shards in splits.values():
         for source, origins in enumerate(shards):
             for digest in {origin.sha256 for origin in origins}:
-                if of.setdefault(digest, source) != source:
-                    names = [replay.sources[of[digest]].dataset, replay.sources[source].dataset]
+                if source_of_digest.setdefault(digest, source) != source:
+                    names = [replay.sources[source_of_digest[digest]].dataset, replay.sources[source].dataset]
                     raise IntegrityError(
                         f"{replay.dataset}: {' and '.join(names)} share a shard. Remove one of them, or raise its "
                         "weight in mode `weighted`"
@@ -416,19 +420,19 @@ def _write_shards(
     splits: dict[str, list[Shards]],
     staged: Path,
 ) -> WrittenFiles:
-    first = sources[0].facts
-    chosen, shares = {}, {}
+    first_facts = sources[0].facts
+    origins, shares = {}, {}
     for split, shards in splits.items():
-        chosen[split], shares[split] = ordered(replay, split, shards)
+        origins[split], shares[split] = ordered(replay, split, shards)
     directory = Directory(
         dataset=replay.dataset,
         description=replay.description,
         version=replay.tfds_version,
         format=replay.format,
-        columns=tuple(FeatureColumn(name=name, length=stored_length(first)) for name in first.columns),
-        splits=chosen,
+        columns=tuple(FeatureColumn(name=name, length=stored_length(first_facts)) for name in first_facts.columns),
+        splits=origins,
     )
-    joined = link_shards(staged, store, directory)
+    joined_files = link_shards(staged, store, directory)
     rows = sum(split.rows for split in directory.info().splits)
     return WrittenFiles(
         inputs=_inputs(sources),
@@ -440,7 +444,7 @@ def _write_shards(
             shares=shares,
         ),
         ledger=Ledger(rows_in=rows, documents=rows),
-        joined=joined,
+        joined=joined_files,
     )
 
 
@@ -472,8 +476,8 @@ def _write_virtual(
 ) -> WrittenFiles:
     locations = {s.declared.dataset: f"{store.location(s.artifact)}/{s.facts.directory}" for s in sources}
     # grain's mixture has one pattern and one weight for each dataset: those of the first split
-    first = splits[replay.splits[0]]
-    rows_in_first = {s.declared.dataset: rows_of(shards) for s, shards in zip(sources, first, strict=True)}
+    first_split = splits[replay.splits[0]]
+    rows_in_first = {s.declared.dataset: rows_of(shards) for s, shards in zip(sources, first_split, strict=True)}
     write_mixture(staged, replay, locations, rows_in_first)
     if for_hf(replay, sources[0].facts.pipeline):
         write_hf_card(staged, {split: list(_json_lines(store, split, shards)) for split, shards in splits.items()})
@@ -538,15 +542,15 @@ def mixture_matches_weights(opened: OpenedReplay) -> Finding:
     """
     replay, shares = opened.replay, CombinedFacts.of(opened.receipt).shares
     table: list[Row] = [
-        {"split": split, "source": name, "rows": of.rows, "share": of.share, "wanted": of.wanted}
+        {"split": split, "source": name, "rows": share.rows, "share": share.share, "wanted": share.wanted}
         for split, of_split in shares.items()
-        for name, of in of_split.items()
+        for name, share in of_split.items()
     ]
     defects = [
-        f"{opened.name}: {split}: {name} has a share of {of.share:.4f}, but {of.wanted:.4f} is declared"
+        f"{opened.name}: {split}: {name} has a share of {share.share:.4f}, but {share.wanted:.4f} is declared"
         for split, of_split in shares.items()
-        for name, of in of_split.items()
-        if abs(of.share - of.wanted) > replay.tolerance
+        for name, share in of_split.items()
+        if abs(share.share - share.wanted) > replay.tolerance
     ]
     return verdict(
         defects,
@@ -566,13 +570,13 @@ def splits_disjoint(directory: OpenedDirectory) -> Finding:
     splits = list(directory.provenance)
     digests, keys = [], set()
     for split in splits:
-        found = [np.zeros(0, "V16")]
+        patient_digests = [np.zeros(0, "V16")]
         for dataset, month in sorted({(origin.dataset, origin.partition) for _, origin in directory.provenance[split]}):
             cohort = Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month)
             receipt = store.require(cohort)
             keys.add(receipt.recipe.get("sources", {}).get("patient_key"))
-            found.append(_patients(store, cohort, receipt, split))
-        digests.append(np.unique(np.concatenate(found)))
+            patient_digests.append(_patients(store, cohort, receipt, split))
+        digests.append(np.unique(np.concatenate(patient_digests)))
     _, counts = np.unique(np.concatenate(digests), return_counts=True)
     leaked = int(np.count_nonzero(counts > 1))
     where = directory.name

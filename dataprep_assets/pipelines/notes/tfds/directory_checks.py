@@ -66,8 +66,8 @@ def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) 
             if isinstance(event, FinishedTask):
                 if event.error is not None:
                     return Finding(passed=False, summary=f"{event.error}", facts={"rows_read": 0})
-                found: Finding = event.result
-                return found
+                finding: Finding = event.result
+                return finding
     raise AssertionError("a pool ends with the end of its task")
 
 
@@ -78,10 +78,10 @@ def _compare_directory(where: Path, dataset: str, version: str, format: FileForm
     try:
         return _compared(where, dataset, version, format)
     except Exception as error:  # the text of any error of TensorFlow may quote data
-        said = type(error).__name__
+        error_name = type(error).__name__
     return Finding(
         passed=False,
-        summary=f"tensorflow-datasets cannot read the directory: {said}. See the other checks for the cause.",
+        summary=f"tensorflow-datasets cannot read the directory: {error_name}. See the other checks for the cause.",
         facts={"rows_read": 0},
     )
 
@@ -99,19 +99,23 @@ def _compared(where: Path, dataset: str, version: str, format: FileFormat) -> Fi
             defects.append(f"tfds.builder({dataset}:{version}) finds a different directory")
     rows = 0
     for split in info.splits:
-        if (said := builder.info.splits[split.name].num_examples) != split.rows:
-            defects.append(f"split {split.name}: TFDS counts {count_of(said, 'row')}, but {split.rows} are declared")
+        if (tfds_count := builder.info.splits[split.name].num_examples) != split.rows:
+            defects.append(
+                f"split {split.name}: TFDS counts {count_of(tfds_count, 'row')}, but {split.rows} are declared"
+            )
         names, ends = info.shard_names(split), np.cumsum([0, *split.shard_lengths])
-        for first, stop in _slices(len(names), split.rows):
-            low, high = int(ends[first]), int(ends[stop])
+        for start, stop in _slices(len(names), split.rows):
+            low, high = int(ends[start]), int(ends[stop])
             read = 0
-            found = _by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
-            stored = _read_stored_rows([where / name for name in names[first:stop]], info, format)
+            tfds_rows = _by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
+            stored_batches = _read_stored_rows([where / name for name in names[start:stop]], info, format)
             # not strict, because the count below tells of rows that are missing
-            for batch, expected in zip(_rebatched(found), stored, strict=False):
-                for name, values in expected.items():
-                    same = name in batch and batch[name].shape == values.shape and np.array_equal(batch[name], values)
-                    if not same and len(defects) < _SHARDS:
+            for batch, expected_columns in zip(_rebatched(tfds_rows), stored_batches, strict=False):
+                for name, values in expected_columns.items():
+                    is_same = (
+                        name in batch and batch[name].shape == values.shape and np.array_equal(batch[name], values)
+                    )
+                    if not is_same and len(defects) < _SHARDS:
                         defects.append(f"split {split.name}: column {name} of the rows from {low + read} on differs")
                 read += len(next(iter(batch.values())))
             if read != high - low:
@@ -130,7 +134,7 @@ def _slices(shards: int, rows: int) -> list[tuple[int, int]]:
     """Ranges of shards to read: all of them as one, or some that are spread over them."""
     if rows <= MOST_ROWS:
         return [(0, shards)]
-    return [(at, at + 1) for at in sorted({(shards - 1) * i // (_SHARDS - 1) for i in range(_SHARDS)})]
+    return [(shard, shard + 1) for shard in sorted({(shards - 1) * i // (_SHARDS - 1) for i in range(_SHARDS)})]
 
 
 def _by_tfds(library: Any, builder: Any, split: str, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:
@@ -155,13 +159,13 @@ def _rebatched(rows: Iterator[dict[str, NDArray[Any]]]) -> Iterator[dict[str, ND
 
 def _stacked(rows: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """Rows as arrays, with `ABSENT` after the values of a shorter one, as in `decode_rows`."""
-    found = {}
+    arrays = {}
     for name in rows[0]:
         width = max(row[name].size for row in rows)
-        found[name] = np.stack(
+        arrays[name] = np.stack(
             [np.pad(row[name], (0, width - row[name].size), constant_values=example.ABSENT) for row in rows]
         )
-    return found
+    return arrays
 
 
 def _read_stored_rows(
@@ -214,8 +218,8 @@ def _files_intact(opened: OpenedDirectory) -> Finding:
 
 
 def _tfds_reads(opened: OpenedDirectory) -> Finding:
-    declared, format = opened.declared, DirectoryFacts.of(opened.receipt).format
-    return read_with_tfds(opened.path, declared.dataset, declared.tfds_version, format)
+    declaration, format = opened.declared, DirectoryFacts.of(opened.receipt).format
+    return read_with_tfds(opened.path, declaration.dataset, declaration.tfds_version, format)
 
 
 # its digests are compared unless `verify: size` is declared

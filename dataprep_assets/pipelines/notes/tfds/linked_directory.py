@@ -124,21 +124,23 @@ def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tup
     info = directory.info()
     where = staged / directory.path
     where.mkdir(parents=True)
-    joined, provenance = [], {}
+    joined_files, provenance = [], {}
     for split in info.splits:
         origins, names = directory.splits[split.name], info.shard_names(split)
         for origin, name in zip(origins, names, strict=True):
             assert origin.part is not None
             # A single part is linked where the file system can, and keeps the digest of its receipt: no byte is read.
-            joined.append(store.join(staged, f"{directory.path}/{name}", [origin.part], verify=False))
+            joined_files.append(store.join(staged, f"{directory.path}/{name}", [origin.part], verify=False))
         provenance[split.name] = [origin.to_json(name) for origin, name in zip(origins, names, strict=True)]
     tfds.write_metadata(where, info)
     write_provenance(staged, provenance)
-    return tuple(joined)
+    return tuple(joined_files)
 
 
 def split_counts(receipt: Receipt) -> Mapping[str, Shown]:
     """The metadata of every directory: rows and shards of each split."""
     splits = DirectoryFacts.of(receipt).splits
-    rows = [{"split": name, "rows": of.rows, "shards": of.shards} for name, of in splits.items()]
+    rows = [
+        {"split": name, "rows": split_facts.rows, "shards": split_facts.shards} for name, split_facts in splits.items()
+    ]
     return {"splits": Table(rows)} if rows else {}

@@ -55,7 +55,7 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
         # the only other file of a month with this suffix has no hyphen in its name
         files = [f"{where}/*/{in_split(splits, split, '*-*.jsonl')}" for split in splits]
         # `datasets` calls the only split of explicitly given files `train`, whatever they are
-        found = {
+        settings = {
             "dataset_type": "hf",
             "hf_path": "json",
             "hf_train_files": files[0],
@@ -65,13 +65,13 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
     else:
         where = store.location(notes.artifact(DIRECTORIES[format]))
         stock = notes.pipeline if notes.layout == "unpacked" else None
-        found = _files(where, notes.dataset, notes.tfds_version, splits, format, stock)
+        settings = _files(where, notes.dataset, notes.tfds_version, splits, format, stock)
     if notes.layout == "prepacked":
-        return found | length | _PREPACKED
+        return settings | length | _PREPACKED
     # ArrayRecord is read by grain, whichever pipeline is declared
-    pipeline: Pipeline = "grain" if found["dataset_type"] == "grain" else notes.pipeline
+    pipeline: Pipeline = "grain" if settings["dataset_type"] == "grain" else notes.pipeline
     tokenizer = str(notes.tokenizer.path or notes.tokenizer.repo)
-    return found | length | _unpacked(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)
+    return settings | length | _unpacked(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)
 
 
 def _unpacked(
@@ -127,12 +127,12 @@ def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
     """A warning of months in ``store`` that are declared no more, if the pattern of the options reads them, too."""
     if notes.layout != "unpacked" or notes.pipeline != "hf":
         return []
-    left = sorted(set(store.partitions(notes.dataset, PACKED_COHORTS)) - set(notes.months.expected_keys))
-    told = (
-        f"hf also reads months that are no longer declared: {first_of(left, 8)}. Run `dataprep prune "
+    months = sorted(set(store.partitions(notes.dataset, PACKED_COHORTS)) - set(notes.months.expected_keys))
+    sentence = (
+        f"hf also reads months that are no longer declared: {first_of(months, 8)}. Run `dataprep prune "
         f"{notes.dataset}` first"
     )
-    return [told] if left else []
+    return [sentence] if months else []
 
 
 def evaluation_line(splits: Sequence[str]) -> list[str]:
@@ -163,29 +163,29 @@ def combined_line(
     where, split = store.location(replay.artifact(DIRECTORIES[replay.format])), replay.splits[0]
     evaluated = evaluates(replay, facts)
     if for_hf(replay, facts.pipeline):
-        found = {"dataset_type": "hf", "hf_path": where, "train_split": split}
-        found |= {"hf_eval_split": replay.splits[1]} if evaluated else {}
+        settings = {"dataset_type": "hf", "hf_path": where, "train_split": split}
+        settings |= {"hf_eval_split": replay.splits[1]} if evaluated else {}
     elif replay.mode == "virtual" and replay.format == "tfrecord":
         return (
             "MaxText has no pipeline for several directories. In Python: "
             f"tfds.builder_from_directories(json.load(open('{where}/{BUILDER_DIRECTORIES}'))).as_dataset('{split}')"
         )
     elif replay.mode == "virtual":
-        found = {
+        settings = {
             "dataset_type": "grain",
             "grain_file_type": _GRAIN_TYPES[replay.format],
             "grain_train_mixture_config_path": f"{where}/{GRAIN_MIXTURE}",
         }
     else:
-        found = _files(where, replay.dataset, replay.tfds_version, replay.splits, replay.format, facts.pipeline)
+        settings = _files(where, replay.dataset, replay.tfds_version, replay.splits, replay.format, facts.pipeline)
     if facts.layout == "prepacked":
-        options = _join_settings(found | {"max_target_length": str(facts.row_length)} | _PREPACKED)
+        options = _join_settings(settings | {"max_target_length": str(facts.row_length)} | _PREPACKED)
         return f"{_LOADER} {options}"
     # rows for tfds are stored one token longer, which it shifts away
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
     tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
-    pipeline: Pipeline = "tfds" if found["dataset_type"] == "tfds" else "grain"  # hf packs as little as grain
-    options = _join_settings(found | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluated))
+    pipeline: Pipeline = "tfds" if settings["dataset_type"] == "tfds" else "grain"  # hf packs as little as grain
+    options = _join_settings(settings | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluated))
     return f"MaxText: {options}"
 
 

@@ -131,15 +131,15 @@ def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -
     """Every declared month, in order. Raises MissingArtifactError naming the ones that are not there."""
     months = notes.months.expected_keys
     shards = [notes.artifact(COHORT_SHARDS[format], month) for month in months]
-    packed = [notes.artifact(PACKED_COHORTS, month) for month in months]
-    found = []
+    cohorts = [notes.artifact(PACKED_COHORTS, month) for month in months]
+    month_artifacts = []
     missing = []
-    receipts = zip(months, shards, store.receipts(shards), packed, store.receipts(packed), strict=True)
+    receipts = zip(months, shards, store.receipts(shards), cohorts, store.receipts(cohorts), strict=True)
     for month, artifact, receipt, rows, rows_receipt in receipts:
         if receipt is None or rows_receipt is None:
             missing.append(month)
         else:
-            found.append(
+            month_artifacts.append(
                 _Month(
                     month=month,
                     shards=artifact,
@@ -150,51 +150,51 @@ def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -
                 )
             )
     if missing:
-        shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
+        names = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{notes.dataset}: {len(missing)} of {count_of(len(months), 'month is', 'months are')} missing: {shown}. "
+            f"{notes.dataset}: {len(missing)} of {count_of(len(months), 'month is', 'months are')} missing: {names}. "
             f"Materialize packed_cohorts and {COHORT_SHARDS[format]} for them first"
         )
-    _require_same(notes, found)
-    return found
+    _require_same(notes, month_artifacts)
+    return month_artifacts
 
 
 def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
-    declared = {
+    declared_settings = {
         "columns": list(notes.columns),
         "row_length": notes.capacity,
         "layout": notes.layout,
         "rows_per_shard": notes.rows_per_shard,
         "tokenizer": load_bundle(notes.tokenizer).digest,
     }
-    first = RowFacts.of(months[0].receipt)
-    for found in months:
-        facts, receipt = found.facts, found.receipt
-        if receipt.inputs[PACKED_COHORTS] != found.packed_receipt.content:
+    first_facts = RowFacts.of(months[0].receipt)
+    for month in months:
+        facts, receipt = month.facts, month.receipt
+        if receipt.inputs[PACKED_COHORTS] != month.packed_receipt.content:
             raise IntegrityError(
-                f"{found.shards}: built from older rows than packed_cohorts has now. Materialize it again"
+                f"{month.shards}: built from older rows than packed_cohorts has now. Materialize it again"
             )
-        stored = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
+        stored_settings = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
         # Compared with what is declared now. What the declaration does not say by itself, as the ids of tokens, must be
         # the same in all months at least.
-        wrong = [name for name, value in declared.items() if stored[name] != value]
+        wrong = [name for name, value in declared_settings.items() if stored_settings[name] != value]
         # the name of a tokenizer may change: its digest is compared above
         alike = RowFacts.model_fields.keys() - {"tokenizer"}
-        wrong += sorted(name for name in alike if getattr(facts, name) != getattr(first, name))
+        wrong += sorted(name for name in alike if getattr(facts, name) != getattr(first_facts, name))
         if wrong or facts.splits.keys() != notes.splits.keys():
             raise IntegrityError(
-                f"{found.shards}: built with a different {', '.join(wrong) or 'set of splits'} than declared now, or "
+                f"{month.shards}: built with a different {', '.join(wrong) or 'set of splits'} than declared now, or "
                 f"than {months[0].month}. Materialize packed_cohorts and its shards again: only stale ones are "
                 "rebuilt"
             )
 
 
 def _recipe(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Recipe:
-    declared = [notes.dataset, notes.description, notes.tfds_version, notes.duplicate_patients, format]
+    declared_settings = [notes.dataset, notes.description, notes.tfds_version, notes.duplicate_patients, format]
     contents = [[m.month, m.receipt.key, m.receipt.content, m.packed_receipt.content] for m in months]
     return Recipe(
         artifact=notes.artifact(DIRECTORIES[format]),
-        key=digest_value(["tfds_directory", VERSION, declared, contents]),
+        key=digest_value(["tfds_directory", VERSION, declared_settings, contents]),
         version=VERSION,
         settings={
             "dataset": notes.dataset,
@@ -227,7 +227,7 @@ def build_tfds_directory(
         # refused before anything is linked
         patients, several = _patients(notes, store, months)
         directory = _directory(notes, months, format)
-        joined = link_shards(staged, store, directory)
+        joined_files = link_shards(staged, store, directory)
         rows = sum(split.rows for split in directory.info().splits)
         in_shards = sum(m.receipt.ledger.documents for m in months if m.receipt.ledger is not None)
         if rows != in_shards:
@@ -247,7 +247,7 @@ def build_tfds_directory(
                 patients_in_several_cohorts=several,
             ),
             ledger=row_ledger(rows, (m.receipt.ledger for m in months)),
-            joined=joined,
+            joined=joined_files,
         )
 
     with unquoting(notes.dataset):
@@ -293,15 +293,15 @@ def _origins(notes: NotesDeclaration, month: _Month, split: str, format: FileFor
 def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_Month]) -> tuple[int, int]:
     """Number of patients, and of those in several cohorts; raises IntegrityError for the latter if they are refused."""
     of_month = []
-    for found in months:
-        paths = [path.patients for path in packed_paths(notes, found.month).values()]
-        directory = store.local(found.packed, paths)
+    for month in months:
+        paths = [path.patients for path in packed_paths(notes, month.month).values()]
+        directory = store.local(month.packed, paths)
         of_month.append(np.concatenate([read_patients(directory / path) for path in paths]))
-    every = np.concatenate(of_month)
-    distinct, counts = np.unique(every.view("V16"), return_counts=True)
+    all_digests = np.concatenate(of_month)
+    distinct, counts = np.unique(all_digests.view("V16"), return_counts=True)
     twice = distinct[counts > 1]
     if twice.size and notes.duplicate_patients == "fail":
-        among = [found.month for found, here in zip(months, of_month, strict=True) if np.isin(here, twice).any()]
+        among = [month.month for month, digests in zip(months, of_month, strict=True) if np.isin(digests, twice).any()]
         raise IntegrityError(
             f"{notes.dataset}: {count_of(twice.size, 'patient')} in several cohorts, among {first_of(among, 8)}. "
             "Correct the source, or declare `duplicate_patients: allow`"
@@ -357,17 +357,17 @@ def patients_disjoint(opened: OpenedNotes) -> Finding:
     distinct, several, defects = 0, 0, list[str]()
     in_splits = []
     for split, of_months in of_split.items():
-        found, counts = np.unique(np.concatenate(of_months), return_counts=True)
+        distinct_digests, counts = np.unique(np.concatenate(of_months), return_counts=True)
         # once for each split, so that whoever occurs twice among all of them is in two splits
-        in_splits.append(found)
-        distinct += found.size
-        again = int(np.count_nonzero(counts > 1))
-        several += again
-        if again and notes.duplicate_patients == "fail":
-            twice = found[counts > 1]
+        in_splits.append(distinct_digests)
+        distinct += distinct_digests.size
+        repeat_count = int(np.count_nonzero(counts > 1))
+        several += repeat_count
+        if repeat_count and notes.duplicate_patients == "fail":
+            twice = distinct_digests[counts > 1]
             months = [m for m, d in zip(notes.months.expected_keys, of_months, strict=True) if np.isin(d, twice).any()]
             defects.append(
-                f"{split}: {count_of(again, 'patient is', 'patients are')} in several cohorts, among "
+                f"{split}: {count_of(repeat_count, 'patient is', 'patients are')} in several cohorts, among "
                 f"{first_of(months, 8)}"
             )
     _, counts = np.unique(np.concatenate(in_splits), return_counts=True)

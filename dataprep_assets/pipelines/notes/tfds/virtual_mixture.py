@@ -45,8 +45,8 @@ def write_mixture(
 
 def write_hf_card(staged: Path, files: Mapping[str, Sequence[str]]) -> None:
     """Write the `HF_CARD` of the staging directory: `files` is split → paths or URLs of its JSON lines."""
-    listed = [{"split": split, "path": list(paths)} for split, paths in files.items()]
-    card = {"configs": [{"config_name": "default", "data_files": listed}]}
+    data_files = [{"split": split, "path": list(paths)} for split, paths in files.items()]
+    card = {"configs": [{"config_name": "default", "data_files": data_files}]}
     # JSON is valid YAML, with fewer ways to write the same
     (staged / HF_CARD).write_text(f"---\n{json.dumps(card, indent=1)}\n---\n")
 
@@ -55,7 +55,7 @@ def read_hf_card(path: Path) -> dict[str, list[str]]:
     """The inverse of `write_hf_card`; raises ValueError, KeyError or TypeError for another file."""
     # JSON stands alone between the two lines of hyphens
     (config,) = json.loads(path.read_text().strip().strip("-"))["configs"]
-    return {str(of["split"]): [str(file) for file in of["path"]] for of in config["data_files"]}
+    return {str(entry["split"]): [str(file) for file in entry["path"]] for entry in config["data_files"]}
 
 
 def _write_json(path: Path, value: Any) -> None:
