@@ -31,8 +31,8 @@ class ScheduleDataset(Dataset):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        schedule, wanted = schedule_spec(self.declaration), self.declaration.megatron
-        return [schedule] if wanted is None else [schedule, megatron_spec(self.declaration, wanted, schedule)]
+        schedule, options = schedule_spec(self.declaration), self.declaration.megatron
+        return [schedule] if options is None else [schedule, megatron_spec(self.declaration, options, schedule)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(SCHEDULE_ARTIFACT)
@@ -76,9 +76,9 @@ class ScheduleDataset(Dataset):
             return []
         lines = [f"data = TrainingData({store.place!r}, {self.declaration.dataset!r})"]
         indices = self.declaration.artifact(MEGATRON_INDICES)
-        if self.declaration.megatron is not None and (made := store.receipt(indices)) is not None:
+        if self.declaration.megatron is not None and (receipt := store.receipt(indices)) is not None:
             lines.append(
                 f"Megatron-LM: cp -r {quote(store.location(indices))}/. CACHE; "
-                f"{MegatronFacts.of(made).arguments} --data-cache-path CACHE"
+                f"{MegatronFacts.of(receipt).arguments} --data-cache-path CACHE"
             )
         return lines

@@ -114,5 +114,5 @@ class ScheduleDeclaration(DatasetDeclaration):
         return self
 
     def located(self, folder: Path) -> Self:
-        found = super().located(folder)
-        return found.model_copy(update={"revisions": resolved(self.revisions or Path(REVISIONS), folder)})
+        declaration = super().located(folder)
+        return declaration.model_copy(update={"revisions": resolved(self.revisions or Path(REVISIONS), folder)})

@@ -63,80 +63,80 @@ class OpenedIndices(OpenedInPlace):
 
 def _files(indexed: Indexed) -> dict[str, str | None]:
     """Every file that Megatron looks for; of a description its text."""
-    found: dict[str, str | None] = {}
+    text_of_file: dict[str, str | None] = {}
     sets: list[int | None] = [*range(len(indexed.samples))]
     for number in sets if indexed.blend.is_one else [*sets, None]:
         base = indexed.blend.base(number)
-        found[f"{base}description.txt"] = indexed.blend.description(number)
+        text_of_file[f"{base}description.txt"] = indexed.blend.description(number)
         kinds = ("dataset", "dataset_sample") if number is None else ("document", "sample", "shuffle")
-        found |= dict.fromkeys(f"{base}{kind}_index.npy" for kind in kinds)
-    return found
+        text_of_file |= dict.fromkeys(f"{base}{kind}_index.npy" for kind in kinds)
+    return text_of_file
 
 
 def _names_found(indices: OpenedIndices) -> Finding:
-    expected, names = _files(indices.indexed), {record.path for record in indices.receipt.files}
-    folder = indices.store.local(indices.artifact, [name for name in expected if name in names])
-    defects = [f"{name} is missing" for name in expected.keys() - names]
+    expected_files, names = _files(indices.indexed), {record.path for record in indices.receipt.files}
+    folder = indices.store.local(indices.artifact, [name for name in expected_files if name in names])
+    defects = [f"{name} is missing" for name in expected_files.keys() - names]
     defects += [
         f"{name} has a different description"
-        for name, text in expected.items()
+        for name, text in expected_files.items()
         if text is not None and name in names and (folder / name).read_text() != text
     ]
-    return verdict(sorted(defects), f"{count_of(len(expected), 'file')}.", _AGAIN)
+    return verdict(sorted(defects), f"{count_of(len(expected_files), 'file')}.", _AGAIN)
 
 
 def _same_samples(indices: OpenedIndices) -> Finding:
-    declaration, wanted, store, receipt = indices.declaration, indices.wanted, indices.store, indices.receipt
+    declaration, options, store, receipt = indices.declaration, indices.wanted, indices.store, indices.receipt
     indexed, folder = indices.indexed, indices.directory
     # those of the last revision: what earlier steps read may be gone, and is padding then
     rule = indexed.data.sampler.rules[-1]
     count = (rule.stop - rule.first) * rule.revision.batch
-    drawn = np.unique(np.random.default_rng(indices.seed).integers(0, count, min(count, _DRAWN)))
-    first = indexed.data.sampler.number(rule.first)
-    number, sample = _blended(folder, indexed, first + drawn)
-    spans = indexed.data.sampler.spans_of(rule, drawn)
+    draws = np.unique(np.random.default_rng(indices.seed).integers(0, count, min(count, _DRAWN)))
+    first_number = indexed.data.sampler.number(rule.first)
+    number, sample = _blended(folder, indexed, first_number + draws)
+    spans = indexed.data.sampler.spans_of(rule, draws)
     defects: list[str] = []
     if samples_of(declaration.prove.level) is None:
-        recipe = _recipe(declaration, wanted, store)
-        defects += rebuilt(recipe, store, receipt, folder, partial(_write, declaration, wanted, store, recipe))
-    for at, samples in enumerate(indexed.samples):
+        recipe = _recipe(declaration, options, store)
+        defects += rebuilt(recipe, store, receipt, folder, partial(_write, declaration, options, store, recipe))
+    for index, samples in enumerate(indexed.samples):
         tokens = np.array([shard.tokens for shard in samples.source.shards], np.int64)
         begins = np.cumsum(tokens) - tokens
-        mine = spans.source == at
+        mine = spans.source == index
         # -1 for a sample of another source
-        expected = np.full((len(drawn), 2), -1, np.int64)
+        expected_tokens = np.full((len(draws), 2), -1, np.int64)
         # of several values for a row NumPy keeps the last: read backwards, the first span is what stays of its begin
         # in order, so the last span of a sample is what stays of its end
         rows, shards = spans.row[mine][::-1], spans.shard[mine][::-1]
-        expected[rows, 0] = begins[shards] + spans.start[mine][::-1]
+        expected_tokens[rows, 0] = begins[shards] + spans.start[mine][::-1]
         rows, shards = spans.row[mine], spans.shard[mine]
         # the last label is the token after the sample, unless its shard ends there
-        expected[rows, 1] = begins[shards] + np.minimum(spans.stop[mine], tokens[shards] - 1)
-        here = number == at
-        if not np.array_equal(here, expected[:, 0] >= 0):
-            wrong = np.flatnonzero(here != (expected[:, 0] >= 0))[0]
+        expected_tokens[rows, 1] = begins[shards] + np.minimum(spans.stop[mine], tokens[shards] - 1)
+        is_own = number == index
+        if not np.array_equal(is_own, expected_tokens[:, 0] >= 0):
+            wrong = np.flatnonzero(is_own != (expected_tokens[:, 0] >= 0))[0]
             defects.append(
-                f"sample {first + int(drawn[wrong])} of the run is from a different source than in the schedule"
+                f"sample {first_number + int(draws[wrong])} of the run is from a different source than in the schedule"
             )
             continue
-        found = _tokens(folder, indexed, at, sample[here])
-        for wrong in np.flatnonzero((found != expected[here]).any(axis=1)):
-            ours, theirs = expected[here][wrong].tolist(), found[wrong].tolist()
+        stored_tokens = _tokens(folder, indexed, index, sample[is_own])
+        for wrong in np.flatnonzero((stored_tokens != expected_tokens[is_own]).any(axis=1)):
+            ours, theirs = expected_tokens[is_own][wrong].tolist(), stored_tokens[wrong].tolist()
             defects.append(
-                f"sample {first + int(drawn[here][wrong])} of the run is tokens {theirs[0]} to {theirs[1]} of "
+                f"sample {first_number + int(draws[is_own][wrong])} of the run is tokens {theirs[0]} to {theirs[1]} of "
                 f"{samples.source.name}, but the schedule has {ours[0]} to {ours[1]}"
             )
-    holds = f"{count_of(len(drawn), 'sample')} of {count}, each with the tokens in the schedule."
-    return verdict(defects, holds, "Do not train on them, and report a bug", facts={"samples": len(drawn)})
+    holds = f"{count_of(len(draws), 'sample')} of {count}, each with the tokens in the schedule."
+    return verdict(defects, holds, "Do not train on them, and report a bug", facts={"samples": len(draws)})
 
 
 def _array(folder: Path, name: str) -> NDArray[np.integer]:
     try:
-        found: NDArray[np.integer] = np.load(folder / name, mmap_mode="r")
+        array: NDArray[np.integer] = np.load(folder / name, mmap_mode="r")
     # the header is Python, which NumPy may parse by its tokenizer
     except (ValueError, SyntaxError, EOFError, TokenError) as error:
         raise FormatError(f"{folder / name}: not a Megatron index: {error}. {_AGAIN}") from error
-    return found
+    return array
 
 
 def _blended(folder: Path, indexed: Indexed, numbers: Int64) -> tuple[Int64, Int64]:
@@ -164,8 +164,8 @@ def _tokens(folder: Path, indexed: Indexed, at: int, samples: Int64) -> Int64:
     """First token of each sample, and the one that is its last label, in tokens of the split, as `GPTDataset` looks
     them up."""
     base, ends = indexed.blend.base(at), indexed.samples[at].ends
-    chosen = _at(folder, f"{base}shuffle_index.npy", samples)
-    pairs = np.stack([_at(folder, f"{base}sample_index.npy", chosen + add) for add in (0, 1)], axis=1)
+    sample_indexes = _at(folder, f"{base}shuffle_index.npy", samples)
+    pairs = np.stack([_at(folder, f"{base}sample_index.npy", sample_indexes + add) for add in (0, 1)], axis=1)
     numbers = _at(folder, f"{base}document_index.npy", pairs[:, :, 0])
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(ends):
         raise FormatError(f"{folder}/{base}document_index.npy: refers to a document that does not exist. {_AGAIN}")
@@ -232,23 +232,35 @@ def megatron_spec(declaration: ScheduleDeclaration, wanted: MegatronIndices, sch
 
 def _recipe(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore) -> Recipe:
     schedule = store.require(declaration.artifact(SCHEDULE_ARTIFACT))
-    upstream, made = {SCHEDULE_ARTIFACT: schedule.content}, {}
+    upstream, shards_of_source = {SCHEDULE_ARTIFACT: schedule.content}, {}
     for source in declaration.sources:
         view, shards = view_of(declaration.dataset, source.called, source.dataset, source.split, store)
         upstream[f"{source.dataset}:{VIEW}"] = view.content
-        made[source.called] = shards
+        shards_of_source[source.called] = shards
     # as the options name them
     where = digest_value([shlex.quote(prefix) for prefix in prefixes(declaration, wanted, store)])
-    settings = {"random_seed": wanted.random_seed, "tokenizer": dict(wanted.tokenizer), "sources": list(made)}
+    settings = {
+        "random_seed": wanted.random_seed,
+        "tokenizer": dict(wanted.tokenizer),
+        "sources": list(shards_of_source),
+    }
     return Recipe(
         artifact=declaration.artifact(MEGATRON_INDICES),
         # of the tokenizer as JSON, because its order is part of the names
         key=digest_value(
-            [MEGATRON_INDICES, VERSION, upstream, made, wanted.random_seed, json.dumps(wanted.tokenizer), where]
+            [
+                MEGATRON_INDICES,
+                VERSION,
+                upstream,
+                shards_of_source,
+                wanted.random_seed,
+                json.dumps(wanted.tokenizer),
+                where,
+            ]
         ),
         version=VERSION,
         settings=settings,
-        sources={"prefixes": where, "shards": digest_value(made)},
+        sources={"prefixes": where, "shards": digest_value(shards_of_source)},
         upstream=upstream,
     )
 
@@ -281,7 +293,7 @@ def _write(
 
 
 def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamples) -> None:
-    base, others = blend.base(number), list[NDArray[np.int64]]()
+    base, other_blocks = blend.base(number), list[NDArray[np.int64]]()
     (staged / f"{base}description.txt").write_text(blend.description(number))
     # documents as they lie: the order is that of the shuffle index alone
     write_array(staged / f"{base}document_index.npy", [np.arange(len(samples.ends))], "int32")
@@ -290,16 +302,16 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
     least = max(read + 1, blend.requested_samples(number), samples.window_rows)
 
     def order() -> Iterator[NDArray[np.int64]]:
-        yield from (samples.run_blocks if blend.is_one else samples.order_blocks)(others)
+        yield from (samples.run_blocks if blend.is_one else samples.order_blocks)(other_blocks)
         # as long as the sample index, and as Megatron asks for; the padding comes after the last sample
-        size = max(least, samples.window_rows + sum(map(len, others)) - 1)
+        size = max(least, samples.window_rows + sum(map(len, other_blocks)) - 1)
         yield np.full(size - read, samples.padding)
 
     def rows() -> Iterator[NDArray[np.int64]]:
         yield from samples.window_blocks()
-        yield from others
+        yield from other_blocks
         # a sample ends where the next row begins, so there is one row more than samples
-        yield np.tile(others[-1][-1:], (max(least + 1 - samples.window_rows - sum(map(len, others)), 0), 1))
+        yield np.tile(other_blocks[-1][-1:], (max(least + 1 - samples.window_rows - sum(map(len, other_blocks)), 0), 1))
 
     longest = int(np.diff(samples.ends, prepend=np.uint64(0)).max(initial=0))
     # samples are numbered by the rows, of which there are two at most to one that is read
@@ -312,9 +324,9 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
 def _write_blended(staged: Path, indexed: Indexed) -> None:
     base, size = indexed.blend.base(), indexed.blend.size
     (staged / f"{base}description.txt").write_text(indexed.blend.description())
-    for at, (name, dtype) in enumerate((("dataset_index", "int16"), ("dataset_sample_index", "int64"))):
+    for column, (name, dtype) in enumerate((("dataset_index", "int16"), ("dataset_sample_index", "int64"))):
         # made again for the second file, so that no more than a block is held
-        blocks = (block[at] for block in blend_blocks(indexed.data.sampler, indexed.samples, size))
+        blocks = (block[column] for block in blend_blocks(indexed.data.sampler, indexed.samples, size))
         write_array(staged / f"{base}{name}.npy", blocks, dtype)
 
 

@@ -41,7 +41,7 @@ def prefixes(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: A
         store.location(view) if wanted.artifacts is None else f"{wanted.artifacts.rstrip('/')}/{view.dataset}/{VIEW}"
         for view in views
     ]
-    return tuple(f"{place}/{source.split}" for place, source in zip(where, declaration.sources, strict=True))
+    return tuple(f"{location}/{source.split}" for location, source in zip(where, declaration.sources, strict=True))
 
 
 def open_indexed(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore) -> Indexed:
@@ -51,32 +51,35 @@ def open_indexed(declaration: ScheduleDeclaration, wanted: MegatronIndices, stor
     reads, and for a schedule that has no indices.
     """
     data = TrainingData(store, declaration.dataset)
-    last = data.schedule.revisions[-1]
+    revision = data.schedule.revisions[-1]
     where = {
-        source.called: place
-        for source, place in zip(declaration.sources, prefixes(declaration, wanted, store), strict=True)
+        source.called: prefix
+        for source, prefix in zip(declaration.sources, prefixes(declaration, wanted, store), strict=True)
     }
     # in this order, too: prefixes and weights are put together by it below
-    if [source.name for source in last.sources] != list(where):
+    if [source.name for source in revision.sources] != list(where):
         raise ConfigError(
-            f"{declaration.dataset}: the schedule reads {', '.join(source.name for source in last.sources)}, but "
+            f"{declaration.dataset}: the schedule reads {', '.join(source.name for source in revision.sources)}, but "
             f"the declaration has {', '.join(where)}. {_revise(declaration)}"
         )
-    if last.samples != "windows":
+    if revision.samples != "windows":
         raise ConfigError(
             f"{declaration.dataset}: `megatron` needs samples of consecutive tokens, but the schedule packs whole "
             "documents. Remove `megatron` or `samples: documents`"
         )
     blend = TrainBlend(
         prefixes=tuple(where.values()),
-        weights=tuple(source.share for source in last.sources),
+        weights=tuple(source.share for source in revision.sources),
         samples=data.sampler.samples,
-        sequence_length=last.sequence_length,
+        sequence_length=revision.sequence_length,
         random_seed=wanted.random_seed,
         tokenizer=wanted.tokenizer,
     )
-    ends = [_ends(declaration, source, store) for source in last.sources]
-    samples = [SourceSamples(data.sampler, source, found) for source, found in zip(last.sources, ends, strict=True)]
+    ends = [_ends(declaration, source, store) for source in revision.sources]
+    samples = [
+        SourceSamples(data.sampler, source, document_ends)
+        for source, document_ends in zip(revision.sources, ends, strict=True)
+    ]
     return Indexed(data=data, blend=blend, samples=samples)
 
 
@@ -91,8 +94,8 @@ def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore
     """Return where the documents of a source's split end, as Megatron's index has it; the shards have to be the
     schedule's."""
     name = declaration.dataset
-    _, made = view_of(name, source.name, source.dataset, source.split, store)
-    if made != {f"{TOKEN_BINS}/{shard.name}": shard.content for shard in source.shards}:
+    _, shard_contents = view_of(name, source.name, source.dataset, source.split, store)
+    if shard_contents != {f"{TOKEN_BINS}/{shard.name}": shard.content for shard in source.shards}:
         raise ConfigError(
             f"{name}: source {source.name}: the view {source.dataset}/{VIEW} was built from other shards than the "
             f"schedule reads. {_revise(declaration)}; or rebuild the view: dataprep run {source.dataset}"

@@ -27,19 +27,19 @@ def revise_line(name: str) -> str:
 def pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory) -> Iterator[Remark]:
     """Yield what the declaration and its sources have otherwise than the last revision, each with its key in the
     YAML."""
-    last = schedule.revisions[-1]
+    last_revision = schedule.revisions[-1]
     for key in _SETTINGS:
-        declared, read = getattr(declaration, key), getattr(last, key)
+        setting, read = getattr(declaration, key), getattr(last_revision, key)
         # the steps of a number of tokens follow from what was read
-        if declared != read and not (key == "steps" and declaration.tokens is not None):
-            yield _remark((key,), f"`{key}`: {_as_text(declared)} declared, {_as_text(read)} scheduled")
+        if setting != read and not (key == "steps" and declaration.tokens is not None):
+            yield _remark((key,), f"`{key}`: {_as_text(setting)} declared, {_as_text(read)} scheduled")
     try:
         sources = found_sources(declaration, store)[0]
     except DataprepError as error:
         yield _remark(("sources",), f"its sources cannot be compared: {error}")
         return
-    for told in (*_mixture(declaration, last, sources), *changed_sources(last, sources)):
-        yield _remark(("sources",), told)
+    for sentence in (*_mixture(declaration, last_revision, sources), *changed_sources(last_revision, sources)):
+        yield _remark(("sources",), sentence)
 
 
 def _remark(keys: tuple[str, ...], told: str) -> Remark:
@@ -53,41 +53,41 @@ def _as_text(value: object) -> str:
 def _mixture(declaration: ScheduleDeclaration, last: Revision, sources: Sequence[FoundSource]) -> Iterator[str]:
     """Weights and `epochs` that are declared otherwise; shares by tokens follow from the shards."""
     weighed = shares([source.weight for source in sources])
-    for found, share in zip(sources, weighed, strict=True):
-        source = last.source(found.name)
+    for part, share in zip(sources, weighed, strict=True):
+        source = last.source(part.name)
         if source is None:
             continue
-        if source.epochs != found.epochs:
+        if source.epochs != part.epochs:
             yield (
-                f"source {found.name}: `epochs` {_as_text(found.epochs)} declared, {_as_text(source.epochs)} scheduled"
+                f"source {part.name}: `epochs` {_as_text(part.epochs)} declared, {_as_text(source.epochs)} scheduled"
             )
         if declaration.sources[0].weight is not None and source.share != share:
             yield (
-                f"source {found.name}: {share / PLACES:.2%} of the samples declared, "
+                f"source {part.name}: {share / PLACES:.2%} of the samples declared, "
                 f"{source.share / PLACES:.2%} scheduled"
             )
 
 
 def changed_sources(last: Revision, sources: Sequence[FoundSource]) -> Iterator[str]:
     """Yield how the sources are otherwise than a revision has them, a sentence each."""
-    for found in sources:
-        source = last.source(found.name)
-        now = {name: content for name, content, _ in found.shards}
+    for part in sources:
+        source = last.source(part.name)
+        now = {name: content for name, content, _ in part.shards}
         then = {} if source is None else {shard.name: shard.content for shard in source.shards}
-        new, gone = sorted(now.keys() - then.keys()), sorted(then.keys() - now.keys())
+        new, gone_names = sorted(now.keys() - then.keys()), sorted(then.keys() - now.keys())
         changed = [name for name in now if name in then and now[name] != then[name]]
-        for what, names in (("new", new), ("changed", changed), ("gone", gone)):
+        for what, names in (("new", new), ("changed", changed), ("gone", gone_names)):
             if names:
-                yield f"source {found.name}: {count_of(len(names), 'shard')} {what}, the first is {names[0]}"
-    declared = {found.name for found in sources}
+                yield f"source {part.name}: {count_of(len(names), 'shard')} {what}, the first is {names[0]}"
+    declared_names = {part.name for part in sources}
     for source in last.sources:
-        if source.name not in declared:
+        if source.name not in declared_names:
             yield f"source {source.name} is no longer declared"
 
 
 def told_pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory) -> list[str]:
     """The same as lines of text, with what to do; none if there is nothing."""
-    found = [remark.sentence for remark in pending(declaration, store, schedule)]
+    sentences = [remark.sentence for remark in pending(declaration, store, schedule)]
     name = declaration.dataset
-    told = [f"{name}: not read yet: {one}" for one in found]
-    return [*told, revise_line(name)] if told else []
+    lines = [f"{name}: not read yet: {sentence}" for sentence in sentences]
+    return [*lines, revise_line(name)] if lines else []

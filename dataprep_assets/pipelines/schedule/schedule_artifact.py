@@ -128,25 +128,25 @@ def revise_schedule(
 
     See `revised`.
     """
-    kept = before and _drop_unread_revisions(declaration, store, before, from_step)
+    kept_history = before and _drop_unread_revisions(declaration, store, before, from_step)
     sources, documents = found_sources(declaration, store)
-    wanted = RevisionRequest(
+    request = RevisionRequest(
         name=declaration.dataset,
         batch=declaration.batch,
         sequence_length=declaration.sequence_length,
         seed=declaration.seed,
         samples=declaration.samples,
-        steps=_steps(declaration, kept, documents, from_step),
+        steps=_steps(declaration, kept_history, documents, from_step),
     )
     return revised(
-        kept,
-        wanted,
+        kept_history,
+        request,
         sources,
         documents=documents,
         packs=documents.packs,
         from_step=from_step,
         trained=trained,
-        unmade=before.revisions[len(kept.revisions) :] if before and kept else (),
+        unmade=before.revisions[len(kept_history.revisions) :] if before and kept_history else (),
     )
 
 
@@ -159,15 +159,15 @@ def _drop_unread_revisions(
     """
     if store.receipt(declaration.artifact(SCHEDULE_ARTIFACT)) is None:
         return schedule
-    stored = TrainingData(store, declaration.dataset).schedule
-    made = kept = len(stored.revisions)
+    stored_history = TrainingData(store, declaration.dataset).schedule
+    made_count = kept_count = len(stored_history.revisions)
     # the artifact is of another history, and does not tell which of these revisions were made
-    if schedule.upto(made).digest != stored.digest:
+    if schedule.upto(made_count).digest != stored_history.digest:
         return schedule
-    for number, revision in enumerate(schedule.revisions[made:], made + 1):
+    for number, revision in enumerate(schedule.revisions[made_count:], made_count + 1):
         if revision.first_step < from_step:
-            kept = number
-    return schedule.upto(kept)
+            kept_count = number
+    return schedule.upto(kept_count)
 
 
 def _steps(
@@ -177,8 +177,8 @@ def _steps(
     if declaration.tokens is None:
         return declaration.steps
     read = [] if before is None else simulated(Sampler(before, documents.packs), from_step)
-    left = int(declaration.tokens) - sum(one.tokens for one in read)
-    return from_step + max(-(-left // (declaration.batch * declaration.sequence_length)), 0)
+    remaining = int(declaration.tokens) - sum(reading.tokens for reading in read)
+    return from_step + max(-(-remaining // (declaration.batch * declaration.sequence_length)), 0)
 
 
 def write_revisions(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Path:
@@ -189,22 +189,22 @@ def write_revisions(declaration: ScheduleDeclaration, schedule: ScheduleHistory)
 
 
 def _recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Recipe:
-    last = schedule.revisions[-1]
+    last_revision = schedule.revisions[-1]
     return Recipe(
         artifact=declaration.artifact(SCHEDULE_ARTIFACT),
         key=digest_value(["schedule", VERSION, schedule.digest, declaration.sensitive]),
         version=VERSION,
         settings={
             "revisions": len(schedule.revisions),
-            "batch": last.batch,
-            "sequence_length": last.sequence_length,
+            "batch": last_revision.batch,
+            "sequence_length": last_revision.sequence_length,
             "schedule": schedule.digest,
             "sensitive": declaration.sensitive,
         },
         # no input artifacts: the schedule stays when its shards go or change, `sources_current` tells of that
         sources={
             f"{source.dataset}:{source.artifact}/{shard.name}": shard.content
-            for source in last.sources
+            for source in last_revision.sources
             for shard in source.shards
         },
     )
@@ -221,14 +221,14 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
         _, documents = found_sources(declaration, store)
         _require_whole(declaration, schedule, documents)
         (staged / SCHEDULE).write_bytes(schedule.to_bytes())
-        joined: list[JoinedFile] = []
-        done: set[str] = set()
+        joined_files: list[JoinedFile] = []
+        contents: set[str] = set()
         for revision in schedule.revisions:
             for source in revision.sources:
                 for shard in source.shards:
-                    if shard.content not in done:
-                        joined += _documents(store, documents, staged, source.dataset, shard.content)
-                        done.add(shard.content)
+                    if shard.content not in contents:
+                        joined_files += _documents(store, documents, staged, source.dataset, shard.content)
+                        contents.add(shard.content)
                     name = packs_file(shard.content, revision.sequence_length)
                     if revision.samples == "documents" and not (staged / name).exists():
                         (staged / name).parent.mkdir(exist_ok=True)
@@ -238,7 +238,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
         return WrittenFiles(
             inputs={source.name: source.lock for source in schedule.revisions[-1].sources},
             facts=facts.model_copy(update={"sensitive": True}) if declaration.sensitive else facts,
-            joined=tuple(joined),
+            joined=tuple(joined_files),
         )
 
     return ensure(_recipe(declaration, schedule), store, write, declaration.verify)
@@ -267,11 +267,11 @@ def _documents(
         (staged / folder / SHARD).write_bytes(_shard_bytes(dataset, receipt))
     else:
         # the shard is gone or was made anew: its documents come from the artifact that this one replaces
-        kept = documents.keeping(content)
-        artifact = kept.artifact
-        parts = {r.path.rpartition("/")[2]: r for r in kept.files if r.path.startswith(f"{folder}/")}
+        handle = documents.keeping(content)
+        artifact = handle.artifact
+        parts = {r.path.rpartition("/")[2]: r for r in handle.files if r.path.startswith(f"{folder}/")}
         (staged / folder).mkdir(parents=True)
-        (staged / folder / SHARD).write_bytes(kept.read(f"{folder}/{SHARD}"))
+        (staged / folder / SHARD).write_bytes(handle.read(f"{folder}/{SHARD}"))
         del parts[SHARD]
     for name, record in sorted(parts.items()):
         yield store.join(staged, f"{folder}/{name}", [FileRef(artifact, record)], verify=False)
@@ -297,19 +297,19 @@ def _rebuild_matches(opened: OpenedSchedule) -> Finding:
     declaration, store, data = opened.declaration, opened.store, opened.data
     receipt, samples = data.handle.receipt, samples_of(declaration.prove.level)
     defects = [*_other_schedule(declaration, data), *_other_copies(declaration, store, data)]
-    packed = {
+    pack_files = {
         packs_file(shard.content, revision.sequence_length): (shard, revision.sequence_length)
         for revision in data.schedule.revisions
         if revision.samples == "documents"
         for source in revision.sources
         for shard in source.shards
     }
-    names = sorted(packed)
+    names = sorted(pack_files)
     for number in draw_documents(
         receipt.key, len(names), None if samples is None else -(-len(names) // _PACKS)
     ).tolist():
         name = names[number]
-        shard, length = packed[name]
+        shard, length = pack_files[name]
         if pack_bytes(pack_shard(np.asarray(data.ends(shard), np.uint64), length)) != data.handle.read(name):
             defects.append(f"{name} has other packs than its documents give")
     return verdict(
@@ -334,8 +334,8 @@ def _other_schedule(declaration: ScheduleDeclaration, data: TrainingData) -> Ite
         yield f"{SCHEDULE} does not match its receipt: {change.reason}"
     if data.handle.read(SCHEDULE) != data.schedule.to_bytes():
         yield f"{SCHEDULE} is formatted differently"
-    told = (facts.revisions, facts.steps, facts.digest, facts.sensitive)
-    if told != (len(data.schedule.revisions), data.steps, data.schedule.digest, declaration.sensitive):
+    receipt_facts = (facts.revisions, facts.steps, facts.digest, facts.sensitive)
+    if receipt_facts != (len(data.schedule.revisions), data.steps, data.schedule.digest, declaration.sensitive):
         yield "its receipt has different facts"
 
 
@@ -343,14 +343,14 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
     """A sentence for each copy of a shard's documents that is not the shard's, by the content that its folder names."""
     records = {record.path: record for record in data.handle.files}
     try:
-        present = found_sources(declaration, store)[1].found
+        found_shards = found_sources(declaration, store)[1].found
     except DataprepError:  # a source that is gone: its copies are those of their content still
-        present = {}
+        found_shards = {}
     for content, dataset in _contents(data).items():
         folder = documents_folder(content)
         description = _parsed(data.handle.read(f"{folder}/{SHARD}"))
         # the same content may have been made again since, of source files with other names and bytes
-        if content in present and _contradicts(description, _description(dataset, present[content][1])):
+        if content in found_shards and _contradicts(description, _description(dataset, found_shards[content][1])):
             yield f"{folder}/{SHARD} differs"
         ends = records.get(f"{folder}/{ENDS}")
         if ends is None or not _counts_documents(data.handle.receipt, description, ends.bytes / 8):
@@ -360,8 +360,8 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
             yield f"{folder}/{SHARD} lists other files than the shard"
             continue
         for name, size, sha256 in files:
-            held = records.get(f"{folder}/{name}")
-            if name in _COPIED and (held is None or (held.bytes, held.sha256) != (size, sha256)):
+            copy_record = records.get(f"{folder}/{name}")
+            if name in _COPIED and (copy_record is None or (copy_record.bytes, copy_record.sha256) != (size, sha256)):
                 yield f"{folder}/{name} differs from the shard"
 
 
@@ -387,7 +387,7 @@ def _contradicts(stored: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
         ]
         for description in (stored, made)
     ]
-    of_the_same_files = [one[0] for one in counts[0]] == [one[0] for one in counts[1]]
+    of_the_same_files = [row[0] for row in counts[0]] == [row[0] for row in counts[1]]
     return of_the_same_files and counts[0] != counts[1]
 
 
@@ -405,11 +405,17 @@ def _counts_documents(receipt: Receipt, description: Mapping[str, Any], document
 def _losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[Loss]:
     """The tokens of each source that no step reads."""
     data = TrainingData(store, declaration.dataset)
-    read = {one.source: one for one in simulated(data.sampler, data.steps)}
+    read = {reading.source: reading for reading in simulated(data.sampler, data.steps)}
     for source in data.schedule.revisions[-1].sources:
         tokens = sum(shard.tokens for shard in source.shards)
-        found = read.get(source.name)
-        unread = tokens if found is None else max(0, tokens - found.tokens) if found.epochs < 1 else 0
+        source_reading = read.get(source.name)
+        unread = (
+            tokens
+            if source_reading is None
+            else max(0, tokens - source_reading.tokens)
+            if source_reading.epochs < 1
+            else 0
+        )
         yield Loss(action="left out", reason="unread", count=unread, of=tokens, unit="token", part=source.name)
 
 
@@ -420,13 +426,13 @@ def _metadata(declaration: ScheduleDeclaration, store: ArtifactStore, receipt: R
         raise IntegrityError(f"{declaration.dataset}: the schedule was replaced during the run. Run it again")
     rows: Sequence[Mapping[str, str | int | float]] = [
         {
-            "source": one.source,
-            "samples": one.samples,
-            "tokens": one.tokens,
-            "share": round(one.share, 4),
-            "epochs": round(one.epochs, 3),
+            "source": reading.source,
+            "samples": reading.samples,
+            "tokens": reading.tokens,
+            "share": round(reading.share, 4),
+            "epochs": round(reading.epochs, 3),
         }
-        for one in simulated(data.sampler, data.steps)
+        for reading in simulated(data.sampler, data.steps)
     ]
     return {"steps": data.steps, "revisions": len(data.schedule.revisions), "sources": Table(tuple(rows))}
 

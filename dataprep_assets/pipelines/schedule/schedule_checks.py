@@ -56,9 +56,9 @@ class OpenedSchedule(OpenedInPlace):
 
 def _documents(data: TrainingData, content: str) -> DocumentEnds:
     folder = documents_folder(content)
-    listed = any(record.path == f"{folder}/{IDS}" for record in data.handle.files)
+    has_ids = any(record.path == f"{folder}/{IDS}" for record in data.handle.files)
     ends = np.asarray(data.handle.numbers(f"{folder}/{ENDS}", "uint64")[:], np.uint64)
-    ids = np.asarray(data.handle.numbers(f"{folder}/{IDS}", "uint64")[:], np.uint64) if listed else None
+    ids = np.asarray(data.handle.numbers(f"{folder}/{IDS}", "uint64")[:], np.uint64) if has_ids else None
     return DocumentEnds(ends=ends, ids=ids)
 
 
@@ -86,9 +86,9 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                 if revision.samples == "documents":
                     table = packs(shard, revision.sequence_length)
                     samples = len(table.ends)
-                    held = int((table.stops - table.starts).sum()) if samples else 0
-                    if held != shard.tokens:
-                        defects.append(f"{where}: its packs have {count_of(held, 'token')} of {shard.tokens}")
+                    pack_tokens = int((table.stops - table.starts).sum()) if samples else 0
+                    if pack_tokens != shard.tokens:
+                        defects.append(f"{where}: its packs have {count_of(pack_tokens, 'token')} of {shard.tokens}")
                 if samples != shard.samples:
                     defects.append(f"{where}: has {count_of(samples, 'sample')}, but the schedule {shard.samples}")
     return verdict(defects, f"{count_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
@@ -110,14 +110,18 @@ def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, p
             old = {shard.name: shard for shard in before.shards} if before is not None else {}
             for shard in source.shards:
                 then = old.get(shard.name)
-                wanted: tuple[Ranges, Ranges] | None = (), ()
+                expected_changes: tuple[Ranges, Ranges] | None = (), ()
                 if then is not None and then.content != shard.content:
-                    wanted = changed_between(documents_of(then.content), documents_of(shard.content))
-                if (shard.removed, shard.added) != wanted:
-                    told = "that its documents cannot be identified" if wanted is None else _counted(*wanted)
+                    expected_changes = changed_between(documents_of(then.content), documents_of(shard.content))
+                if (shard.removed, shard.added) != expected_changes:
+                    sentence = (
+                        "that its documents cannot be identified"
+                        if expected_changes is None
+                        else _counted(*expected_changes)
+                    )
                     defects.append(
                         f"revision {number}: {source.name}/{shard.name}: records "
-                        f"{_counted(shard.removed, shard.added)}, but its documents show {told}"
+                        f"{_counted(shard.removed, shard.added)}, but its documents show {sentence}"
                     )
     count = len(schedule.revisions)
     return verdict(
@@ -146,22 +150,22 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
             looked += 1
             source = rule.revision.sources[number]
             content = source.shards[shard].content
-            found = list(sampler.readings(content, start, stop, within=(source.name, epoch)))
+            readings = list(sampler.readings(content, start, stop, within=(source.name, epoch)))
             where = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
             # a span may be found in pieces, which add up to it if each token is read once
-            if sum(one.stop - one.start for one in found) != stop - start:
-                defects.append(f"{where}: are read {count_of(len(found), 'time')} in epoch {epoch}")
-            elif (step, position) not in {(one.step, one.position) for one in found}:
+            if sum(reading.stop - reading.start for reading in readings) != stop - start:
+                defects.append(f"{where}: are read {count_of(len(readings), 'time')} in epoch {epoch}")
+            elif (step, position) not in {(reading.step, reading.position) for reading in readings}:
                 defects.append(f"{where}: are not found at that step by their document")
     holds = f"{count_of(looked, 'span')} of tokens from {count_of(sampler.end, 'step')}, each read once per epoch."
     return verdict(defects, holds, "Do not train on it, and report a bug", facts={"spans": looked})
 
 
 def _sources_current(opened: OpenedSchedule) -> Finding:
-    declaration, store, last = opened.declaration, opened.store, opened.data.schedule.revisions[-1]
+    declaration, store, last_revision = opened.declaration, opened.store, opened.data.schedule.revisions[-1]
     return verdict(
-        list(changed_sources(last, found_sources(declaration, store)[0])),
-        f"{count_of(len(last.sources), 'source')}, unchanged since the last revision.",
+        list(changed_sources(last_revision, found_sources(declaration, store)[0])),
+        f"{count_of(len(last_revision.sources), 'source')}, unchanged since the last revision.",
         revise_line(declaration.dataset),
         warning=True,
     )
@@ -170,12 +174,12 @@ def _sources_current(opened: OpenedSchedule) -> Finding:
 def _repeats(opened: OpenedSchedule) -> Finding:
     declaration, data = opened.declaration, opened.data
     read = simulated(data.sampler, data.steps)
-    often = [one for one in read if one.epochs > declaration.most_epochs]
+    often = [reading for reading in read if reading.epochs > declaration.most_epochs]
     return verdict(
-        [f"source {one.source} is read {one.epochs:.1f} times by step {data.steps}" for one in often],
-        f"No source is read more than {max((one.epochs for one in read), default=0):.2f} times.",
+        [f"source {reading.source} is read {reading.epochs:.1f} times by step {data.steps}" for reading in often],
+        f"No source is read more than {max((reading.epochs for reading in read), default=0):.2f} times.",
         "Lower its weight, or raise `most_epochs`",
-        facts={f"epochs of {one.source}": round(one.epochs, 4) for one in read},
+        facts={f"epochs of {reading.source}": round(reading.epochs, 4) for reading in read},
         warning=True,
     )
 

@@ -65,27 +65,29 @@ def parts_of(store: ArtifactStore, name: str, source: ScheduleSource) -> list[So
 
 
 def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> list[SourceSelection]:
-    planned = store.receipt(Artifact(dataset=source.dataset, name=_BLEND_PLAN))
-    if planned is None:
+    plan_receipt = store.receipt(Artifact(dataset=source.dataset, name=_BLEND_PLAN))
+    if plan_receipt is None:
         raise _absent(name, source.dataset, _BLEND_PLAN)
-    if (stage := planned.facts["stage"]) != "pretrain":
+    if (stage := plan_receipt.facts["stage"]) != "pretrain":
         raise ConfigError(
             f"{name}: source {source.dataset} is a blend of the stage {stage}, whose rows its trainer shuffles "
             "itself. A schedule reads only token streams: a corpus, a release, or a blend of the stage pretrain"
         )
     # runs of earlier plans may lie beside it
-    run = Artifact(dataset=source.dataset, name=_RUNS, partition=planned.facts["run_hash"])
-    if (made := store.receipt(run)) is None:
+    run = Artifact(dataset=source.dataset, name=_RUNS, partition=plan_receipt.facts["run_hash"])
+    if (run_receipt := store.receipt(run)) is None:
         raise _absent(name, source.dataset, str(run))
-    if not (used := made.facts["used"].get(source.split)):
-        raise _no_split(name, source, {split for split, shards in made.facts["used"].items() if shards})
-    wanted = {one["name"]: one["requested"] for one in made.facts["realised"] if one["split"] == source.split}
+    if not (used := run_receipt.facts["used"].get(source.split)):
+        raise _no_split(name, source, {split for split, shards in run_receipt.facts["used"].items() if shards})
+    share_of_dataset = {
+        row["name"]: row["requested"] for row in run_receipt.facts["realised"] if row["split"] == source.split
+    }
     shards: dict[str, list[Artifact]] = {}
     for key in used:
         artifact = Artifact(dataset=source.dataset, name=_INDEXED_BINS, partition=key)
         shards.setdefault(split_of(key), []).append(artifact)
     return [
-        SourceSelection(called=f"{source.called}/{part}", share=wanted[part], shards=artifacts)
+        SourceSelection(called=f"{source.called}/{part}", share=share_of_dataset[part], shards=artifacts)
         for part, artifacts in shards.items()
     ]
 
@@ -95,17 +97,17 @@ def _absent(name: str, dataset: str, what: str) -> MissingArtifactError:
 
 
 def _no_split(name: str, source: ScheduleSource, there: Collection[str]) -> ConfigError:
-    found = ", ".join(sorted(there))
-    return ConfigError(f"{name}: source {source.dataset}: unknown split {source.split!r}. Available: {found}")
+    names = ", ".join(sorted(there))
+    return ConfigError(f"{name}: source {source.dataset}: unknown split {source.split!r}. Available: {names}")
 
 
 def _require_receipts(store: ArtifactStore, name: str, part: SourceSelection) -> list[tuple[Artifact, Receipt]]:
     """The shards with their receipts; raises MissingArtifactError, naming the first that is not there."""
-    found = list(zip(part.shards, store.receipts(part.shards), strict=True))
+    pairs = list(zip(part.shards, store.receipts(part.shards), strict=True))
     dataset = part.shards[0].dataset
-    if missing := [str(artifact.partition) for artifact, receipt in found if receipt is None]:
-        raise _absent(name, dataset, f"{len(missing)} of {count_of(len(found), 'shard')}, first {missing[0]}")
-    return [(artifact, receipt) for artifact, receipt in found if receipt is not None]
+    if missing := [str(artifact.partition) for artifact, receipt in pairs if receipt is None]:
+        raise _absent(name, dataset, f"{len(missing)} of {count_of(len(pairs), 'shard')}, first {missing[0]}")
+    return [(artifact, receipt) for artifact, receipt in pairs if receipt is not None]
 
 
 @dataclass(frozen=True)
@@ -138,21 +140,21 @@ class ShardDocuments:
 
     def keeping(self, content: str) -> ArtifactHandle:
         """The artifact of the schedule if it keeps this shard's documents; raises IntegrityError if it does not."""
-        kept = self.schedule_artifact
-        if kept is None or not any(record.path.startswith(documents_folder(content)) for record in kept.files):
+        handle = self.schedule_artifact
+        if handle is None or not any(record.path.startswith(documents_folder(content)) for record in handle.files):
             raise IntegrityError(
                 f"{self.name}: the documents of the shard {content[:12]}, which earlier steps read, were stored only "
                 "in the artifact of the schedule, and are missing. Restore that artifact from a copy"
             )
-        return kept
+        return handle
 
     def packs(self, shard: SourceShard, length: int) -> PackTable:
         """The packs of a shard."""
         key = (shard.content, length)
         if key not in self._packs:
-            name, kept = packs_file(*key), self.schedule_artifact
-            if kept is not None and any(record.path == name for record in kept.files):
-                self._packs[key] = open_packs(kept.path(name))
+            name, handle = packs_file(*key), self.schedule_artifact
+            if handle is not None and any(record.path == name for record in handle.files):
+                self._packs[key] = open_packs(handle.path(name))
             else:
                 self._packs[key] = pack_shard(self(shard.content).ends, length)
         return self._packs[key]
@@ -170,38 +172,38 @@ def found_sources(
     Raises MissingArtifactError for a source that was not made.
     """
     sources, documents = [], ShardDocuments(store, declaration.dataset)
-    for declared in declaration.sources:
+    for source in declaration.sources:
         parts = [
             (part, _require_receipts(store, declaration.dataset, part))
-            for part in parts_of(store, declaration.dataset, declared)
+            for part in parts_of(store, declaration.dataset, source)
         ]
-        everything = [one for _, found in parts for one in found]
+        everything = [pair for _, pairs in parts for pair in pairs]
         documents.found.update({receipt.content: (artifact, receipt) for artifact, receipt in everything})
         tokens = {artifact: ledger_of(receipt).tokens for artifact, receipt in everything}
-        first = everything[0][1]
+        first_receipt = everything[0][1]
         # here the shards of one dataset; sources are compared with each other when a revision is made
         for _, receipt in everything:
-            if receipt.inputs["tokenizer"] != first.inputs["tokenizer"]:
+            if receipt.inputs["tokenizer"] != first_receipt.inputs["tokenizer"]:
                 raise IntegrityError(
-                    f"{declaration.dataset}: source {declared.called}: {first.partition} and {receipt.partition} "
-                    f"were built with different tokenizers. Run: dataprep run {declared.dataset}"
+                    f"{declaration.dataset}: source {source.called}: {first_receipt.partition} and {receipt.partition} "
+                    f"were built with different tokenizers. Run: dataprep run {source.dataset}"
                 )
         # weights are positive, and a source may be without a token
-        weight = declared.weight or max(sum(tokens.values()), 1)
+        weight = source.weight or max(sum(tokens.values()), 1)
         sources += [
             FoundSource(
                 name=part.called,
-                dataset=declared.dataset,
-                split=declared.split,
-                dtype=TokenBinsFacts.of(first).dtype,
-                tokenizer=first.inputs["tokenizer"],
+                dataset=source.dataset,
+                split=source.split,
+                dtype=TokenBinsFacts.of(first_receipt).dtype,
+                tokenizer=first_receipt.inputs["tokenizer"],
                 weight=weight * part.share,
                 shards=tuple(
-                    (str(artifact.partition), receipt.content, tokens[artifact]) for artifact, receipt in found
+                    (str(artifact.partition), receipt.content, tokens[artifact]) for artifact, receipt in pairs
                 ),
-                epochs=declared.epochs,
-                artifact=found[0][0].name,
+                epochs=source.epochs,
+                artifact=pairs[0][0].name,
             )
-            for part, found in parts
+            for part, pairs in parts
         ]
     return sources, documents

@@ -117,7 +117,7 @@ def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
 
 def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) -> SkippedRecord | Refused | None:
     """The outcome for a record without a prompt at any of these places; None if it has one."""
-    states = {_state(record, place) for place in places}
+    states = {_state(record, path) for path in places}
     if "there" in states or not rules.asks_for_prompts:
         return None
     if rules.without_prompt == "bad_record":

@@ -209,10 +209,10 @@ def round_trip(shard: OpenedRecords) -> Finding:
     planned_shard, receipt = shard.planned, shard.receipt
     made_count = stored_count = 0
     defects: list[str] = []
-    for expected, line in zip_longest(_made(planned_shard), lines_of(shard.directory, receipt)):
-        made_count, stored_count = made_count + (expected is not None), stored_count + (line is not None)
-        if expected is not None and line is not None and line != expected[1] and len(defects) < SHOWN:
-            defects.append(f"line {made_count}, from {expected[0]}: differs from the result of the transforms")
+    for expected_line, line in zip_longest(_made(planned_shard), lines_of(shard.directory, receipt)):
+        made_count, stored_count = made_count + (expected_line is not None), stored_count + (line is not None)
+        if expected_line is not None and line is not None and line != expected_line[1] and len(defects) < SHOWN:
+            defects.append(f"line {made_count}, from {expected_line[0]}: differs from the result of the transforms")
     receipt_count = ledger_of(receipt).documents
     if len({made_count, stored_count, receipt_count}) > 1:
         defects.append(
