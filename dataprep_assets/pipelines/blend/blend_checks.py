@@ -152,7 +152,8 @@ class _BlendSource:
     def changes(self) -> dict[str, int]:
         """How many files were added, removed and changed."""
         frozen, now = (
-            {path: version for path, *version in _files(discovered)} for discovered in (refound(self.unit), self.now)
+            {path: version for path, *version in _files(dataset_files)}
+            for dataset_files in (refound(self.unit), self.now)
         )
         return {
             "added": len(now.keys() - frozen.keys()),
@@ -206,8 +207,8 @@ def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSource]
 
 
 def _without_files(unit: PlannedUnit) -> Discovered:
-    discovered = refound(unit)
-    return Discovered(unit=discovered.unit, entries=(), commit=None)
+    dataset_files = refound(unit)
+    return Discovered(unit=dataset_files.unit, entries=(), commit=None)
 
 
 def _rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_BlendSource]) -> Iterator[Row]:

@@ -99,19 +99,21 @@ def finished_shards(
                 blend, stale_partitions, len(chosen_shards), "were built from other inputs or settings"
             )
         )
-    finished = []
+    complete_shards = []
     for shard, receipt in zip(chosen_shards, receipts, strict=True):
         assert receipt is not None
         unit, planned_shard = plan.find(str(shard.artifact.partition))
-        finished.append(FinishedShard(unit=unit, index=planned_shard.index, artifact=shard.artifact, receipt=receipt))
+        complete_shards.append(
+            FinishedShard(unit=unit, index=planned_shard.index, artifact=shard.artifact, receipt=receipt)
+        )
     for unit in plan.units:
-        members = [shard.receipt for shard in finished if shard.unit is unit]
+        members = [shard.receipt for shard in complete_shards if shard.unit is unit]
         if not any(map(rows_of, members)):
             raise IntegrityError(
                 f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight}, but no data in any of its "
                 f"shards{from_file_on(blend, unit)}: {nothing_left(blend, members)}"
             )
-    return finished
+    return complete_shards
 
 
 def _describe_partitions(blend: BlendDeclaration, partitions: Sequence[str], total: int, what: str) -> str:

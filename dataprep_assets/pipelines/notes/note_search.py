@@ -69,14 +69,14 @@ class NoteSearch:
         rule = SplitRule(rule=long_notes.rule, row_length=cohort.notes.capacity, overlap=long_notes.overlap)
         of_headers, of_bodies = (np.array([len(ids) for ids in id_lists], np.int64) for id_lists in (headers, bodies))
         fits = np.delete(np.arange(len(notes)), without_room(of_headers, of_bodies, rule))
-        split_notes = split_documents(of_headers[fits], of_bodies[fits], rule)
+        chunk_bounds = split_documents(of_headers[fits], of_bodies[fits], rule)
         note_chunks = []
         before: Counter[int] = Counter()
         for note, start, stop, header in zip(
-            fits[split_notes.documents].tolist(),
-            split_notes.starts.tolist(),
-            split_notes.stops.tolist(),
-            split_notes.with_header,
+            fits[chunk_bounds.documents].tolist(),
+            chunk_bounds.starts.tolist(),
+            chunk_bounds.stops.tolist(),
+            chunk_bounds.with_header,
             strict=True,
         ):
             ids = np.array([*(headers[note] if header else ()), *bodies[note][start:stop]], "<i4").tobytes()

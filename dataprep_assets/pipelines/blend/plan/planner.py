@@ -80,8 +80,8 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     identity = stage_identity(blend)
     before = {unit.name: unit for unit in frozen.units} if frozen else {}
     units = [
-        _plan_unit(discovered, blend, identity, before.get(discovered.unit.name))
-        for discovered in _discovered(blend, {} if relist else before)
+        _plan_unit(dataset_files, blend, identity, before.get(dataset_files.unit.name))
+        for dataset_files in _discovered(blend, {} if relist else before)
     ]
     # a split is appended to some names, so a dataset `web` in `train` meets one that is called `web__train`
     names = [unit.name for unit in units]
@@ -131,7 +131,7 @@ def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
 
 
 def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list[Discovered]:
-    discovered: list[Discovered] = []
+    datasets: list[Discovered] = []
     data: DataBlend = blend.data_blend()
     digests = blend.source_digests()
     for unit in data.units():
@@ -143,17 +143,17 @@ def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list
             and (b.split in RL_SPLITS if by_rl_split else b.name == unit.name)
         ]
         if planned_units and open_place(unit.dataset, blend.sources).access.mirrored:
-            discovered += [refound(b) for b in planned_units]
+            datasets += [refound(b) for b in planned_units]
         elif by_rl_split and unit.dataset.split is None:
-            discovered += discover_splits(unit, blend.sources, digests).values()
+            datasets += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
             # any other `split` only chooses files, as Skywork's `math`
             split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
             of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
-            discovered.append(discover(of_split, blend.sources, digests))
+            datasets.append(discover(of_split, blend.sources, digests))
         else:
-            discovered.append(discover(unit, blend.sources, digests))
-    return discovered
+            datasets.append(discover(unit, blend.sources, digests))
+    return datasets
 
 
 def refound(unit: PlannedUnit) -> Discovered:

@@ -49,25 +49,25 @@ def apply_transforms(
 
     Raises BadRecordError if a user's function raises or does not return a record.
     """
-    current = record
+    current_record = record
     for step in steps:
-        if step.malformed(current):
+        if step.malformed(current_record):
             return Refused(BAD_PLACEHOLDER)
         # before the step, which would leave a record without its prompt out, as one that lacks any other field
-        if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current):
-            lacking = _lacking(current, step.prompts, rules)
+        if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current_record):
+            lacking = _lacking(current_record, step.prompts, rules)
             if lacking is not None:
                 return lacking
-        transformed = _stepped(current, step, where)
-        if transformed is None:
+        next_record = _stepped(current_record, step, where)
+        if next_record is None:
             return SkippedRecord(step.name)
-        current = transformed
-    if rules.prompt_keys is not None and (lacking := _lacking(current, [rules.prompt_keys], rules)) is not None:
+        current_record = next_record
+    if rules.prompt_keys is not None and (lacking := _lacking(current_record, [rules.prompt_keys], rules)) is not None:
         return lacking
     # the original writes them
-    if rules.without_prompt == "bad_record" and _prefers_nothing(current):
+    if rules.without_prompt == "bad_record" and _prefers_nothing(current_record):
         return Refused(NO_PREFERENCE)
-    return current
+    return current_record
 
 
 def _prefers_nothing(record: Record) -> bool:
@@ -91,7 +91,7 @@ def _is_empty(answer: Any) -> bool:
 
 def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
     try:
-        transformed: Any = step.transform(record)
+        next_record: Any = step.transform(record)
     except KeyError as error:
         # our transforms look up what they need: the key is a field that this record lacks
         if not step.is_own:
@@ -102,9 +102,9 @@ def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
         if isinstance(error, DataprepError) and not step.is_own:
             raise
         raise _transform_error(where, step.name, error) from None
-    if transformed is not None and not isinstance(transformed, dict):
-        raise BadRecordError(f"{where}: {step.name} returned a {type(transformed).__name__}, not a dict or None")
-    return transformed
+    if next_record is not None and not isinstance(next_record, dict):
+        raise BadRecordError(f"{where}: {step.name} returned a {type(next_record).__name__}, not a dict or None")
+    return next_record
 
 
 def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
