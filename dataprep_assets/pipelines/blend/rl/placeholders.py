@@ -128,9 +128,9 @@ def fetch_sources(
     """Fetch the files of every source unless they are here; SourceError or TransferError names what fails."""
     source_files = []
     for name, source in sorted(sources.items()):
-        discovered = _discover(name, source, access, digests)
-        source_access = open_place(discovered.unit.dataset, access).access
-        source_access.fetch(discovered.entries)
+        dataset_files = _discover(name, source, access, digests)
+        source_access = open_place(dataset_files.unit.dataset, access).access
+        source_access.fetch(dataset_files.entries)
         files = tuple(
             (
                 source_access.path(entry),
@@ -138,11 +138,11 @@ def fetch_sources(
                 entry.compression,
                 None if source_access.mirrored else entry.sha256,
             )
-            for entry in discovered.entries
+            for entry in dataset_files.entries
         )
         source_files.append(
             PlaceholderFiles(
-                name=name, kind=source.kind, files=files, identities=discovered.identities, digests=digests
+                name=name, kind=source.kind, files=files, identities=dataset_files.identities, digests=digests
             )
         )
     return tuple(source_files)

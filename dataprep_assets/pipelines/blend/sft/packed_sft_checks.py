@@ -439,30 +439,25 @@ class _Comparison:
         if isinstance(conversation, Refusal):
             return  # reported by `round_trip`
         answers = [m for m in conversation.messages if m["role"] == "assistant" and is_trained(m)]
-        has_unprompted_start = self._plan.choices.unprompted_header and conversation.messages[0]["role"] == "assistant"
+        is_unprompted = self._plan.choices.unprompted_header and conversation.messages[0]["role"] == "assistant"
         as_given = [_said(message, str.strip) for message in answers]
         given_back: list[_Answer | None] | None = None
         for start, stop in _runs(sample.mask):
             labels = sample.tokens[start:stop]
             text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._ends(labels)
-            answers_to_match, is_whole = (
-                as_given,
-                has_unprompted_start and start == 1,
-            )  # the first token is nobody's label
-            if not self._is_any(text, answers_to_match, is_cut, is_whole):
+            targets, is_whole = as_given, is_unprompted and start == 1  # the first token is nobody's label
+            if not self._is_any(text, targets, is_cut, is_whole):
                 # most tokenizers give a text back as it was, so few answers have to be encoded to know
                 given_back = given_back or [_said(message, self._given_back) for message in answers]
-                answers_to_match = given_back
-            if self._is_any(text, answers_to_match, is_cut, is_whole):
+                targets = given_back
+            if self._is_any(text, targets, is_cut, is_whole):
                 self.compared += 1
                 if self._holds_several(labels):
                     yield (
                         f"the trained text from token {start} of sequence {sample.number} on continues after a stop "
                         "token"
                     )
-            elif (
-                not self._plan.openings or (is_whole and is_cut) or any(s is None or s.calls for s in answers_to_match)
-            ):
+            elif not self._plan.openings or (is_whole and is_cut) or any(s is None or s.calls for s in targets):
                 self.others += 1
             else:
                 yield f"the trained text from token {start} of sequence {sample.number} on is not one of its answers"
