@@ -48,23 +48,23 @@ class AssetTagger(ExternalTagger):
     def version(self) -> str:
         if self.said is not None:
             return self.said
-        found = self._digests()
-        return digest_value(found if isinstance(found, str) else sorted(found.items()))
+        digests = self._digests()
+        return digest_value(digests if isinstance(digests, str) else sorted(digests.items()))
 
     def of_files(self, files: Sequence[str]) -> Self:
         located = self.located()
-        found = located._digests()
-        said = found if isinstance(found, str) else digest_value([found.get(file) for file in files])
-        return replace(located, said=said)
+        digests = located._digests()
+        digest = digests if isinstance(digests, str) else digest_value([digests.get(file) for file in files])
+        return replace(located, said=digest)
 
     def _digests(self) -> Mapping[str, str] | str:
         """Source file → digest of the values of its rows; a digest of the files where these cannot be read."""
         paths = self.located().paths or ()
         stats = [path.stat() for path in paths]
-        times = tuple((one.st_mtime_ns, one.st_size) for one in stats)
-        found = _digests_of(paths, times, tuple(self.columns.items()))
+        times = tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
+        digests = _digests_of(paths, times, tuple(self.columns.items()))
         # what is wrong with them is told when they are read for a shard
-        return digest_value([file_digest(path) for path in paths]) if found is None else found
+        return digest_value([file_digest(path) for path in paths]) if digests is None else digests
 
     def located(self) -> Self:
         """Return a copy with its files.
@@ -97,13 +97,13 @@ class AssetTagger(ExternalTagger):
 
         paths = [str(path) for path in self.located().paths or ()]
         try:
-            found = ds.dataset(paths, format="parquet")
-            wanted = ds.field("file").isin(list(files))
-            pq.write_table(found.to_table(columns=[*KEYS, *self.columns], filter=wanted), made)
+            dataset = ds.dataset(paths, format="parquet")
+            condition = ds.field("file").isin(list(files))
+            pq.write_table(dataset.to_table(columns=[*KEYS, *self.columns], filter=condition), made)
         except (pa.ArrowException, OSError) as error:
-            told = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0]
             raise TaggingError(
-                f"tag: {self.name}: {shard}: the files of {'/'.join(self.key)} cannot be read: {told}. They must "
+                f"tag: {self.name}: {shard}: the files of {'/'.join(self.key)} cannot be read: {reason}. They must "
                 f"have the columns {', '.join((*KEYS, *self.columns))}"
             ) from error
 
@@ -134,18 +134,21 @@ def _digests_of(
                         hasher.update(_bytes_of(rows[name]))
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
         return None
-    return {file: digest_value([one.hexdigest() for one in of_file]) for file, of_file in hashers.items()}
+    return {
+        file: digest_value([column_hasher.hexdigest() for column_hasher in of_file])
+        for file, of_file in hashers.items()
+    }
 
 
 def _bytes_of(column: Any) -> bytes:
     """The values of a column, each preceded by whether there is one and, of texts, by its length."""
-    found = bytearray()
+    column_bytes = bytearray()
     for value in column.to_pylist():
         if value is None:
-            found += b"\0"
+            column_bytes += b"\0"
         elif isinstance(value, str):
             data = value.encode()
-            found += b"\1" + len(data).to_bytes(8, "little") + data
+            column_bytes += b"\1" + len(data).to_bytes(8, "little") + data
         else:
-            found += b"\1" + _NUMBER.pack(value) if isinstance(value, float) else b"\1%d;" % value
-    return bytes(found)
+            column_bytes += b"\1" + _NUMBER.pack(value) if isinstance(value, float) else b"\1%d;" % value
+    return bytes(column_bytes)

@@ -47,13 +47,13 @@ class CommandTagger(ExternalTagger):
 
     @property
     def version(self) -> str:
-        said = f"{self.declared} {shlex.join(self.command)}"
-        return digest_value([said, digest_of_files(self.name, self.files)]) if self.files else said
+        declaration = f"{self.declared} {shlex.join(self.command)}"
+        return digest_value([declaration, digest_of_files(self.name, self.files)]) if self.files else declaration
 
     def absent(self) -> str | None:
         program = self.command[0]
-        there = (self.folder / program).is_file() if os.sep in program else shutil.which(program)
-        return None if there or "{" in program else f"tag: {self.name}: program {program} not found"
+        is_installed = (self.folder / program).is_file() if os.sep in program else shutil.which(program)
+        return None if is_installed or "{" in program else f"tag: {self.name}: program {program} not found"
 
     def run(self, given: Path, made: Path, shard: str, *, sensitive: bool) -> None:
         """Run it on the documents of a shard; raises TaggingError if it fails or writes nothing.
@@ -63,19 +63,19 @@ class CommandTagger(ExternalTagger):
         # No shell reads the words: a path with blanks or quotes stays one word.
         words = [word.replace("{input}", str(given)).replace("{output}", str(made)) for word in self.command]
         # of sensitive data its standard error is not read, because texts may be in it
-        ended = run_guarded(words, self.folder, seconds=self.seconds, scratch=given.parent, quoted=not sensitive)
+        outcome = run_guarded(words, self.folder, seconds=self.seconds, scratch=given.parent, quoted=not sensitive)
         where = f"tag: {self.name}: {shard}: "
-        if ended.refused:
-            raise TaggingError(f"tag: {self.name}: {words[0]}: {ended.refused}")
-        if ended.code is None:
+        if outcome.refused:
+            raise TaggingError(f"tag: {self.name}: {words[0]}: {outcome.refused}")
+        if outcome.code is None:
             raise TaggingError(
                 f"{where}the command ran for more than {count_of(round(self.seconds), 'second')} and was ended. Set "
                 "`timeout`, or make shards smaller"
             )
-        if ended.code or not made.is_file():
-            said = _reason(ended.errors)
-            how = f"ended with exit code {ended.code}" if ended.code else "did not write {output}"
-            raise TaggingError(f"{where}the command {how}" + (f": {said}" if said else ""))
+        if outcome.code or not made.is_file():
+            reason = _reason(outcome.errors)
+            how = f"ended with exit code {outcome.code}" if outcome.code else "did not write {output}"
+            raise TaggingError(f"{where}the command {how}" + (f": {reason}" if reason else ""))
 
 
 def _reason(errors: str) -> str:

@@ -95,7 +95,7 @@ class DeclaredTagger(Declared):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if sum(one is not None for one in (self.function, self.command, self.asset)) != 1:
+        if sum(kind is not None for kind in (self.function, self.command, self.asset)) != 1:
             raise ValueError("exactly one of `function`, `command` and `asset` is required")
         if self.asset is not None and (self.version is not None or self.files):
             key = "files" if self.version is None else "version"
@@ -146,24 +146,26 @@ def taggers_of(tag: Iterable[Tag], folder: Path) -> list[Tagger]:
 
     Raises ConfigError for a name that no tagger has, and for columns or names that two have.
     """
-    found: list[Tagger] = []
-    for one in tag:
-        if isinstance(one, str) and ":" in one:
+    taggers: list[Tagger] = []
+    for item in tag:
+        if isinstance(item, str) and ":" in item:
             raise ConfigError(
-                f"tag: {one}: your own function must declare its columns: `- {{function: {one}, columns: {{quality: "
+                f"tag: {item}: your own function must declare its columns: `- {{function: {item}, columns: {{quality: "
                 "number}}`"
             )
-        tagger = _built_in(one) if isinstance(one, str) else one.tagger(folder)
-        for other in found:
-            if other.name == tagger.name:
+        tagger = _built_in(item) if isinstance(item, str) else item.tagger(folder)
+        for earlier_tagger in taggers:
+            if earlier_tagger.name == tagger.name:
                 raise ConfigError(f"tag: {tagger.name!r} is listed twice. Remove one, or set a different `name`")
-            if both := sorted(other.columns.keys() & tagger.columns.keys()):
-                raise ConfigError(f"tag: {other.name} and {tagger.name} both have a column {both[0]!r}. Rename one")
-        if (tagger.name in TAGGERS and not isinstance(one, str)) or tagger.name == "rows":
-            taken = "the file of the carried fields" if tagger.name == "rows" else "a built-in tagger"
-            raise ConfigError(f"tag: {tagger.name!r} is the name of {taken}. Set a different `name`")
-        found.append(tagger)
-    return found
+            if common_columns := sorted(earlier_tagger.columns.keys() & tagger.columns.keys()):
+                raise ConfigError(
+                    f"tag: {earlier_tagger.name} and {tagger.name} both have a column {common_columns[0]!r}. Rename one"
+                )
+        if (tagger.name in TAGGERS and not isinstance(item, str)) or tagger.name == "rows":
+            owner = "the file of the carried fields" if tagger.name == "rows" else "a built-in tagger"
+            raise ConfigError(f"tag: {tagger.name!r} is the name of {owner}. Set a different `name`")
+        taggers.append(tagger)
+    return taggers
 
 
 def _built_in(name: str) -> Tagger:
@@ -241,9 +243,9 @@ class DuplicatesDeclaration(Declared):
     @model_validator(mode="after")
     def _has_effect(self) -> Self:
         if self.kind == "exact":
-            given = [n for n in ("threshold", "shingle", "permutations", "recall") if getattr(self, n) is not None]
-            if given:
-                raise ValueError(f"`{given[0]}` has no effect with `kind: exact`. Remove it, or set `kind: near`")
+            near_keys = [n for n in ("threshold", "shingle", "permutations", "recall") if getattr(self, n) is not None]
+            if near_keys:
+                raise ValueError(f"`{near_keys[0]}` has no effect with `kind: exact`. Remove it, or set `kind: near`")
         elif float(self.banding.chance(self.similarity)) < PROMISED:
             raise ValueError(
                 f"{self.permutations} permutations find {float(self.banding.chance(self.similarity)):.0%} of the "
@@ -286,14 +288,14 @@ class DuplicatesDeclaration(Declared):
         """Raise ConfigError if the column of the priority is not there, or has no such order."""
         if self.priority == "oldest":
             return
-        name, listed = self.priority.column, not isinstance(self.priority.order, str)
+        name, is_list = self.priority.column, not isinstance(self.priority.order, str)
         if name not in columns:
             raise ConfigError(
                 f"duplicates.priority.column: unknown column {name!r}. Available: {', '.join(sorted(columns))}"
             )
-        if listed != (columns[name] == "string"):
-            wanted = "a list of its values in `order`" if columns[name] == "string" else "`highest` or `lowest`"
-            raise ConfigError(f"duplicates.priority.order: {name} is a {columns[name]}, so it must be {wanted}")
+        if is_list != (columns[name] == "string"):
+            expected_order = "a list of its values in `order`" if columns[name] == "string" else "`highest` or `lowest`"
+            raise ConfigError(f"duplicates.priority.order: {name} is a {columns[name]}, so it must be {expected_order}")
 
 
 class BudgetDeclaration(Declared):
@@ -333,13 +335,13 @@ def rules_of(
 
     Raises ConfigError for a name that is used twice or is a reason already, and those of `parse`.
     """
-    found = {}
+    named_rules = {}
     for keeps, rules in ((True, keep), (False, drop)):
         for name, text in rules.items():
             where = f"{'keep' if keeps else 'drop'}.{name}"
-            if name in found:
+            if name in named_rules:
                 raise ConfigError(f"{where}: `keep` has a rule of the same name, which is the drop reason. Rename one")
             if name in RESERVED:
                 raise ConfigError(f"{where}: this name is a reason in the ledger. Rename the rule")
-            found[name] = (keeps, parse(text, columns, where))
-    return found
+            named_rules[name] = (keeps, parse(text, columns, where))
+    return named_rules

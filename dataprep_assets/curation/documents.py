@@ -64,11 +64,11 @@ class FileDocuments:
         """The documents with the given, increasing indices."""
         if len(kept) == len(self.texts):
             return self
-        at = np.array(kept, np.intp)
-        declared = None if self._declared is None else [self._declared[i] for i in kept]
-        chosen = FileDocuments([self.texts[i] for i in kept], self.rows[at], self._scheme, declared)
-        chosen._ids = None if self._ids is None else self._ids[at]
-        return chosen
+        indices = np.array(kept, np.intp)
+        declared_ids = None if self._declared is None else [self._declared[i] for i in kept]
+        documents = FileDocuments([self.texts[i] for i in kept], self.rows[indices], self._scheme, declared_ids)
+        documents._ids = None if self._ids is None else self._ids[indices]
+        return documents
 
 
 def source_of(file: str) -> str:

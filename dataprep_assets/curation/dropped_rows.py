@@ -39,9 +39,12 @@ class RuledOutRows:
         if not len(self.rows):
             return [None] * len(rows)
         # a row beyond the last one is compared with the last one, and differs from it
-        at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
-        found = self.rows[at] == rows
-        return [self.why[place] if there else None for place, there in zip(at.tolist(), found.tolist(), strict=True)]
+        indices = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        matches = self.rows[indices] == rows
+        return [
+            self.why[index] if is_match else None
+            for index, is_match in zip(indices.tolist(), matches.tolist(), strict=True)
+        ]
 
 
 _NONE = RuledOutRows(np.empty(0, np.uint64), ())
@@ -80,10 +83,10 @@ class RuledOut:
 
 @lru_cache(maxsize=2)
 def _read_rows(directory: Path, _: str, digest: str) -> Mapping[str, RuledOutRows]:
-    found = read_dropped(directory)
-    if digest_of(found) != digest:
+    dropped_rows = read_dropped(directory)
+    if digest_of(dropped_rows) != digest:
         raise IntegrityError(f"{directory / DROPPED}: its rows differ from the receipt. Materialize `selection` again")
-    return found
+    return dropped_rows
 
 
 def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
@@ -100,20 +103,20 @@ def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
 
 def by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows]:
     """Dropped rows, in the order of their files, by file."""
-    dropped: dict[str, tuple[list[int], list[str]]] = {}
+    columns_by_file: dict[str, tuple[list[int], list[str]]] = {}
     for rows in pieces:
         for file, row, reason in zip(rows["file"], rows["row"], rows["reason"], strict=True):
-            numbers, reasons = dropped.setdefault(file, ([], []))
+            numbers, reasons = columns_by_file.setdefault(file, ([], []))
             numbers.append(row)
             reasons.append(reason)
-    return {file: RuledOutRows(np.array(rows, np.uint64), reasons) for file, (rows, reasons) in dropped.items()}
+    return {file: RuledOutRows(np.array(rows, np.uint64), reasons) for file, (rows, reasons) in columns_by_file.items()}
 
 
 def digest_of(dropped: Mapping[str, RuledOutRows]) -> str:
     """SHA-256 (hex) of dropped rows, by file; empty if there are none."""
     digest = hashlib.sha256()
-    for file, one in sorted(dropped.items()):
-        digest.update(canonical_json([file, len(one.rows)]))
-        digest.update(one.rows.astype("<u8").tobytes())
+    for file, file_rows in sorted(dropped.items()):
+        digest.update(canonical_json([file, len(file_rows.rows)]))
+        digest.update(file_rows.rows.astype("<u8").tobytes())
     # Empty where nothing is dropped: such a shard has the key that it has without any rules.
-    return digest.hexdigest() if any(len(one.rows) for one in dropped.values()) else ""
+    return digest.hexdigest() if any(len(file_rows.rows) for file_rows in dropped.values()) else ""

@@ -39,13 +39,13 @@ def digest_of_files(where: str, patterns: Sequence[str]) -> list[tuple[str, str]
 
 def files_of(where: str, patterns: Sequence[str]) -> list[Path]:
     """The files that patterns name, in their order; raises ConfigError for a pattern that names none."""
-    found: list[Path] = []
+    files: list[Path] = []
     for pattern in patterns:
-        here = [path for name in sorted(glob.glob(pattern, recursive=True)) if (path := Path(name)).is_file()]
-        if not here:
+        matches = [path for name in sorted(glob.glob(pattern, recursive=True)) if (path := Path(name)).is_file()]
+        if not matches:
             raise ConfigError(f"tag: {where}: files: no file matches {pattern}")
-        found += here
-    return found
+        files += matches
+    return files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +104,12 @@ class FunctionTagger(BatchTagger):
         except (Exception, SystemExit) as error:  # whatever a module of the user's raises
             place = place_in_project(error)
             raise self._import_error(describe_error(error) + (f" ({place})" if place else "")) from error
-        if (found := getattr(module, attribute, None)) is None:
+        if (function := getattr(module, attribute, None)) is None:
             # the module's text tells what it has instead
             raise ConfigError(self.absent() or f"tag: {self.function}: {name} has no {attribute!r}")
-        if not callable(found):
+        if not callable(function):
             raise self._import_error("it is not a function")
-        return found
+        return function
 
     def load(self) -> None:
         """Import it; raises ConfigError where that fails."""
@@ -124,8 +124,8 @@ class FunctionTagger(BatchTagger):
         table = pa.table({name: rows[name] for name in schema.names}, schema=schema)
         called = self._function
         with self._reading():
-            found: Mapping[str, Sequence[Any]] = called(table)
-        return found
+            columns: Mapping[str, Sequence[Any]] = called(table)
+        return columns
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -163,14 +163,14 @@ _watched = _Watched()
 def _read_below(root: Path) -> Iterator[set[Path]]:
     """The data files below a folder that this thread opens for reading in this block, by Python."""
     _install_hook()
-    found: set[Path] = set()
+    paths: set[Path] = set()
     before = _watched.root, _watched.read
-    _watched.root, _watched.read = f"{root}{os.sep}", found
+    _watched.root, _watched.read = f"{root}{os.sep}", paths
     try:
-        yield found
+        yield paths
     finally:
         _watched.root, _watched.read = before
-    found -= {path for path in found if not _is_data(path, root)}
+    paths -= {path for path in paths if not _is_data(path, root)}
 
 
 def _is_data(path: Path, root: Path) -> bool:
@@ -201,16 +201,16 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _defined(source: str) -> Iterator[str]:
     """The names that a module's text defines at its top; `*` if it takes some of another module."""
-    left: list[ast.AST] = [ast.parse(source)]
-    while left:
-        node = left.pop()
+    nodes: list[ast.AST] = [ast.parse(source)]
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
             # what is inside is its own, but for names that it says are the module's
             yield from (name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names)
             continue
-        left += ast.iter_child_nodes(node)
+        nodes += ast.iter_child_nodes(node)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (one.asname or one.name.partition(".")[0] for one in node.names)
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)

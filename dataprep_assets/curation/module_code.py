@@ -70,33 +70,35 @@ class ModuleCode:
     @cached_property
     def sources(self) -> Mapping[str, Path]:
         """Name → file of the module, and of each module of the project that is imported with it."""
-        found: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         # a package is imported before its modules
-        left = _with_parents(self.name)
-        while left:
-            name = left.pop()
-            if name in found or (path := _file_of(_find_spec(name))) is None:
+        names = _with_parents(self.name)
+        while names:
+            name = names.pop()
+            if name in paths or (path := _file_of(_find_spec(name))) is None:
                 continue
             if name != self.name and not is_of_project(path):
                 continue
-            found[name] = path
-            left += [one for wanted in _imported_names(name, path) for one in _with_parents(wanted)]
-        return found
+            paths[name] = path
+            names += [
+                module for imported_name in _imported_names(name, path) for module in _with_parents(imported_name)
+            ]
+        return paths
 
     @cached_property
     def named_files(self) -> frozenset[Path]:
         """The files in the folders of these modules, or in the one they are imported from, that the code names."""
-        found = set()
+        files = set()
         for name, path in self.sources.items():
             for text in _source(path).texts:
-                found |= {at for folder in (path.parent, _root(name, path)) if _is_readable(at := folder / text)}
-        return frozenset(found - {*self.sources.values()})
+                files |= {file for folder in (path.parent, _root(name, path)) if _is_readable(file := folder / text)}
+        return frozenset(files - {*self.sources.values()})
 
     @property
     def digest(self) -> str:
         """A digest of all of it, which holds no path."""
         code = sorted((name, _source(path).digest) for name, path in self.sources.items())
-        return digest_value([code, sorted((one.name, file_digest(one)) for one in self.named_files)])
+        return digest_value([code, sorted((file.name, file_digest(file)) for file in self.named_files)])
 
 
 def is_of_project(path: Path) -> bool:
@@ -112,9 +114,9 @@ def place_in_project(error: BaseException) -> str:
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path.is_file() and is_of_project(path):
-            here = Path.cwd()
-            shown = path.relative_to(here) if path.is_relative_to(here) else Path(path.name)
-            return f"{shown}:{frame.lineno} in {frame.name}"
+            folder = Path.cwd()
+            short_path = path.relative_to(folder) if path.is_relative_to(folder) else Path(path.name)
+            return f"{short_path}:{frame.lineno} in {frame.name}"
     return ""
 
 
@@ -126,8 +128,8 @@ def describe_error(error: BaseException) -> str:
 
 def file_digest(path: Path) -> str:
     """The digest of a file's bytes, which are read again only if the file was written."""
-    found = path.stat()
-    return _bytes_digest(path, found.st_mtime_ns, found.st_size)
+    stat = path.stat()
+    return _bytes_digest(path, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=4096)
@@ -141,7 +143,7 @@ def _root(name: str, path: Path) -> Path:
 
 def _with_parents(name: str) -> list[str]:
     parts = name.split(".")
-    return [".".join(parts[:at]) for at in range(1, len(parts) + 1)]
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
 def _find_spec(name: str) -> ModuleSpec | None:
@@ -174,17 +176,17 @@ def _file_of(spec: ModuleSpec | None) -> Path | None:
 def _imported_names(name: str, path: Path) -> Iterator[str]:
     """The full names of modules that a module may import: what is no module, such as a function, is not found."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for one in _source(path).imports:
-        above = package.split(".")[: len(package.split(".")) - one.level + 1] if one.level else []
-        base = ".".join([*above, *([one.module] if one.module else [])])
+    for statement in _source(path).imports:
+        above = package.split(".")[: len(package.split(".")) - statement.level + 1] if statement.level else []
+        base = ".".join([*above, *([statement.module] if statement.module else [])])
         if base and base.partition(".")[0] not in sys.stdlib_module_names:
             yield base
-            yield from (f"{base}.{name}" for name in one.names if name != "*")
+            yield from (f"{base}.{name}" for name in statement.names if name != "*")
 
 
 def _source(path: Path) -> _ModuleSource:
-    found = path.stat()
-    return _read_source(path, found.st_mtime_ns, found.st_size)
+    stat = path.stat()
+    return _read_source(path, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=4096)
@@ -203,8 +205,8 @@ def _read_source(path: Path, _time: int, _size: int) -> _ModuleSource:
         for node in nodes
         if isinstance(node, ast.ImportFrom)
     ]
-    written = {id(one) for node in nodes if _writes(node) for one in ast.walk(node)}
-    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in written)
+    written_ids = {id(one) for node in nodes if _writes(node) for one in ast.walk(node)}
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in written_ids)
     return _ModuleSource(
         digest, tuple(imports), frozenset(one for one in texts if isinstance(one, str) and _may_be_a_name(one))
     )
@@ -216,8 +218,12 @@ def _writes(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    given = [*node.args, *(keyword.value for keyword in node.keywords)]
-    modes = {one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+    modes = {
+        argument.value
+        for argument in arguments
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    }
     return name in _WRITERS or (
         name == "open" and any(set(mode) <= _MODES and set(mode) & set("awx") for mode in modes)
     )
@@ -236,6 +242,10 @@ def _remove_docstrings(tree: ast.Module) -> None:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or not node.body:
             continue
-        first = node.body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        statement = node.body[0]
+        if (
+            isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Constant)
+            and isinstance(statement.value.value, str)
+        ):
             node.body[:1] = [] if len(node.body) > 1 else [ast.Pass()]

@@ -58,8 +58,8 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
             f"{path}: the dataset is sensitive and has no `document.id_key`, so its documents cannot be found. "
             "Declare one, or remove the list"
         )
-    found: dict[str, Retraction] = {}
-    wanted = _made_of(ids)
+    retractions: dict[str, Retraction] = {}
+    ids_origin = _made_of(ids)
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
             continue
@@ -67,8 +67,8 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
             value = json_of(line)
             if not _HASH.fullmatch(value["hash"]):
                 raise ValueError("no hash")
-            made_of = {name: value[name] for name in ("of", "key") if name in value}
-            if not all(isinstance(one, str) for one in made_of.values()):
+            origin = {name: value[name] for name in ("of", "key") if name in value}
+            if not all(isinstance(text, str) for text in origin.values()):
                 raise ValueError("no text")
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
@@ -76,20 +76,20 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
                 "the line, or write the list with `dataprep retract`"
             ) from error
         # Hashes of another field, or under another key, would match no document, and nobody would notice.
-        if made_of != wanted:
+        if origin != ids_origin:
             raise ConfigError(
-                f"{path}: line {number}: its hash is of {_format_origin(made_of)}, but the dataset's index is of "
-                f"{_format_origin(wanted)}. Remove these documents again by their current ids, and delete the line"
+                f"{path}: line {number}: its hash is of {_format_origin(origin)}, but the dataset's index is of "
+                f"{_format_origin(ids_origin)}. Remove these documents again by their current ids, and delete the line"
             )
         hashed = value["hash"].lower()
-        found[hashed] = Retraction(hash=hashed, given=value.get("id"))
-    return found
+        retractions[hashed] = Retraction(hash=hashed, given=value.get("id"))
+    return retractions
 
 
 def retracted_ids(path: Path | None, ids: DocumentIds | None) -> NDArray[np.uint64]:
     """The ids on a list: shape ``(ids,)``, uint64, sorted. Errors are those of `read_retractions`."""
-    listed = read_retractions(path, ids)
-    return np.array(sorted(int(one, 16) for one in listed), np.uint64) if listed else NONE_RETRACTED
+    retractions = read_retractions(path, ids)
+    return np.array(sorted(int(digits, 16) for digits in retractions), np.uint64) if retractions else NONE_RETRACTED
 
 
 def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> int:
@@ -104,11 +104,11 @@ def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> 
 
     Raises the errors of `read_retractions` and `append_lines`.
     """
-    wanted = {one.hash: one for one in new}
+    new_by_hash = {retraction.hash: retraction for retraction in new}
 
     def missing_lines() -> list[dict[str, Any]]:
-        listed = read_retractions(path, ids)
-        return [_line(one, ids) for one in wanted.values() if one.hash not in listed]
+        retractions = read_retractions(path, ids)
+        return [_line(retraction, ids) for retraction in new_by_hash.values() if retraction.hash not in retractions]
 
     return append_lines(path, missing_lines)
 
@@ -170,10 +170,10 @@ def id_lines(path: Path) -> list[tuple[int, bytes]]:
         raise ConfigError(f"--ids {path}: line 1: UTF-16, not UTF-8. Save it as UTF-8")
     # editors of Windows begin a file of UTF-8 with a mark, which belongs to no id
     lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
-    found = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not found:
+    numbered_lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered_lines:
         raise ConfigError(f"--ids {path}: contains no ids. Write one per line")
-    return found
+    return numbered_lines
 
 
 def id_of(given: str, ids: DocumentIds) -> str:
@@ -185,8 +185,8 @@ def are_listed(ids: NDArray[np.uint64], listed: NDArray[np.uint64]) -> NDArray[n
     """Return whether each of these ids is among the `listed`, which are sorted: shape ``(ids,)``."""
     if not len(listed):
         return np.zeros(len(ids), np.bool_)
-    found: NDArray[np.bool_] = listed[np.minimum(np.searchsorted(listed, ids), len(listed) - 1)] == ids
-    return found
+    is_listed: NDArray[np.bool_] = listed[np.minimum(np.searchsorted(listed, ids), len(listed) - 1)] == ids
+    return is_listed
 
 
 def counted_ids(ids: Sequence[str]) -> str:
@@ -196,4 +196,4 @@ def counted_ids(ids: Sequence[str]) -> str:
 
 def hex_ids(ids: NDArray[np.uint64] | Sequence[int]) -> tuple[str, ...]:
     """Ids as 16 hex digits each, sorted."""
-    return tuple(sorted(f"{int(one):016x}" for one in ids))
+    return tuple(sorted(f"{int(document_id):016x}" for document_id in ids))

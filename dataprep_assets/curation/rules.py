@@ -99,34 +99,34 @@ class _Translated:
 
     def python(self) -> str:
         """The text with `=` as `==`, and the words of SQL and YAML as Python's; raises what `tokenize` raises."""
-        found = ""
+        translation = ""
         # in parentheses, so that a rule may have several lines; they are no part of the translation
         for token in tokenize.generate_tokens(io.StringIO(f"({self._text})").readline):
-            place = self._offset(*token.start)
-            if token.type in _LAYOUT or not 0 <= place < len(self._text):
+            offset = self._offset(*token.start)
+            if token.type in _LAYOUT or not 0 <= offset < len(self._text):
                 continue
-            self._starts.append((len(found), place))
-            found += f"{_in_python(token)} "
-        return found.rstrip()
+            self._starts.append((len(translation), offset))
+            translation += f"{_in_python(token)} "
+        return translation.rstrip()
 
     def place_of(self, error: Exception) -> str:
         """Return where in the text an error of `python`, or of Python's parser, is; empty if it does not say."""
         if isinstance(error, tokenize.TokenError):
-            told, (row, column) = error.args
+            message, (row, column) = error.args
             # of what never ends the place differs from one Python to the next; else columns count from 1 here
-            place = len(self._text) if "EOF" in told else self._offset(row, column - 1)
+            offset = len(self._text) if "EOF" in message else self._offset(row, column - 1)
         elif isinstance(error, SyntaxError) and error.lineno == 1 and not error.offset:
-            place = len(self._text)  # so Python says that something is missing at the end
+            offset = len(self._text)  # so Python says that something is missing at the end
         elif isinstance(error, SyntaxError) and error.lineno == 1 and error.offset:
             # Python says of two parts without anything between them where the first begins: the second is wrong
             apart = "forgot a comma" in str(error.msg) and error.end_offset
-            at = error.end_offset - 2 if apart and error.end_offset else error.offset - 1
-            begun, place = max((one for one in self._starts if one[0] <= at), default=(0, 0))
-            place += 0 if apart else at - begun
+            position = error.end_offset - 2 if apart and error.end_offset else error.offset - 1
+            token_start, offset = max((start for start in self._starts if start[0] <= position), default=(0, 0))
+            offset += 0 if apart else position - token_start
         else:
             return ""
         end = len(self._text.rstrip())
-        before = self._text[: min(max(place, 0), end)].splitlines(keepends=True) or [""]
+        before = self._text[: min(max(offset, 0), end)].splitlines(keepends=True) or [""]
         line, column = (len(before) + 1, 1) if before[-1].endswith("\n") else (len(before), len(before[-1]) + 1)
         if len(self._lines) > 1:
             return f" at line {line}, character {column}"
@@ -165,10 +165,10 @@ class _Parser:
                 f"{self._where}: {self._text!r} is not an expression{translated.place_of(error)}. Example: `words < "
                 "50 or language != 'en'`"
             ) from None
-        found = self._part(tree.body, 0)
-        if found.type != "boolean":
-            raise ConfigError(f"{self._where}: {self._text!r} is {_a(found.type)}, not true or false. Compare it")
-        return Rule(self._text, frozenset(self._read), found.build)
+        part = self._part(tree.body, 0)
+        if part.type != "boolean":
+            raise ConfigError(f"{self._where}: {self._text!r} is {_a(part.type)}, not true or false. Compare it")
+        return Rule(self._text, frozenset(self._read), part.build)
 
     def _rule_error(self, node: ast.AST, why: str) -> ConfigError:
         return ConfigError(f"{self._where}: {_format_node(node)}: {why}")
@@ -180,14 +180,14 @@ class _Parser:
             case ast.BoolOp():
                 parts = [self._boolean(value, depth) for value in node.values]
                 # by the logic of SQL: false `and` null is false, where Arrow's plain `and` gives null
-                both = "and_kleene" if isinstance(node.op, ast.And) else "or_kleene"
-                return _Part("boolean", lambda: _folded(both, [part.build() for part in parts]))
+                function = "and_kleene" if isinstance(node.op, ast.And) else "or_kleene"
+                return _Part("boolean", lambda: _folded(function, [part.build() for part in parts]))
             case ast.UnaryOp(op=ast.Not()):
-                one = self._boolean(node.operand, depth)
-                return _Part("boolean", lambda: _call("invert", one.build()))
+                operand = self._boolean(node.operand, depth)
+                return _Part("boolean", lambda: _call("invert", operand.build()))
             case ast.UnaryOp(op=ast.USub()):
-                one = self._number(node.operand, depth)
-                return _Part(one.type, lambda: _call("negate", one.build()))
+                operand = self._number(node.operand, depth)
+                return _Part(operand.type, lambda: _call("negate", operand.build()))
             case ast.BinOp() if type(node.op) in _ARITHMETIC:
                 return self._arithmetic(node, depth)
             case ast.Compare():
@@ -221,31 +221,31 @@ class _Parser:
         return _Part("number", lambda: _call(name, *(_floating(part) for part in (left, right))))
 
     def _comparison(self, node: ast.Compare, depth: int) -> _Part:
-        sides, found = [node.left, *node.comparators], []
+        sides, comparisons = [node.left, *node.comparators], []
         for operator, left, right in zip(node.ops, sides[:-1], sides[1:], strict=True):
-            found.append(self._compared(node, operator, left, right, depth))
-        return _Part("boolean", lambda: _folded("and_kleene", [build() for build in found]))
+            comparisons.append(self._compared(node, operator, left, right, depth))
+        return _Part("boolean", lambda: _folded("and_kleene", [build() for build in comparisons]))
 
     def _compared(
         self, node: ast.AST, operator: ast.cmpop, left: ast.AST, right: ast.AST, depth: int
     ) -> Callable[[], Any]:
-        one = self._part(left, depth + 1)
+        left_part = self._part(left, depth + 1)
         if isinstance(operator, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):
                 raise self._rule_error(node, "`is` must be followed by `null` or `not null`")
             name = "is_valid" if isinstance(operator, ast.IsNot) else "is_null"
-            return lambda: _call(name, one.build())
+            return lambda: _call(name, left_part.build())
         if isinstance(operator, ast.In | ast.NotIn):
-            return self._in(one, operator, right)
-        other = self._part(right, depth + 1)
-        if "null" in (one.type, other.type):
+            return self._in(left_part, operator, right)
+        right_part = self._part(right, depth + 1)
+        if "null" in (left_part.type, right_part.type):
             raise self._rule_error(node, "comparisons with null are never true. Write `is null` or `is not null`")
-        if one.type != other.type and not {one.type, other.type} <= set(NUMBERS):
-            raise self._rule_error(node, f"cannot compare {_a(one.type)} with {_a(other.type)}")
-        compared = _COMPARED[type(operator)]
-        if one.type == "boolean" and compared not in ("equal", "not_equal"):
+        if left_part.type != right_part.type and not {left_part.type, right_part.type} <= set(NUMBERS):
+            raise self._rule_error(node, f"cannot compare {_a(left_part.type)} with {_a(right_part.type)}")
+        comparison = _COMPARED[type(operator)]
+        if left_part.type == "boolean" and comparison not in ("equal", "not_equal"):
             raise self._rule_error(node, "true and false have no order")
-        return lambda: _call(compared, *_alike(one, other))
+        return lambda: _call(comparison, *_alike(left_part, right_part))
 
     def _in(self, one: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
@@ -262,8 +262,8 @@ class _Parser:
 
         def build() -> Any:
             # not `is_in`, for which null is a value like any other
-            found = _folded("or_kleene", [_call("equal", *_alike(one, part)) for part in parts])
-            return _call("invert", found) if negated else found
+            expression = _folded("or_kleene", [_call("equal", *_alike(one, part)) for part in parts])
+            return _call("invert", expression) if negated else expression
 
         return build
 
@@ -324,10 +324,10 @@ def _floating(part: _Part) -> Any:
 
 
 def _folded(name: str, parts: list[Any]) -> Any:
-    found = parts[0]
+    expression = parts[0]
     for part in parts[1:]:
-        found = _call(name, found, part)
-    return found
+        expression = _call(name, expression, part)
+    return expression
 
 
 def _format_node(node: ast.AST) -> str:
@@ -349,8 +349,8 @@ def matching(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[
         acero.Declaration("project", acero.ProjectNodeOptions(expressions, list(rules))),
     ]
     # one thread: the order of the rows has to stay
-    found = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
-    return {name: found[name].to_numpy() for name in rules}
+    matches = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
+    return {name: matches[name].to_numpy() for name in rules}
 
 
 def ruled(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[np.int64]:
@@ -358,9 +358,9 @@ def ruled(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[
 
     The first that does is the reason. A rule of what is kept drops what it is not true of.
     """
-    found = np.full(table.num_rows, -1)
+    rule_numbers = np.full(table.num_rows, -1)
     matches = matching(table, {name: rule for name, (_, rule) in rules.items()})
     for number, (name, (keeps, _)) in enumerate(rules.items()):
         drops = ~matches[name] if keeps else matches[name]
-        found[(found < 0) & drops] = number
-    return found
+        rule_numbers[(rule_numbers < 0) & drops] = number
+    return rule_numbers

@@ -82,27 +82,27 @@ class Selection:
 
         What has no tokens is known only when it has been encoded (`with_tokens`).
         """
-        documents, dropped = FileDocuments.from_block(block, self.ids), Counter[str]()
+        documents, drop_counts = FileDocuments.from_block(block, self.ids), Counter[str]()
         # Each record has one reason, the first in this order. A selection knows the list: what it drops is counted as
         # one, so that the ledger depends only on which rows go.
         if self.ruled_out is not None:
             out = self.ruled_out.are_dropped(documents.rows)
             if out.any():
-                dropped[SELECTED] = int(np.count_nonzero(out))
+                drop_counts[SELECTED] = int(np.count_nonzero(out))
                 documents = documents.only(np.flatnonzero(~out).tolist())
-        listed = self.are_listed(documents)
-        held = frozenset[str]()
-        if listed.any():
+        is_listed = self.are_listed(documents)
+        retracted_hashes = frozenset[str]()
+        if is_listed.any():
             assert documents.ids is not None
-            held = frozenset(f"{one:016x}" for one in documents.ids[listed].tolist())
-            dropped[RETRACTED] = int(np.count_nonzero(listed))
-            documents = documents.only(np.flatnonzero(~listed).tolist())
+            retracted_hashes = frozenset(f"{document_id:016x}" for document_id in documents.ids[is_listed].tolist())
+            drop_counts[RETRACTED] = int(np.count_nonzero(is_listed))
+            documents = documents.only(np.flatnonzero(~is_listed).tolist())
         if (least := self.min_characters) is not None:
             long = [index for index, text in enumerate(documents.texts) if len(text) >= least]
             if short := len(documents.texts) - len(long):
-                dropped[SHORT] = short
+                drop_counts[SHORT] = short
                 documents = documents.only(long)
-        return SelectedDocuments(documents=documents, dropped=dropped, retracted=held)
+        return SelectedDocuments(documents=documents, dropped=drop_counts, retracted=retracted_hashes)
 
     def are_listed(self, documents: FileDocuments) -> NDArray[np.bool_]:
         """Return which documents are on the retraction list: shape `(documents,)`."""

@@ -69,8 +69,8 @@ def is_of(value: Any, kind: ColumnType) -> bool:
     if not isinstance(value, _PYTHON[kind]) or (isinstance(value, bool) and kind != "boolean"):
         return False
     # Python compares whole numbers with floats exactly
-    least, most = _LIMITS.get(kind, (0, 0))
-    return type(value) is not int or least <= value <= most
+    minimum, maximum = _LIMITS.get(kind, (0, 0))
+    return type(value) is not int or minimum <= value <= maximum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,16 +162,16 @@ class DocumentBatch:
     def only(self, wanted: slice) -> Self:
         """The good rows in a slice of them."""
         good = self.good[wanted]
-        rows = {name: [values[at] for at in good] for name, values in self.rows.items()}
+        rows = {name: [values[index] for index in good] for name, values in self.rows.items()}
         return replace(self, rows=rows, good=list(range(len(good))), texts=self.texts[wanted])
 
     def at(self, places: NDArray[np.int64]) -> Self:
         """The rows at some places, which ascend, with those that hold no text."""
         text_of = dict(zip(self.good, self.texts, strict=True))
-        taken = places.tolist()
-        rows = {name: [values[at] for at in taken] for name, values in self.rows.items()}
-        good = [number for number, at in enumerate(taken) if at in text_of]
-        return replace(self, rows=rows, good=good, texts=[text_of[taken[number]] for number in good])
+        indices = places.tolist()
+        rows = {name: [values[index] for index in indices] for name, values in self.rows.items()}
+        good = [number for number, index in enumerate(indices) if index in text_of]
+        return replace(self, rows=rows, good=good, texts=[text_of[indices[number]] for number in good])
 
     def row(self, text: int) -> int:
         """The row of the source file, from 1, that holds one of the texts."""
@@ -183,7 +183,7 @@ class DocumentBatch:
         """The carried fields of the rows that hold a text."""
         if len(self.good) == len(self):
             return self.rows
-        return {name: [values[at] for at in self.good] for name, values in self.rows.items()}
+        return {name: [values[index] for index in self.good] for name, values in self.rows.items()}
 
 
 def read_batches(
@@ -216,7 +216,7 @@ def _batch(
     all_texts: bool = False,
 ) -> DocumentBatch:
     """The batch of some records; `values` are the whole rows, by number, if more than texts is carried."""
-    texts, refused = records.texts, {bad.row: bad.reason for bad in records.bad}
+    texts, refusals = records.texts, {bad.row: bad.reason for bad in records.bad}
     numbers = records.rows
     if numbers is None:
         numbers = list(range(records.first_row, records.first_row + len(texts)))
@@ -227,32 +227,32 @@ def _batch(
         "source": _sources(values, numbers, label, fields),
     }
     if fields.ids is not None:
-        filled["id"] = [f"{one:016x}" for one in fields.ids.of_encoded(encoded, records.ids).tolist()]
+        filled["id"] = [f"{cell:016x}" for cell in fields.ids.of_encoded(encoded, records.ids).tolist()]
     if fields.url is not None:
         filled["host"] = [_host(value_at(values[number], fields.url)) for number in numbers]
     for path, kind in fields.keep:
-        found = [value_at(values[number], path) for number in numbers]
+        column_values = [value_at(values[number], path) for number in numbers]
         if all_texts:
-            found = [_read_as(one, kind) for one in found]
+            column_values = [_read_as(cell, kind) for cell in column_values]
         filled[column_of(path)] = [
-            _checked(one, kind, path, f"{label}: row {number}", fields)
-            for number, one in zip(numbers, found, strict=True)
+            _checked(cell, kind, path, f"{label}: row {number}", fields)
+            for number, cell in zip(numbers, column_values, strict=True)
         ]
     # Without a refused record, as in most blocks, the columns are taken as they are.
-    if not refused:
+    if not refusals:
         always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
         rows = {name: always[name] if name in always else filled[name] for name in fields.columns}
         return DocumentBatch(rows, list(range(len(numbers))), texts, label, fields.columns)
     # refused rows go back to their places: every file of the table has the same rows in the same order
-    order = sorted({*numbers, *refused})
-    place = {number: at for at, number in enumerate(order)}
-    good = [place[number] for number in numbers]
+    order = sorted({*numbers, *refusals})
+    indices = {number: index for index, number in enumerate(order)}
+    good = [indices[number] for number in numbers]
     columns: dict[str, list[Any]] = {name: [None] * len(order) for name in fields.columns}
-    columns |= {"file": [label] * len(order), "row": order, "bad": [refused.get(number) for number in order]}
-    for name, found in filled.items():
+    columns |= {"file": [label] * len(order), "row": order, "bad": [refusals.get(number) for number in order]}
+    for name, column_values in filled.items():
         column = columns[name]
-        for at, value in zip(good, found, strict=True):
-            column[at] = value
+        for index, value in zip(good, column_values, strict=True):
+            column[index] = value
     return DocumentBatch(columns, good, texts, label, fields.columns)
 
 
@@ -261,15 +261,15 @@ def _sources(
 ) -> list[str]:
     if (path := fields.source) is None:
         return [source_of(label)] * len(numbers)
-    return [one if isinstance(one := value_at(values[at], path), str) else "unknown" for at in numbers]
+    return [source if isinstance(source := value_at(values[number], path), str) else "unknown" for number in numbers]
 
 
 def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: CarriedFields) -> Any:
     if value is None or is_of(value, kind):
         return float(value) if kind == "number" and value is not None else value
-    shown = "a value" if fields.sensitive else repr(value)[:40]
+    description = "a value" if fields.sensitive else repr(value)[:40]
     raise SourceError(
-        f"{where}: {path} is {shown}, but `document.keep_fields` declares {kind}. Declare a different type, or "
+        f"{where}: {path} is {description}, but `document.keep_fields` declares {kind}. Declare a different type, or "
         "remove it"
     )
 
@@ -283,8 +283,8 @@ def _read_as(value: Any, kind: ColumnType) -> Any:
         return {"true": True, "false": False, "": None}.get(text.lower(), value)
     if kind == "integer":
         return int(text) if _INTEGER.fullmatch(text) else value if text else None
-    found = float(text) if _NUMBER.fullmatch(text) else None
-    return found if found is not None and math.isfinite(found) else value if text else None
+    number = float(text) if _NUMBER.fullmatch(text) else None
+    return number if number is not None and math.isfinite(number) else value if text else None
 
 
 def _host(url: Any) -> str | None:
@@ -327,8 +327,8 @@ class ParquetRows:
 
         # a whole number that no float is becomes the nearest one
         ready = {
-            name: [None if one is None else float(one) for one in some]
-            if kind == "number" and isinstance(some := values[name], list)
+            name: [None if number is None else float(number) for number in column]
+            if kind == "number" and isinstance(column := values[name], list)
             else values[name]
             for name, kind in self._columns.items()
         }
@@ -343,12 +343,12 @@ class ParquetRows:
         self.rows += table.num_rows
         if self._held < ROW_GROUP:
             return
-        whole, start = pa.concat_tables(self._waiting), 0
-        while whole.num_rows - start >= ROW_GROUP:
-            self._writer.write_table(whole.slice(start, ROW_GROUP), row_group_size=ROW_GROUP)
+        all_rows, start = pa.concat_tables(self._waiting), 0
+        while all_rows.num_rows - start >= ROW_GROUP:
+            self._writer.write_table(all_rows.slice(start, ROW_GROUP), row_group_size=ROW_GROUP)
             start += ROW_GROUP
-        rest = whole.slice(start)
-        self._waiting, self._held = [rest] if rest.num_rows else [], rest.num_rows
+        remaining_rows = all_rows.slice(start)
+        self._waiting, self._held = [remaining_rows] if remaining_rows.num_rows else [], remaining_rows.num_rows
 
     def __exit__(self, *error: Any) -> None:
         import pyarrow as pa
@@ -372,15 +372,19 @@ def side_by_side(paths: Sequence[Path], columns: Sequence[str] | None = None) ->
     import pyarrow.parquet as pq
 
     try:
-        opened = [pq.ParquetFile(path, page_checksum_verification=True) for path in paths]
-        if len({one.metadata.num_rows for one in opened}) > 1:
+        files = [pq.ParquetFile(path, page_checksum_verification=True) for path in paths]
+        if len({file.metadata.num_rows for file in files}) > 1:
             counts = ", ".join(
-                f"{path.name} {one.metadata.num_rows:,}" for path, one in zip(paths, opened, strict=True)
+                f"{path.name} {file.metadata.num_rows:,}" for path, file in zip(paths, files, strict=True)
             )
             raise FormatError(f"{paths[0].parent}: its files differ in their number of rows: {counts}")
-        wanted = [[name for name in one.schema_arrow.names if columns is None or name in columns] for one in opened]
+        column_names = [
+            [name for name in file.schema_arrow.names if columns is None or name in columns] for file in files
+        ]
         readers = [
-            one.iter_batches(ROW_GROUP, columns=names) for one, names in zip(opened, wanted, strict=True) if names
+            file.iter_batches(ROW_GROUP, columns=names)
+            for file, names in zip(files, column_names, strict=True)
+            if names
         ]
         for batches in zip(*readers, strict=True):
             arrays = {name: batch.column(name) for batch in batches for name in batch.schema.names}

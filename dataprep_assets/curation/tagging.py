@@ -113,10 +113,10 @@ def named_tagger(name: str) -> TextTagger:
     Raises ConfigError if there is none, several packages have one, or it cannot be imported.
     """
     extension = TAGGERS[name]
-    found = extension.load()
-    if not isinstance(found, TextTagger):
+    tagger = extension.load()
+    if not isinstance(tagger, TextTagger):
         raise extension.unfit("not a TextTagger")
-    return found
+    return tagger
 
 
 def _column(table: Any, name: str, where: str) -> list[Any]:
@@ -144,12 +144,12 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    by = tagger.by
-    where = f"tag: {tagger.name}: {shard}: the Parquet file of {by}"
+    producer = tagger.by
+    where = f"tag: {tagger.name}: {shard}: the Parquet file of {producer}"
     try:
         table = pq.ParquetFile(made, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
-        raise TaggingError(f"{where} cannot be read: {error}. It must be complete when {by} ends") from error
+        raise TaggingError(f"{where} cannot be read: {error}. It must be complete when {producer} ends") from error
     if missing := [name for name in (*KEYS, *tagger.columns) if name not in table.column_names]:
         only = "" if sensitive else f", only {', '.join(table.column_names)}"
         raise TaggingError(f"{where} has no column {missing[0]!r}{only}")
@@ -159,10 +159,12 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
     keys = list(zip(*(_column(table, name, where) for name in KEYS), strict=True))
     if not all(isinstance(file, str) and isinstance(row, int | float) for file, row in keys):
         raise TaggingError(f"{where}: column `file` must contain strings and `row` integers, in every row")
-    place = {key: at for at, key in enumerate(keys)}
-    if len(place) < len(keys):
-        twice = next(key for at, key in enumerate(keys) if place[key] != at)
-        raise TaggingError(f"{where} has {'a row' if sensitive else f'{twice[0]}, row {twice[1]}'} more than once")
+    positions = {key: position for position, key in enumerate(keys)}
+    if len(positions) < len(keys):
+        repeated_key = next(key for position, key in enumerate(keys) if positions[key] != position)
+        raise TaggingError(
+            f"{where} has {'a row' if sensitive else f'{repeated_key[0]}, row {repeated_key[1]}'} more than once"
+        )
     columns = {}
     for name, kind in tagger.columns.items():
         values = _column(table, name, where)
@@ -170,20 +172,25 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
             file, row = keys[wrong[0]]
             raise TaggingError(f"{where}: {'' if sensitive else f'{file}: row {row}: '}{name} is {wrong[1]}")
         columns[name] = values
-    wanted = 0
+    expected_rows = 0
     with ParquetRows(target, tagger.columns) as writer:
         for piece in side_by_side([rows], [*KEYS, "bad"]):
-            taken: list[int | None] = []
+            row_positions: list[int | None] = []
             for file, row, bad in zip(*(piece[name].to_pylist() for name in (*KEYS, "bad")), strict=True):
-                if (at := place.get((file, row))) is None and bad is None:
+                if (position := positions.get((file, row))) is None and bad is None:
                     raise TaggingError(f"{where} has no {file}, row {row}, but must have every input row")
                 # a refused row has no text: it was not given, and has no values
-                taken.append(at if bad is None else None)
-            wanted += sum(at is not None for at in taken)
-            writer.add({name: [None if at is None else v[at] for at in taken] for name, v in columns.items()})
+                row_positions.append(position if bad is None else None)
+            expected_rows += sum(position is not None for position in row_positions)
+            writer.add(
+                {
+                    name: [None if position is None else v[position] for position in row_positions]
+                    for name, v in columns.items()
+                }
+            )
     # rows that were not taken are none of the shard's
-    if wanted < len(keys):
-        raise TaggingError(f"{where} has {count_of(len(keys), 'row')}, but the input has {wanted:,}")
+    if expected_rows < len(keys):
+        raise TaggingError(f"{where} has {count_of(len(keys), 'row')}, but the input has {expected_rows:,}")
 
 
 def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> dict[str, list[Any]]:
@@ -192,35 +199,35 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
     Raises TaggingError, naming the row, if it raises or gives something else than its columns.
     """
     try:
-        found = _list_columns(tagger, batch)
+        columns = _list_columns(tagger, batch)
     # an error of this project's, as of a module that cannot be imported, is not one of a row
     except DataprepError:
         raise
     except (Exception, SystemExit) as error:  # whatever a function of the user's raises
         # asked once more, text by text, to name the row
-        at = _culprit(tagger, batch)
+        index = _culprit(tagger, batch)
         place = place_in_project(error)
-        where = f"row {batch.row(at)}" if at is not None else f"rows {batch.row(0)} and after"
+        where = f"row {batch.row(index)}" if index is not None else f"rows {batch.row(0)} and after"
         why = type(error).__name__ if sensitive else describe_error(error)
         text = f"{batch.label}: {where}: tagger {tagger.name!r} raised {why}{f' ({place})' if place else ''}"
         if sensitive:  # the message of the cause may quote a text
             raise_alone(TaggingError(text, code=place) if place else TaggingError(text))
         raise TaggingError(text) from error
-    if not isinstance(found, Mapping) or set(found) != set(tagger.columns):
+    if not isinstance(columns, Mapping) or set(columns) != set(tagger.columns):
         if sensitive:  # what it gave may be the text
-            given = "something else"
+            answer = "something else"
         else:
-            given = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
+            answer = ", ".join(map(str, columns)) if isinstance(columns, Mapping) else type(columns).__name__
         raise TaggingError(
-            f"{batch.label}: tagger {tagger.name!r} returned {given}, but its columns are {', '.join(tagger.columns)}"
+            f"{batch.label}: tagger {tagger.name!r} returned {answer}, but its columns are {', '.join(tagger.columns)}"
         )
-    return {name: _values(tagger, name, found[name], batch, sensitive=sensitive) for name in tagger.columns}
+    return {name: _values(tagger, name, columns[name], batch, sensitive=sensitive) for name in tagger.columns}
 
 
 def _list_columns(tagger: BatchTagger, batch: DocumentBatch) -> Any:
     """Return what a tagger gives, with its columns as lists; where it gives no columns, as it is."""
-    found = tagger.look(batch)
-    return {name: _list(one) for name, one in found.items()} if isinstance(found, Mapping) else found
+    columns = tagger.look(batch)
+    return {name: _list(values) for name, values in columns.items()} if isinstance(columns, Mapping) else columns
 
 
 def _list(values: Any) -> list[Any]:
@@ -231,11 +238,11 @@ def _list(values: Any) -> list[Any]:
 
 def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
     """The first text that a tagger cannot look at alone; None if it can look at each."""
-    for at in range(len(batch.texts)):
+    for index in range(len(batch.texts)):
         try:
-            _list_columns(tagger, batch.only(slice(at, at + 1)))
+            _list_columns(tagger, batch.only(slice(index, index + 1)))
         except (Exception, SystemExit):
-            return at
+            return index
     return None
 
 
@@ -247,9 +254,11 @@ def _values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, 
             "return one for each"
         )
     if (wrong := first_wrong(values, tagger.columns[name])) is not None:
-        at, why = wrong
-        shown = "" if sensitive else f" {values[at]!r:.60}"
-        raise TaggingError(f"{batch.label}: row {batch.row(at)}: tagger {tagger.name!r}: {name}{shown} is {why}")
+        index, why = wrong
+        description = "" if sensitive else f" {values[index]!r:.60}"
+        raise TaggingError(
+            f"{batch.label}: row {batch.row(index)}: tagger {tagger.name!r}: {name}{description} is {why}"
+        )
     return values
 
 
@@ -263,13 +272,13 @@ def first_wrong(values: Sequence[Any], kind: ColumnType) -> tuple[int, str] | No
     if set(map(type, values)) <= _PLAIN[kind]:
         # whole numbers fit 64 bits if the least and the largest do
         ends = (min(values), max(values)) if values and kind == "integer" else ()
-        if all(is_of(one, kind) for one in ends) and (kind != "number" or all(map(math.isfinite, values))):
+        if all(is_of(end, kind) for end in ends) and (kind != "number" or all(map(math.isfinite, values))):
             return None
-    for at, value in enumerate(values):
+    for index, value in enumerate(values):
         if value is None:
             continue
         if not is_of(value, kind):
-            return at, f"no {kind}" + (" of 64 bits" if type(value) is int and kind == "integer" else "")
+            return index, f"no {kind}" + (" of 64 bits" if type(value) is int and kind == "integer" else "")
         if isinstance(value, float) and not math.isfinite(value):
-            return at, "not a finite number; use null for an unknown value"
+            return index, "not a finite number; use null for an unknown value"
     return None

@@ -44,11 +44,11 @@ class _Weights(dict[str, int]):
     """Word → its weight."""
 
     def __missing__(self, word: str) -> int:
-        found = weight_of(word)
+        weight = weight_of(word)
         # only letters are remembered: of other words there is no end
-        if found != WORD:
-            self[word] = found
-        return found
+        if weight != WORD:
+            self[word] = weight
+        return weight
 
 
 class WordRuns:
@@ -63,13 +63,13 @@ class WordRuns:
         ends, size = np.cumsum(counts), int(counts.sum())
         hashes = np.fromiter(map(self._hashes.__getitem__, chain.from_iterable(texts)), np.uint64, size)
         # most texts have no such letter, and are asked once, not word by word
-        unspaced = [at for at, words in enumerate(texts) if has_unspaced(" ".join(words))]
+        unspaced = [index for index, words in enumerate(texts) if has_unspaced(" ".join(words))]
         if not unspaced:
             return Runs(ends, hashes, None)
         weights = np.full(size, WORD, np.int64)
-        for at in unspaced:
-            found = list(map(self._weights.__getitem__, texts[at]))
-            weights[int(ends[at]) - len(found) : int(ends[at])] = found
+        for index in unspaced:
+            text_weights = list(map(self._weights.__getitem__, texts[index]))
+            weights[int(ends[index]) - len(text_weights) : int(ends[index])] = text_weights
         return Runs(ends, hashes, weights)
 
 
@@ -89,9 +89,9 @@ class Runs:
 
     @cached_property
     def _sums(self) -> NDArray[np.uint64]:
-        found = np.zeros(len(self.hashes) + 1, np.uint64)
-        np.cumsum(self.hashes * _powers(len(self.hashes))[0], out=found[1:])
-        return found
+        sums = np.zeros(len(self.hashes) + 1, np.uint64)
+        np.cumsum(self.hashes * _powers(len(self.hashes))[0], out=sums[1:])
+        return sums
 
     @cached_property
     def weight_before(self) -> NDArray[np.int64]:
@@ -123,8 +123,8 @@ class Runs:
         if self.weights is not None:
             starts, stops = self.weighing(weight)
             hashes = self.between(starts, stops)
-            kept = known.maybe(hashes)
-            return starts[kept], hashes[kept]
+            indices = known.maybe(hashes)
+            return starts[indices], hashes[indices]
         # as `weighing` and `between`, but whether a run ends with its text is asked of few
         length, words = words_in(weight), len(self.hashes)
         if words < length:
@@ -152,12 +152,12 @@ class KnownHashes:
 
     def maybe(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The places of the hashes that are known."""
-        places = np.flatnonzero(self._there[hashes & self._mask])
+        candidates = np.flatnonzero(self._there[hashes & self._mask])
         if not len(self._hashes):
-            return places[:0]
-        at = np.minimum(np.searchsorted(self._hashes, hashes[places]), len(self._hashes) - 1)
-        found: NDArray[np.int64] = places[self._hashes[at] == hashes[places]]
-        return found
+            return candidates[:0]
+        indices = np.minimum(np.searchsorted(self._hashes, hashes[candidates]), len(self._hashes) - 1)
+        matches: NDArray[np.int64] = candidates[self._hashes[indices] == hashes[candidates]]
+        return matches
 
 
 def _powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -174,9 +174,9 @@ def _first_powers() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 def _powers_up_to(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    found = []
-    for one in (_BASE, pow(_BASE, -1, 1 << 64)):
-        powers = np.full(count, one, np.uint64)
+    all_powers = []
+    for base in (_BASE, pow(_BASE, -1, 1 << 64)):
+        powers = np.full(count, base, np.uint64)
         powers[:1] = 1
-        found.append(np.cumprod(powers, dtype=np.uint64))
-    return found[0], found[1]
+        all_powers.append(np.cumprod(powers, dtype=np.uint64))
+    return all_powers[0], all_powers[1]

@@ -111,7 +111,7 @@ class Benchmarks:
         Raises ConfigError if of a set nothing would be looked for.
         """
         self._ngram, self._least, self._runs = ngram, least, WordRuns()
-        self.of_sets = {one.name: one.items(first) for one in sets}
+        self.of_sets = {benchmark.name: benchmark.items(first) for benchmark in sets}
         long, wholes = _Texts(), list[WholeItem]()
         for name, items in self.of_sets.items():
             for item in items:
@@ -123,34 +123,36 @@ class Benchmarks:
         covered |= self._wholes.names
         with_text = {*long.items}
         self.coverage = {
-            one.name: _coverage(one.name, self.of_sets[one.name], covered, with_text | self._wholes.common)
-            for one in sets
+            benchmark.name: _coverage(
+                benchmark.name, self.of_sets[benchmark.name], covered, with_text | self._wholes.common
+            )
+            for benchmark in sets
         }
         if first is None:
-            for one in sets:
-                self._require(one)
+            for benchmark in sets:
+                self._require(benchmark)
 
     def _add(self, name: str, item: BenchmarkItem, long: _Texts) -> Iterator[WholeItem]:
         """Put in the texts of an item that are long enough; yield the whole of the others."""
-        short, there = [], set[tuple[str, str]]()
+        short, known_texts = [], set[tuple[str, str]]()
         for part in item.parts:
             words = words_of(part.text)
-            joined = " ".join(words)
+            wording = " ".join(words)
             # a text that a field of an item has twice is one, and one of signs alone has no words to be found
-            if (part.field, joined) in there or not any(map(str.isalnum, joined)):
+            if (part.field, wording) in known_texts or not any(map(str.isalnum, wording)):
                 continue
-            there.add((part.field, joined))
+            known_texts.add((part.field, wording))
             weights = [weight_of(word) for word in words]
             if not _is_long(part.text, weights, self._least):
-                short.append((part, joined, sum(weights), len(words)))
+                short.append((part, wording, sum(weights), len(words)))
                 continue
             long.names.append(f"{name}:{part.field}")
             long.texts.append(part.text)
             long.items.append(name)
             long.words.append(words)
             long.least.append(_fewest(weights, self._ngram, self._least))
-        if (whole := whole_of(name, short, self._ngram, self._least)) is not None:
-            yield whole
+        if (whole_item := whole_of(name, short, self._ngram, self._least)) is not None:
+            yield whole_item
 
     def _index(self, long: _Texts) -> None:
         """Sort the n-grams of all texts that are looked for by themselves."""
@@ -161,8 +163,8 @@ class Benchmarks:
         begins = np.concatenate([[0], runs.ends[:-1]]).astype(np.int64) if long.words else runs.ends
         self._first = _first_with(runs.between(begins, runs.ends), long.items)
         # a text of several items has n-grams under the first of them alone
-        taken = _says_something(long.words, starts, stops) & (self._first[owners] == owners)
-        hashes, owners = hashes[taken], owners[taken]
+        is_indexed = _says_something(long.words, starts, stops) & (self._first[owners] == owners)
+        hashes, owners = hashes[is_indexed], owners[is_indexed]
         # each n-gram of a text once
         order = np.lexsort((owners, hashes))
         hashes, owners = hashes[order], owners[order]
@@ -199,8 +201,8 @@ class Benchmarks:
     @property
     def items(self) -> list[tuple[str, str]]:
         """The name and the text of each text that is looked for by itself."""
-        every = zip(self.names, self.texts, self._sizes.tolist(), strict=True)
-        return [(name, text) for name, text, size in every if size]
+        named_texts = zip(self.names, self.texts, self._sizes.tolist(), strict=True)
+        return [(name, text) for name, text, size in named_texts if size]
 
     @property
     def wholes(self) -> Sequence[WholeItem]:
@@ -226,13 +228,13 @@ class Benchmarks:
     def _find_parts(self, runs: Runs) -> Iterator[tuple[int, int, float]]:
         """The text that is contained most in each of the texts that contain any: its number, and the share."""
         starts, hashes = runs.among(self._ngram * WORD, self._known)
-        # Each n-gram is looked up among those of all items, which are sorted: [first, last) have it.
-        first = np.searchsorted(self._hashes, hashes, side="left")
-        last = np.searchsorted(self._hashes, hashes, side="right")
+        # Each n-gram is looked up among those of all items, which are sorted: [low, high) have it.
+        lows = np.searchsorted(self._hashes, hashes, side="left")
+        highs = np.searchsorted(self._hashes, hashes, side="right")
         text_of = runs.text_of(starts)
         for text in np.unique(text_of).tolist():
-            here = np.unique(np.column_stack([first[text_of == text], last[text_of == text]]), axis=0)
-            owners = np.concatenate([self._owners[a:b] for a, b in here.tolist()])
+            ranges = np.unique(np.column_stack([lows[text_of == text], highs[text_of == text]]), axis=0)
+            owners = np.concatenate([self._owners[a:b] for a, b in ranges.tolist()])
             parts, counts = np.unique(owners, return_counts=True)
             share = np.where(counts >= self._fewest[parts], counts / self._sizes[parts], 0)
             best = int(np.lexsort((parts, -self._sizes[parts], -share))[0])
@@ -250,7 +252,7 @@ def _is_long(text: str, weights: Sequence[int], least: int) -> bool:
 
 def _is_unspaced(weights: Sequence[int]) -> bool:
     """Return whether most words are letters of a script without spaces."""
-    return sum(one for one in weights if one < WORD) > sum(weights) / 2
+    return sum(weight for weight in weights if weight < WORD) > sum(weights) / 2
 
 
 def _fewest(weights: Sequence[int], ngram: int, least: int) -> int:
@@ -264,53 +266,55 @@ def _says_something(
     texts: Sequence[Sequence[str]], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Return which runs have two different words that are no stop words and no numbers."""
-    places, changes, last = [], [], None
-    at = 0
+    positions, changes, last_word = [], [], None
+    position = 0
     for words in texts:
         for word in words:
             if not word.isascii() or (len(word) > 2 and not word.isdigit() and word not in _STOP_WORDS):
-                changes.append(word != last)
-                places.append(at)
-                last = word
-            at += 1
-    first, stop = np.searchsorted(places, starts), np.searchsorted(places, stops)
+                changes.append(word != last_word)
+                positions.append(position)
+                last_word = word
+            position += 1
+    begin, stop = np.searchsorted(positions, starts), np.searchsorted(positions, stops)
     changed = np.concatenate([[0], np.cumsum(changes)]).astype(np.int64)
     # the first word with a meaning is followed, within the run, by another one
-    found: NDArray[np.bool_] = (stop > first) & (changed[stop] - changed[np.minimum(first + 1, len(places))] > 0)
-    return found
+    is_meaningful: NDArray[np.bool_] = (stop > begin) & (
+        changed[stop] - changed[np.minimum(begin + 1, len(positions))] > 0
+    )
+    return is_meaningful
 
 
 def _of_many(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which of the hashes, in order, `_SHARED` items or more have."""
     pairs = np.unique(np.column_stack([hashes, items.astype(np.uint64)]), axis=0)
-    each, counts = np.unique(pairs[:, 0], return_counts=True)
-    many = each[counts >= _SHARED]
+    unique_hashes, counts = np.unique(pairs[:, 0], return_counts=True)
+    many = unique_hashes[counts >= _SHARED]
     if not len(many):
         return np.zeros(len(hashes), np.bool_)
-    found: NDArray[np.bool_] = many[np.minimum(np.searchsorted(many, hashes), len(many) - 1)] == hashes
-    return found
+    is_shared: NDArray[np.bool_] = many[np.minimum(np.searchsorted(many, hashes), len(many) - 1)] == hashes
+    return is_shared
 
 
 def _first_with(texts: NDArray[np.uint64], items: Sequence[str]) -> NDArray[np.int64]:
     """For each text, of which the hash is given, the first equal one. Instructions stay each its own."""
     parts: dict[int, list[int]] = {}
-    for at, one in enumerate(texts.tolist()):
-        parts.setdefault(one, []).append(at)
+    for index, text_hash in enumerate(texts.tolist()):
+        parts.setdefault(text_hash, []).append(index)
     in_set = Counter(name.partition(":")[0] for name in set(items))
-    found = np.arange(len(texts))
+    firsts = np.arange(len(texts))
     for alike in parts.values():
-        having = {items[at] for at in alike}
+        having = {items[index] for index in alike}
         had = Counter(item.partition(":")[0] for item in having)
         if len(having) < _SHARED or all(count <= _INSTRUCTION * in_set[name] for name, count in had.items()):
-            found[alike] = alike[0]
-    return found
+            firsts[alike] = alike[0]
+    return firsts
 
 
 def _coverage(name: str, items: Sequence[BenchmarkItem], covered: set[str], long_enough: set[str]) -> Coverage:
     names = [f"{name}:{item.row}" for item in items if item.parts]
-    left = [one for one in names if one not in covered]
-    common = sum(one in long_enough for one in left)
-    return Coverage(items=len(names), short=len(left) - common, common=common, empty=len(items) - len(names))
+    uncovered_names = [item_name for item_name in names if item_name not in covered]
+    common = sum(item_name in long_enough for item_name in uncovered_names)
+    return Coverage(items=len(names), short=len(uncovered_names) - common, common=common, empty=len(items) - len(names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +333,10 @@ class BenchmarkTagger(VersionedTagger):
 
     @property
     def version(self) -> str:
-        files = [[one.name, _digest(one), list(one.fields), *one.settings.items()] for one in self.sets]
+        files = [
+            [benchmark.name, _digest(benchmark), list(benchmark.fields), *benchmark.settings.items()]
+            for benchmark in self.sets
+        ]
         return digest_value([VERSION, WORDS, UNICODE, self.ngram, self.least, files])
 
     @property

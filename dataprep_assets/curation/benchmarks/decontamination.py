@@ -93,9 +93,9 @@ class DecontaminateDeclaration(Declared):
     @classmethod
     def _files(cls, sets: dict[str, str | DeclaredSet]) -> dict[str, str | DeclaredSet]:
         """Look at the short form, too, as at the long one."""
-        for one in sets.values():
-            if isinstance(one, str):
-                DeclaredSet(path=one)
+        for declared_set in sets.values():
+            if isinstance(declared_set, str):
+                DeclaredSet(path=declared_set)
         return sets
 
     @model_validator(mode="after")
@@ -129,8 +129,8 @@ class DecontaminateDeclaration(Declared):
     def tagger(self, folder: Path) -> BenchmarkTagger:
         """The tagger that looks for the items; paths are relative to a folder."""
         sets = [
-            (DeclaredSet(path=one) if isinstance(one, str) else one).benchmark(name, folder)
-            for name, one in self.sets.items()
+            (DeclaredSet(path=declared_set) if isinstance(declared_set, str) else declared_set).benchmark(name, folder)
+            for name, declared_set in self.sets.items()
         ]
         return BenchmarkTagger(
             name=BENCHMARK, columns=COLUMNS, sets=tuple(sets), ngram=self.ngram, least=self.min_words

@@ -60,9 +60,9 @@ def fetched(path: str, cache_dir: Path | None) -> Path:
 def _open_access(path: str, cache_dir: Path | None) -> tuple[SourceAccess, str]:
     """The access to what holds a file, and the file's name in it."""
     check_address(path)
-    if found := _HUB.fullmatch(path):
-        repo = HubRepo(repo_id=found[1], revision=found[2] or "main", endpoint=None, cache_dir=cache_dir)
-        return HubMirror(repo), found[3]
+    if match := _HUB.fullmatch(path):
+        repo = HubRepo(repo_id=match[1], revision=match[2] or "main", endpoint=None, cache_dir=cache_dir)
+        return HubMirror(repo), match[3]
     assert cache_dir is not None, "an object needs a folder"
     folder, _, name = path.rpartition("/")
     return ObjectStorePrefix(url=folder, cache_dir=cache_dir), name

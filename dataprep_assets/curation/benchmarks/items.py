@@ -102,23 +102,23 @@ class BenchmarkSet:
 
         Raises ConfigError for a file or a row that cannot be read or is too large, and for a field that no item has.
         """
-        missing, found, characters = set(self.fields), list[BenchmarkItem](), 0
+        missing, items, characters = set(self.fields), list[BenchmarkItem](), 0
         for row, value in islice(self._rows(), first):
             parts = []
             for field in self.fields or value:
                 if value.get(field) is not None:
                     missing.discard(field)
-                parts += [ItemText(field, *rest) for rest in _texts(value.get(field), field)]
-            characters += sum(len(one.text) for one in parts)
+                parts += [ItemText(field, *text_and_place) for text_and_place in _texts(value.get(field), field)]
+            characters += sum(len(part.text) for part in parts)
             if characters > MOST_CHARACTERS:
                 raise ConfigError(
                     f"{self.key}: {self.path}: its items have more than {MOST_CHARACTERS:,} characters at row {row}. "
                     "Remove rows or fields. `duplicates.against` compares with whole datasets"
                 )
-            found.append(BenchmarkItem(row, parts))
-        if missing and found:
+            items.append(BenchmarkItem(row, parts))
+        if missing and items:
             raise ConfigError(f"{self.key}: no item in {self.path} has a field {min(missing)!r}")
-        return _without_identifiers(found)
+        return _without_identifiers(items)
 
     def _rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         try:
@@ -152,35 +152,37 @@ def _texts(value: Any, place: str, *, alternative: bool = False) -> Iterator[tup
         if value.strip():
             yield place, value, alternative
     elif isinstance(value, Mapping):
-        for name, one in value.items():
-            yield from _texts(one, f"{place}.{name}", alternative=alternative)
+        for name, element in value.items():
+            yield from _texts(element, f"{place}.{name}", alternative=alternative)
     elif isinstance(value, list | tuple):
-        if len(value) > _TOKENS and all(isinstance(one, str) and len(one.split()) < 2 for one in value):
+        if len(value) > _TOKENS and all(isinstance(element, str) and len(element.split()) < 2 for element in value):
             yield from _texts(" ".join(value), place)
             return
-        for one in value:
-            yield from _texts(one, place, alternative=alternative or len(value) > 1)
+        for element in value:
+            yield from _texts(element, place, alternative=alternative or len(value) > 1)
 
 
 def _without_identifiers(items: Sequence[BenchmarkItem]) -> list[BenchmarkItem]:
     """The items without their identifiers, and with fields marked of which each is one of several: A, B, C, D."""
-    texts = {one.place for item in items for one in item.parts if not _IDENTIFIER.fullmatch(one.text)}
-    found = []
+    texts = {part.place for item in items for part in item.parts if not _IDENTIFIER.fullmatch(part.text)}
+    cleaned_items = []
     for item in items:
-        parts = [one for one in item.parts if one.place in texts]
-        stems = [one.place[:-1] for one in parts]
-        found.append(
+        parts = [part for part in item.parts if part.place in texts]
+        stems = [part.place[:-1] for part in parts]
+        cleaned_items.append(
             BenchmarkItem(
                 item.row,
                 [
-                    ItemText(one.field, one.place, one.text, one.alternative or _is_one_of(one.place, parts, stems))
-                    for one in parts
+                    ItemText(
+                        part.field, part.place, part.text, part.alternative or _is_one_of(part.place, parts, stems)
+                    )
+                    for part in parts
                 ],
             )
         )
-    return found
+    return cleaned_items
 
 
 def _is_one_of(place: str, parts: Sequence[ItemText], stems: Sequence[str]) -> bool:
     """Return whether another field has the same name but for its last character: `sol1` and `sol2`, `A` and `B`."""
-    return any(stem == place[:-1] and one.place != place for one, stem in zip(parts, stems, strict=True))
+    return any(stem == place[:-1] and part.place != place for part, stem in zip(parts, stems, strict=True))

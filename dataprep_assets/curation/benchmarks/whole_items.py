@@ -60,11 +60,11 @@ class WholeItem:
             around: Words, joined by blanks, with one at each end.
             question: The text that has to be there, unless all others are; None: all have to be.
         """
-        there = [at for at, text in enumerate(self.joined) if f" {text} " in around]
-        weight = sum(self.weights[at] for at in there)
-        if weight < self.needed or len(there) < 2:
+        indices = [index for index, text in enumerate(self.joined) if f" {text} " in around]
+        weight = sum(self.weights[index] for index in indices)
+        if weight < self.needed or len(indices) < 2:
             return 0.0
-        if question not in there and len(there) < len(self.parts) - (question is not None):
+        if question not in indices and len(indices) < len(self.parts) - (question is not None):
             return 0.0
         return weight / sum(self.weights)
 
@@ -78,12 +78,12 @@ def whole_of(name: str, short: Sequence[Short], ngram: int, least: int) -> Whole
         ngram: Fewest words that are looked for.
         least: Words that are enough, where there are more.
     """
-    once = list({joined: (part, joined, weight, words) for part, joined, weight, words in short}.values())
-    weight = sum(one[2] for one in once)
-    if len(once) < 2 or weight < ngram * WORD:
+    unique_texts = list({wording: (part, wording, weight, words) for part, wording, weight, words in short}.values())
+    weight = sum(short_text[2] for short_text in unique_texts)
+    if len(unique_texts) < 2 or weight < ngram * WORD:
         return None
-    parts, joined, weights, words = zip(*once, strict=True)
-    return WholeItem(name, parts, joined, weights, min(weight, least * WORD), sum(words))
+    parts, wording, weights, words = zip(*unique_texts, strict=True)
+    return WholeItem(name, parts, wording, weights, min(weight, least * WORD), sum(words))
 
 
 class Wholes:
@@ -91,13 +91,13 @@ class Wholes:
 
     def __init__(self, wholes: Sequence[WholeItem], runs: WordRuns, ngram: int) -> None:
         # items that are equal are one, under the first one's name
-        first: dict[frozenset[str], int] = {}
-        of = [first.setdefault(frozenset(one.joined), at) for at, one in enumerate(wholes)]
-        anchors = _anchors([wholes[at] for at in first.values()], list(first.values()), runs)
-        anchored = {at for owners in anchors.values() for at in owners}
-        self.names = {one.name for one, at in zip(wholes, of, strict=True) if at in anchored}
-        self.common = {one.name for one, at in zip(wholes, of, strict=True) if at not in anchored}
-        self.looked_for = [wholes[at] for at in sorted(anchored)]
+        first_numbers: dict[frozenset[str], int] = {}
+        leaders = [first_numbers.setdefault(frozenset(item.joined), number) for number, item in enumerate(wholes)]
+        anchors = _anchors([wholes[number] for number in first_numbers.values()], list(first_numbers.values()), runs)
+        anchored = {number for owners in anchors.values() for number in owners}
+        self.names = {item.name for item, number in zip(wholes, leaders, strict=True) if number in anchored}
+        self.common = {item.name for item, number in zip(wholes, leaders, strict=True) if number not in anchored}
+        self.looked_for = [wholes[number] for number in sorted(anchored)]
         self._wholes, self._questions = wholes, _questions(wholes)
         self._anchors = anchors
         self._known = KnownHashes(np.array(sorted(anchors), np.uint64))
@@ -111,20 +111,20 @@ class Wholes:
         """
         starts, hashes = runs.among(_ANCHOR * WORD, self._known)
         best: dict[int, tuple[float, int, int]] = {}
-        last: dict[tuple[int, int], int] = {}
+        last_offsets: dict[tuple[int, int], int] = {}
         texts, ends = runs.text_of(starts).tolist(), runs.ends.tolist()
-        for text, place, anchor in zip(texts, starts.tolist(), hashes.tolist(), strict=True):
-            here = place - (ends[text - 1] if text else 0)
+        for text, start, anchor in zip(texts, starts.tolist(), hashes.tolist(), strict=True):
+            offset = start - (ends[text - 1] if text else 0)
             for number in self._anchors[anchor]:
-                one = self._wholes[number]
-                span = 2 * one.words + _AROUND
+                item = self._wholes[number]
+                span = 2 * item.words + _AROUND
                 # the next anchor of an item is within the words that were compared already
-                if here - last.get((text, number), -span) < span // 2:
+                if offset - last_offsets.get((text, number), -span) < span // 2:
                     continue
-                last[text, number] = here
-                around = " ".join(words[text][max(0, here - span) : here + span])
-                if share := one.share(f" {around} ", self._questions[number]):
-                    best[text] = max(best.get(text, (0.0, 0, 0)), (share, one.words, -number))
+                last_offsets[text, number] = offset
+                around = " ".join(words[text][max(0, offset - span) : offset + span])
+                if share := item.share(f" {around} ", self._questions[number]):
+                    best[text] = max(best.get(text, (0.0, 0, 0)), (share, item.words, -number))
         for text, (share, _, number) in best.items():
             yield text, self._wholes[-number].name, share
 
@@ -132,10 +132,10 @@ class Wholes:
 def _anchors(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
     """The hash of a run of words → the wholes, by number, of which a text has it as its rarest."""
     having: dict[str, list[int]] = defaultdict(list)
-    for whole, number in zip(wholes, numbers, strict=True):
-        for joined in whole.joined:
-            having[joined].append(number)
-    texts = runs.runs_of([joined.split(" ") for joined in having])
+    for item, number in zip(wholes, numbers, strict=True):
+        for wording in item.joined:
+            having[wording].append(number)
+    texts = runs.runs_of([wording.split(" ") for wording in having])
     starts, stops = texts.weighing(_ANCHOR * WORD)
     hashes = texts.between(starts, stops).tolist()
     frequent = Counter(hashes)
@@ -144,21 +144,21 @@ def _anchors(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns
         if text not in rarest or frequent[run] < frequent[rarest[text]]:
             rarest[text] = run
     owners = list(having.values())
-    found: dict[int, set[int]] = defaultdict(set)
+    anchors: dict[int, set[int]] = defaultdict(set)
     for text, run in rarest.items():
-        found[run].update(owners[text])
-    return {run: sorted(those) for run, those in found.items() if len(those) <= _MOST}
+        anchors[run].update(owners[text])
+    return {run: sorted(those) for run, those in anchors.items() if len(those) <= _MOST}
 
 
 def _questions(wholes: Sequence[WholeItem]) -> list[int | None]:
     """Of each whole the text that is its question: the longest that is neither a choice nor an instruction."""
-    sets = Counter(one.name.partition(":")[0] for one in wholes)
-    had = Counter((one.name.partition(":")[0], joined) for one in wholes for joined in one.joined)
-    found: list[int | None] = []
-    for one in wholes:
-        name = one.name.partition(":")[0]
-        most = max(_SHARED - 1, _INSTRUCTION * sets[name])
-        texts = enumerate(zip(one.parts, one.joined, strict=True))
-        own = [at for at, (part, joined) in texts if not part.alternative and had[name, joined] <= most]
-        found.append(max(own, key=one.weights.__getitem__) if own else None)
-    return found
+    sets = Counter(item.name.partition(":")[0] for item in wholes)
+    had = Counter((item.name.partition(":")[0], wording) for item in wholes for wording in item.joined)
+    questions: list[int | None] = []
+    for item in wholes:
+        name = item.name.partition(":")[0]
+        limit = max(_SHARED - 1, _INSTRUCTION * sets[name])
+        texts = enumerate(zip(item.parts, item.joined, strict=True))
+        own = [index for index, (part, wording) in texts if not part.alternative and had[name, wording] <= limit]
+        questions.append(max(own, key=item.weights.__getitem__) if own else None)
+    return questions

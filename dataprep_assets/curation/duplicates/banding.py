@@ -29,11 +29,11 @@ class Banding:
 
 def banding_for(threshold: float, permutations: int) -> Banding:
     """The widest bands that find `PROMISED` of the pairs at a threshold; the narrowest ones if none do."""
-    found = Banding(permutations, 1)
+    banding = Banding(permutations, 1)
     for rows in range(2, permutations + 1):
         wider = Banding(permutations // rows, rows)
         # the wider, the fewer pairs they find: after the first that finds too few none finds enough
         if float(wider.chance(threshold)) < PROMISED:
             break
-        found = wider
-    return found
+        banding = wider
+    return banding

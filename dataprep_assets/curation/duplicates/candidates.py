@@ -40,7 +40,7 @@ class CandidateSet:
             taken: Of each, which rows are compared at all: ``(rows,)``.
         """
         self.shards = shards
-        self.first = np.cumsum([0, *(one.rows for one in shards)])
+        self.first = np.cumsum([0, *(shard.rows for shard in shards)])
         # the empty array is for no shards: NumPy joins at least one
         self.taken = np.concatenate([*taken, np.zeros(0, np.bool_)])
 
@@ -50,7 +50,7 @@ class CandidateSet:
     @cached_property
     def compared(self) -> int:
         """How many have a signature."""
-        return sum(one.documents for one in self.shards)
+        return sum(shard.documents for shard in self.shards)
 
     def shard_of(self, nodes: Nodes) -> Nodes:
         """The position of the shard of each."""
@@ -58,27 +58,27 @@ class CandidateSet:
 
     def digests(self, nodes: Nodes) -> NDArray[np.uint64]:
         """The digests of documents, as `SignedShard.digests`: ``(documents, 3)``."""
-        found = np.zeros((len(nodes), 3), np.uint64)
-        for shard, at, rows in self._at_home(nodes):
-            found[at] = shard.digests[rows]
-        return found
+        digests = np.zeros((len(nodes), 3), np.uint64)
+        for shard, positions, rows in self._at_home(nodes):
+            digests[positions] = shard.digests[rows]
+        return digests
 
     def sizes(self, nodes: Nodes) -> Nodes:
         """Return how many shingles each has."""
-        found = np.zeros(len(nodes), np.int64)
-        for shard, at, rows in self._at_home(nodes):
-            found[at] = shard.sizes(rows)
-        return found
+        sizes = np.zeros(len(nodes), np.int64)
+        for shard, positions, rows in self._at_home(nodes):
+            sizes[positions] = shard.sizes(rows)
+        return sizes
 
     def _at_home(self, nodes: Nodes) -> Iterator[tuple[SignedShard, Nodes, Nodes]]:
         """Each shard that has some of these documents: which of them, and their rows in it."""
         homes = self.shard_of(nodes)
         order = np.argsort(homes, kind="stable")
         bounds = np.searchsorted(homes[order], np.arange(len(self.shards) + 1)).tolist()
-        for shard, first, start, stop in zip(self.shards, self.first.tolist(), bounds, bounds[1:], strict=False):
+        for shard, first_node, start, stop in zip(self.shards, self.first.tolist(), bounds, bounds[1:], strict=False):
             if start < stop:
-                at = order[start:stop]
-                yield shard, at, nodes[at] - first
+                positions = order[start:stop]
+                yield shard, positions, nodes[positions] - first_node
 
     def shingles(self, node: int) -> NDArray[np.uint64]:
         """The hashes of the shingles of one."""
@@ -101,7 +101,7 @@ def sharing(documents: CandidateSet, key: int, among: NDArray[np.bool_]) -> Iter
     bounds = [number * (1 << 64) // ranges for number in range(ranges + 1)]
     for low, high in pairwise(bounds):
         hashes, nodes = [], []
-        for first, shard in zip(documents.first.tolist(), documents.shards, strict=False):
+        for first_node, shard in zip(documents.first.tolist(), documents.shards, strict=False):
             if not shard.documents:
                 continue
             table, rows = shard.keys
@@ -109,10 +109,10 @@ def sharing(documents: CandidateSet, key: int, among: NDArray[np.bool_]) -> Iter
             start = int(np.searchsorted(column, np.uint64(low)))
             # the end of the last range, 2**64, fits no uint64
             stop = len(column) if high >> 64 else int(np.searchsorted(column, np.uint64(high)))
-            here = rows[key, start:stop].astype(np.int64) + first
-            wanted = among[here]
-            hashes.append(np.asarray(column[start:stop])[wanted])
-            nodes.append(here[wanted])
+            shard_nodes = rows[key, start:stop].astype(np.int64) + first_node
+            is_counted = among[shard_nodes]
+            hashes.append(np.asarray(column[start:stop])[is_counted])
+            nodes.append(shard_nodes[is_counted])
         if not hashes:
             continue
         yield _repeated(np.concatenate(hashes), np.concatenate(nodes))
@@ -125,21 +125,21 @@ def _repeated(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint
     """
     order = np.argsort(hashes, kind="stable")
     hashes = hashes[order]
-    there = np.zeros(len(hashes), np.bool_)
-    same = hashes[1:] == hashes[:-1]
-    there[1:] |= same
-    there[:-1] |= same
-    return hashes[there], nodes[order[there]]
+    is_repeated = np.zeros(len(hashes), np.bool_)
+    is_equal = hashes[1:] == hashes[:-1]
+    is_repeated[1:] |= is_equal
+    is_repeated[:-1] |= is_equal
+    return hashes[is_repeated], nodes[order[is_repeated]]
 
 
 def runs_of(values: NDArray[np.generic]) -> tuple[Nodes, Nodes]:
     """Return where runs of equal values, or of equal rows, begin and end."""
     if not len(values):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    other = values[1:] != values[:-1]
-    if other.ndim > 1:
-        other = other.any(axis=1)
-    starts = np.concatenate([[0], np.flatnonzero(other) + 1])
+    changes = values[1:] != values[:-1]
+    if changes.ndim > 1:
+        changes = changes.any(axis=1)
+    starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
     return starts, np.append(starts[1:], len(values))
 
 
@@ -164,8 +164,8 @@ class CandidateOrder:
         """Return whether documents are of another dataset: as the shape of `nodes`."""
         if not self.theirs.any():
             return np.zeros(nodes.shape, np.bool_)
-        found: NDArray[np.bool_] = self.theirs[documents.shard_of(nodes)]
-        return found
+        is_theirs: NDArray[np.bool_] = self.theirs[documents.shard_of(nodes)]
+        return is_theirs
 
     def groups(self, documents: "CandidateSet", nodes: Nodes, *, one_group: bool) -> NDArray[np.uint64]:
         """Within which documents with the same digest stand for each other: ``(documents,)``.
@@ -177,7 +177,7 @@ class CandidateOrder:
         """
         if one_group:
             return np.zeros(len(nodes), np.uint64)
-        found = self.split[documents.shard_of(nodes)].astype(np.uint64)
+        groups = self.split[documents.shard_of(nodes)].astype(np.uint64)
         theirs = self.are_theirs(documents, nodes)
         if theirs.any():
             digests = documents.digests(nodes)[:, :2]
@@ -185,8 +185,8 @@ class CandidateOrder:
             starts, ends = runs_of(digests[order])
             with_theirs = np.repeat(np.logical_or.reduceat(theirs[order], starts), ends - starts)
             # a number that no split has: there a document of another dataset stands for those of all splits
-            found[order[with_theirs]] = len(self.split)
-        return found
+            groups[order[with_theirs]] = len(self.split)
+        return groups
 
     def compared(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which candidate pairs are compared: ``(pairs,)``."""
@@ -194,14 +194,16 @@ class CandidateOrder:
         if self.across:
             return np.logical_not(theirs[:, 0] & theirs[:, 1])
         split = self.split[documents.shard_of(pairs)]
-        found: NDArray[np.bool_] = (theirs[:, 0] != theirs[:, 1]) | ((split[:, 0] == split[:, 1]) & ~theirs.all(axis=1))
-        return found
+        is_compared: NDArray[np.bool_] = (theirs[:, 0] != theirs[:, 1]) | (
+            (split[:, 0] == split[:, 1]) & ~theirs.all(axis=1)
+        )
+        return is_compared
 
     def first(self, documents: "CandidateSet", members: Nodes) -> Nodes:
         """The `FIRST` of some documents, of each split."""
         ordered = members[np.argsort(self.ranks(members), kind="stable")]
         splits = self.split[documents.shard_of(ordered)]
-        return np.concatenate([ordered[splits == one][:FIRST] for one in np.unique(splits).tolist()])
+        return np.concatenate([ordered[splits == split_number][:FIRST] for split_number in np.unique(splits).tolist()])
 
 
 def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: CandidateOrder) -> NDArray[np.int64]:
@@ -219,26 +221,26 @@ def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: Candidate
     bands = max((one.bands for one in documents.shards), default=0)
     # Where splits are not compared, runs are cut by split first: else a band could be full because of another split.
     apart = not order.across and not order.theirs.any() and len(np.unique(order.split)) > 1
-    found: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
+    all_pairs: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
     # Of each band with full runs: their documents, and the run of each.
     waiting: list[tuple[Nodes, Nodes]] = []
     for band in range(1, bands + 1):
-        made = [np.empty((0, 2), np.int64)]
+        band_pairs = [np.empty((0, 2), np.int64)]
         large: list[Nodes] = []
         for hashes, nodes in sharing(documents, band, among):
             runs = runs_of(hashes)
             if apart:
                 groups = order.split[documents.shard_of(nodes)]
-                place = np.lexsort((nodes, groups, hashes))
-                nodes = nodes[place]
-                runs = runs_of(np.column_stack([hashes[place], groups[place].astype(np.uint64)]))
-            made += _in_runs(nodes, *runs, large)
-        made += [_with_first(members, order.first(documents, members)) for members in large]
+                sorting = np.lexsort((nodes, groups, hashes))
+                nodes = nodes[sorting]
+                runs = runs_of(np.column_stack([hashes[sorting], groups[sorting].astype(np.uint64)]))
+            band_pairs += _in_runs(nodes, *runs, large)
+        band_pairs += [_with_first(members, order.first(documents, members)) for members in large]
         if large:
             waiting.append((np.concatenate(large), np.repeat(np.arange(len(large)), [len(one) for one in large])))
-        found.append(np.concatenate(made))
-    found += _sharing_two(documents, waiting, order)
-    pairs = _unique(np.concatenate(found))
+        all_pairs.append(np.concatenate(band_pairs))
+    all_pairs += _sharing_two(documents, waiting, order)
+    pairs = _unique(np.concatenate(all_pairs))
     # without other datasets, either all pairs are compared, or the runs were cut by split before
     return pairs[order.compared(documents, pairs)] if order.theirs.any() else pairs
 
@@ -251,8 +253,8 @@ def _in_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> It
     # all runs of one size together: a step of Python for each size, not for each run
     for size in np.unique(sizes[(sizes > 2) & (sizes <= FULL)]).tolist():
         begin = starts[sizes == size]
-        one, other = np.triu_indices(size, 1)
-        yield np.column_stack([nodes[begin[:, None] + one].ravel(), nodes[begin[:, None] + other].ravel()])
+        firsts, seconds = np.triu_indices(size, 1)
+        yield np.column_stack([nodes[begin[:, None] + firsts].ravel(), nodes[begin[:, None] + seconds].ravel()])
     for start, end in zip(starts[sizes > FULL].tolist(), ends[sizes > FULL].tolist(), strict=True):
         large.append(nodes[start:end])
 
@@ -267,19 +269,19 @@ def _sharing_two(
     documents: CandidateSet, waiting: Sequence[tuple[Nodes, Nodes]], order: CandidateOrder
 ) -> Iterator[NDArray[np.int64]]:
     """Pairs of documents that share two bands, of each of which too many have a part: each with the next one."""
-    for (nodes, runs), (others, theirs) in zip(waiting, [*waiting[1:], *waiting[:1]], strict=False):
-        by_number = np.argsort(others, kind="stable")
-        others, theirs = others[by_number], theirs[by_number]
-        at = np.minimum(np.searchsorted(others, nodes), len(others) - 1)
-        there = others[at] == nodes
+    for (nodes, runs), (next_nodes, next_runs) in zip(waiting, [*waiting[1:], *waiting[:1]], strict=False):
+        by_number = np.argsort(next_nodes, kind="stable")
+        next_nodes, next_runs = next_nodes[by_number], next_runs[by_number]
+        indices = np.minimum(np.searchsorted(next_nodes, nodes), len(next_nodes) - 1)
+        is_shared = next_nodes[indices] == nodes
         # the full runs of both bands that a document is in: those with the same two share two bands
-        both = np.column_stack([runs[there], theirs[at[there]]])
-        members = nodes[there]
-        place = np.lexsort((members, both[:, 1], both[:, 0]))
+        run_pairs = np.column_stack([runs[is_shared], next_runs[indices[is_shared]]])
+        members = nodes[is_shared]
+        sorting = np.lexsort((members, run_pairs[:, 1], run_pairs[:, 0]))
         large: list[Nodes] = []
-        yield from _in_runs(members[place], *runs_of(both[place]), large)
-        for one in large:
-            yield _with_first(one, order.first(documents, one))
+        yield from _in_runs(members[sorting], *runs_of(run_pairs[sorting]), large)
+        for run_members in large:
+            yield _with_first(run_members, order.first(documents, run_members))
 
 
 def _unique(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -288,7 +290,7 @@ def _unique(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
         return ordered
     # one number for a pair: exact below 2**32 documents, beyond that rows are compared
     if int(ordered.max()) < 1 << 32:
-        packed = np.unique(ordered[:, 0].astype(np.uint64) << np.uint64(32) | ordered[:, 1].astype(np.uint64))
-        return np.column_stack([packed >> np.uint64(32), packed & np.uint64(0xFFFFFFFF)]).astype(np.int64)
+        pair_numbers = np.unique(ordered[:, 0].astype(np.uint64) << np.uint64(32) | ordered[:, 1].astype(np.uint64))
+        return np.column_stack([pair_numbers >> np.uint64(32), pair_numbers & np.uint64(0xFFFFFFFF)]).astype(np.int64)
     rows: NDArray[np.int64] = np.unique(ordered, axis=0)
     return rows

@@ -68,43 +68,43 @@ class Priority:
         """Columns to sort documents by, the most important first, each ``(documents,)``."""
         homes = self.documents.shard_of(nodes)
         rows = nodes - self.documents.first[homes]
-        split, asked = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.float64)
+        split, priorities = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.float64)
         file, row = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
         for number in np.unique(homes).tolist():
-            at, shard = np.flatnonzero(homes == number), self.shards[number]
-            here = np.searchsorted(shard.starts, rows[at], side="right") - 1
+            positions, shard = np.flatnonzero(homes == number), self.shards[number]
+            file_indices = np.searchsorted(shard.starts, rows[positions], side="right") - 1
             # The split that is declared last comes first, so a document goes from train rather than from a test set.
-            split[at] = -shard.split
-            file[at], row[at] = shard.files[here], rows[at] - shard.starts[here]
+            split[positions] = -shard.split
+            file[positions], row[positions] = shard.files[file_indices], rows[positions] - shard.starts[file_indices]
             if shard.values is not None:
-                asked[at] = shard.values[rows[at]]
+                priorities[positions] = shard.values[rows[positions]]
             elif len(shard.ages):
-                asked[at] = shard.ages[here]
+                priorities[positions] = shard.ages[file_indices]
         digests = self.documents.digests(nodes)
-        first: list[NDArray[np.generic]] = [split] if self.by_split else []
+        first_columns: list[NDArray[np.generic]] = [split] if self.by_split else []
         if self.theirs.any():
             # False sorts before True: documents of other datasets come before all of this one
-            first = [~self.theirs[homes], *first]
+            first_columns = [~self.theirs[homes], *first_columns]
         # Texts that are equal in every character are told apart by file and row, which no order of reading changes.
-        return [*first, asked, digests[:, 1], digests[:, 0], digests[:, 2], file, row]
+        return [*first_columns, priorities, digests[:, 1], digests[:, 0], digests[:, 2], file, row]
 
     @cached_property
     def theirs(self) -> NDArray[np.bool_]:
         """Of each shard, whether it is of another dataset."""
-        return np.array([one.theirs for one in self.shards], np.bool_)
+        return np.array([shard.theirs for shard in self.shards], np.bool_)
 
     def order(self, across: AcrossSplits) -> CandidateOrder:
         """Return what is compared with what; `across` says what happens to documents of different splits."""
-        split = np.array([one.split for one in self.shards], np.int64)
+        split = np.array([shard.split for shard in self.shards], np.int64)
         return CandidateOrder(split=split, theirs=self.theirs, across=across != "ignore", ranks=self.ranks)
 
     def ranks(self, nodes: Nodes) -> Nodes:
         """The place of each among these, from 0."""
         # the last key is lexsort's most important one
         order = np.lexsort(self.columns(nodes)[::-1])
-        found = np.empty(len(nodes), np.int64)
-        found[order] = np.arange(len(nodes))
-        return found
+        ranks = np.empty(len(nodes), np.int64)
+        ranks[order] = np.arange(len(nodes))
+        return ranks
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ class ComparedPairs:
     @classmethod
     def from_pairs(cls, pairs: NDArray[np.uint64]) -> Self:
         """Take pairs in any order, some of them more than once."""
-        found = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 4)
-        return cls(found[np.argsort(_pair_key(found[:, 0], found[:, 1]), kind="stable")])
+        unique_pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 4)
+        return cls(unique_pairs[np.argsort(_pair_key(unique_pairs[:, 0], unique_pairs[:, 1]), kind="stable")])
 
     def without(self, places: NDArray[np.int64]) -> Self:
         """The others than the pairs at some places."""
@@ -129,11 +129,11 @@ class ComparedPairs:
         if not len(self.pairs):
             return np.full(len(one), -1)
         low, high = np.minimum(one, other), np.maximum(one, other)
-        held = _pair_key(self.pairs[:, 0], self.pairs[:, 1])
-        at = np.minimum(np.searchsorted(held, _pair_key(low, high)), len(held) - 1)
+        keys = _pair_key(self.pairs[:, 0], self.pairs[:, 1])
+        indices = np.minimum(np.searchsorted(keys, _pair_key(low, high)), len(keys) - 1)
         # the key may belong to another pair; if so, the pair is simply compared again
-        same = (self.pairs[at, 0] == low) & (self.pairs[at, 1] == high)
-        return np.where(same, at, -1)
+        is_same = (self.pairs[indices, 0] == low) & (self.pairs[indices, 1] == high)
+        return np.where(is_same, indices, -1)
 
 
 def _pair_key(low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -174,8 +174,8 @@ def overlap(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> tuple[int, in
         one, other = other, one
     if not len(one):
         return 0, len(other)
-    at = np.minimum(np.searchsorted(other, one), len(other) - 1)
-    shared = int(np.count_nonzero(other[at] == one))
+    indices = np.minimum(np.searchsorted(other, one), len(other) - 1)
+    shared = int(np.count_nonzero(other[indices] == one))
     return shared, len(one) + len(other) - shared
 
 
@@ -198,28 +198,30 @@ def kept_set(
     """
     order = priority.order(across)
     # Equal documents first: of each group one stands for all, and only that is compared.
-    leaders, copies, standing = _copies(documents, order, one_group=across == "drop")
+    leaders, copies, copy_leaders = _copies(documents, order, one_group=across == "drop")
     pairs = pairs_of(documents, leaders, order)
-    found = _KeptQuery(documents, order, threshold, removes_across=across == "drop", known=known or ComparedPairs())
+    query = _KeptQuery(documents, order, threshold, removes_across=across == "drop", known=known or ComparedPairs())
     if across == "block":
-        found.equal_across(leaders)
-    found.ask(pairs)
-    removed, stands, similar = found.result()
+        query.equal_across(leaders)
+    query.ask(pairs)
+    removed, stands, similar = query.result()
     # a copy goes with the document that stands for it, or has the same one standing for both
-    at = np.minimum(np.searchsorted(removed, standing), max(0, len(removed) - 1))
-    gone = removed[at] == standing if len(removed) else np.zeros(len(standing), np.bool_)
-    every = np.concatenate([removed, copies])
-    other = np.concatenate([stands, np.where(gone, stands[at] if len(removed) else standing, standing)])
-    alike = np.concatenate([similar, np.where(gone, similar[at] if len(removed) else 1.0, 1.0)])
-    place = np.argsort(every, kind="stable")
+    indices = np.minimum(np.searchsorted(removed, copy_leaders), max(0, len(removed) - 1))
+    is_removed = removed[indices] == copy_leaders if len(removed) else np.zeros(len(copy_leaders), np.bool_)
+    all_removed = np.concatenate([removed, copies])
+    representatives = np.concatenate(
+        [stands, np.where(is_removed, stands[indices] if len(removed) else copy_leaders, copy_leaders)]
+    )
+    alike = np.concatenate([similar, np.where(is_removed, similar[indices] if len(removed) else 1.0, 1.0)])
+    sorting = np.argsort(all_removed, kind="stable")
     return KeptSet(
-        removed=every[place],
-        representatives=other[place],
-        similarities=alike[place],
-        compared=found.compared(),
+        removed=all_removed[sorting],
+        representatives=representatives[sorting],
+        similarities=alike[sorting],
+        compared=query.compared(),
         candidates=len(pairs),
-        across=found.across,
-        across_similarities=found.across_similarities,
+        across=query.across,
+        across_similarities=query.across_similarities,
     )
 
 
@@ -231,21 +233,21 @@ def _copies(
     Without one group for all splits each has a first one of its own, unless another dataset has one.
     """
     leaders = documents.taken.copy()
-    copies, standing = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    copies, copy_leaders = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for _, nodes in sharing(documents, 0, documents.taken):
         group = order.groups(documents, nodes, one_group=one_group)
         digests = documents.digests(nodes)[:, :2]
-        place = np.lexsort((order.ranks(nodes), group, digests[:, 1], digests[:, 0]))
-        nodes, rows = nodes[place], np.column_stack([digests, group])[place]
+        sorting = np.lexsort((order.ranks(nodes), group, digests[:, 1], digests[:, 0]))
+        nodes, rows = nodes[sorting], np.column_stack([digests, group])[sorting]
         starts, ends = runs_of(rows)
-        first = np.repeat(nodes[starts], ends - starts)
-        others = first != nodes
-        leaders[nodes[others]] = False
+        leader_nodes = np.repeat(nodes[starts], ends - starts)
+        is_copy = leader_nodes != nodes
+        leaders[nodes[is_copy]] = False
         # those of other datasets stay, whatever they are equal to
-        others &= ~order.are_theirs(documents, nodes)
-        copies.append(nodes[others])
-        standing.append(first[others])
-    return leaders, np.concatenate(copies), np.concatenate(standing)
+        is_copy &= ~order.are_theirs(documents, nodes)
+        copies.append(nodes[is_copy])
+        copy_leaders.append(leader_nodes[is_copy])
+    return leaders, np.concatenate(copies), np.concatenate(copy_leaders)
 
 
 class _KeptQuery:
@@ -281,50 +283,52 @@ class _KeptQuery:
             return
         nodes = np.unique(pairs)
         ranks = self._order.ranks(nodes)
-        place = np.searchsorted(nodes, pairs)
-        swapped = ranks[place[:, 0]] > ranks[place[:, 1]]
-        place[swapped] = place[swapped][:, ::-1]
+        indices = np.searchsorted(nodes, pairs)
+        swapped = ranks[indices[:, 0]] > ranks[indices[:, 1]]
+        indices[swapped] = indices[swapped][:, ::-1]
         # By the later document of each pair, then by the earlier: whoever is asked about, all before it are decided.
-        place = place[np.lexsort((ranks[place[:, 0]], ranks[place[:, 1]]))]
-        sizes = self._documents.sizes(nodes)[place]
+        indices = indices[np.lexsort((ranks[indices[:, 0]], ranks[indices[:, 1]]))]
+        sizes = self._documents.sizes(nodes)[indices]
         digests = self._documents.digests(nodes)[:, 0]
-        splits = self._order.split[self._documents.shard_of(nodes)][place]
-        of_others = self._order.are_theirs(self._documents, nodes)[place[:, 0]]
+        splits = self._order.split[self._documents.shard_of(nodes)][indices]
+        of_others = self._order.are_theirs(self._documents, nodes)[indices[:, 0]]
         # The similarity of two sets is at most the quotient of their sizes: many pairs need no look at shingles. A
         # quotient, as `similarity` is: a product may be rounded up, and pairs just at the threshold would be lost.
         alike = sizes.min(axis=1) / np.maximum(sizes.max(axis=1), 1) >= self._threshold
-        one, other = digests[place[:, 0]], digests[place[:, 1]]
-        held = self._known.of_pairs(one, other)
-        gone = np.zeros(len(nodes), np.bool_)
+        earlier_digests, later_digests = digests[indices[:, 0]], digests[indices[:, 1]]
+        known_indices = self._known.of_pairs(earlier_digests, later_digests)
+        is_removed = np.zeros(len(nodes), np.bool_)
         ask = alike.nonzero()[0]
         # a document of another dataset takes out those of every split
-        same = (splits[:, 0] == splits[:, 1]) | of_others
-        for at, before, (first, second) in zip(ask.tolist(), held[ask].tolist(), place[ask].tolist(), strict=True):
-            if gone[first] or gone[second]:
+        is_removable = (splits[:, 0] == splits[:, 1]) | of_others
+        for pair_index, before, (earlier_node, later_node) in zip(
+            ask.tolist(), known_indices[ask].tolist(), indices[ask].tolist(), strict=True
+        ):
+            if is_removed[earlier_node] or is_removed[later_node]:
                 continue
             if before >= 0:
                 shared, either = (int(n) for n in self._known.pairs[before, 2:])
             else:
-                sets = (self._documents.shingles(int(nodes[n])) for n in (first, second))
+                sets = (self._documents.shingles(int(nodes[n])) for n in (earlier_node, later_node))
                 shared, either = overlap(*sets)
-            low, high = sorted((int(digests[first]), int(digests[second])))
+            low, high = sorted((int(digests[earlier_node]), int(digests[later_node])))
             # Also what was known, so that pairs that were of no use this time are forgotten.
             self._compared.append((low, high, shared, either))
             if (value := similarity(shared, either)) < self._threshold:
                 continue
-            if self._removes_across or same[at]:
-                gone[second] = True
-                self._removed[int(nodes[second])] = (int(nodes[first]), value)
+            if self._removes_across or is_removable[pair_index]:
+                is_removed[later_node] = True
+                self._removed[int(nodes[later_node])] = (int(nodes[earlier_node]), value)
             else:
-                self._across.append((int(nodes[first]), int(nodes[second]), value))
+                self._across.append((int(nodes[earlier_node]), int(nodes[later_node]), value))
 
     def result(self) -> tuple[Nodes, Nodes, NDArray[np.float64]]:
         """The documents that go, by number, the one that stands for each, and how alike they are."""
-        every = sorted(self._removed.items())
+        removals = sorted(self._removed.items())
         return (
-            np.array([node for node, _ in every], np.int64),
-            np.array([stands for _, (stands, _) in every], np.int64),
-            np.array([value for _, (_, value) in every], np.float64),
+            np.array([node for node, _ in removals], np.int64),
+            np.array([stands for _, (stands, _) in removals], np.int64),
+            np.array([value for _, (_, value) in removals], np.float64),
         )
 
     def compared(self) -> ComparedPairs:
@@ -334,15 +338,15 @@ class _KeptQuery:
     @property
     def _of_kept(self) -> list[tuple[int, int, float]]:
         # pairs were noted on the way; where one of the two went later, there is nothing to block
-        kept = {(min(a, b), max(a, b)): s for a, b, s in self._across if not {a, b} & self._removed.keys()}
-        return [(*pair, value) for pair, value in sorted(kept.items())]
+        kept_pairs = {(min(a, b), max(a, b)): s for a, b, s in self._across if not {a, b} & self._removed.keys()}
+        return [(*pair, value) for pair, value in sorted(kept_pairs.items())]
 
     @property
     def across(self) -> NDArray[np.int64]:
         """Pairs of kept documents of different splits that are alike."""
-        return np.array([one[:2] for one in self._of_kept], np.int64).reshape(-1, 2)
+        return np.array([pair[:2] for pair in self._of_kept], np.int64).reshape(-1, 2)
 
     @property
     def across_similarities(self) -> NDArray[np.float64]:
         """How alike each pair of `across` is."""
-        return np.array([one[2] for one in self._of_kept], np.float64)
+        return np.array([pair[2] for pair in self._of_kept], np.float64)

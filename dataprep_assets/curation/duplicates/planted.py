@@ -112,14 +112,14 @@ def plant(texts: Sequence[str], settings: SignatureSettings, seed: int) -> list[
         seed: Of the edits.
     """
     draw, signer, vocabulary = random.Random(seed), Signer(settings), _vocabulary(texts)
-    found = []
+    planted_edits = []
     for name, rate, edit in _edits(vocabulary):
         # at a low rate some texts stay as they are, and those are found by any method
-        pairs = [(one, other) for text in texts for one, other in [edit(text, draw)] if other != one]
+        pairs = [(original, edited) for text in texts for original, edited in [edit(text, draw)] if edited != original]
         if pairs:
             similarities, shared = _looked_at(signer, pairs)
-            found.append(Planted(edit=name, rate=rate, similarities=similarities, shared=shared))
-    return found
+            planted_edits.append(Planted(edit=name, rate=rate, similarities=similarities, shared=shared))
+    return planted_edits
 
 
 def _vocabulary(texts: Sequence[str]) -> list[str]:
@@ -158,9 +158,9 @@ def _drop_words(text: str, draw: random.Random, rate: float) -> str:
 
 def _swapped(text: str, draw: random.Random, rate: float) -> str:
     words = text.split()
-    for at in range(len(words) - 1):
+    for index in range(len(words) - 1):
         if draw.random() < rate:
-            words[at], words[at + 1] = words[at + 1], words[at]
+            words[index], words[index + 1] = words[index + 1], words[index]
     return " ".join(words)
 
 
@@ -168,7 +168,7 @@ def _paragraphs(text: str, draw: random.Random) -> str:
     lines = text.split("\n")
     if len(lines) < 3:
         words = text.split()
-        lines = [" ".join(words[at : at + 40]) for at in range(0, len(words), 40)]
+        lines = [" ".join(words[index : index + 40]) for index in range(0, len(words), 40)]
     return "\n".join(draw.sample(lines, len(lines)))
 
 
@@ -178,18 +178,20 @@ def _shuffled(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
 
 def _form(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
     """The text with every fourth word another one: the form stays, its values do not."""
-    return " ".join(draw.choice(vocabulary) if at % 4 == 0 else word for at, word in enumerate(text.split()))
+    return " ".join(draw.choice(vocabulary) if index % 4 == 0 else word for index, word in enumerate(text.split()))
 
 
 def _translated(draw: random.Random) -> tuple[str, str]:
     """A short text in two languages."""
-    one, other = draw.sample(draw.choice(NOTICES), 2)
-    return one, other
+    text, translation = draw.sample(draw.choice(NOTICES), 2)
+    return text, translation
 
 
 def _looked_at(signer: Signer, pairs: Sequence[tuple[str, str]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     hashes, ends = signer.shingles([text for pair in pairs for text in pair])
     bands = signer.bands(hashes, ends)
     sets = np.split(hashes, ends[:-1])
-    similarities = [similarity(*overlap(one, other)) for one, other in zip(sets[::2], sets[1::2], strict=True)]
+    similarities = [
+        similarity(*overlap(original, edited)) for original, edited in zip(sets[::2], sets[1::2], strict=True)
+    ]
     return np.array(similarities), (bands[::2] == bands[1::2]).any(axis=1)

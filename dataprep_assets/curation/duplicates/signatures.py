@@ -78,12 +78,12 @@ class SignatureSettings:
     @property
     def key_parts(self) -> dict[str, Any]:
         """What enters a key; raises ConfigError if the library that is needed is not installed."""
-        made: dict[str, Any] = {"kind": self.kind, "normalization": self.normalization, "unicode": UNICODE}
-        made["words"] = WORDS
+        parts: dict[str, Any] = {"kind": self.kind, "normalization": self.normalization, "unicode": UNICODE}
+        parts["words"] = WORDS
         if self.kind == "near":
-            made |= {"shingle": self.shingle, "bands": self.banding.bands, "rows": self.banding.rows}
-            made["rensa"] = library_version()
-        return made | ({} if self.key_digest is None else {"key": self.key_digest})
+            parts |= {"shingle": self.shingle, "bands": self.banding.bands, "rows": self.banding.rows}
+            parts["rensa"] = library_version()
+        return parts | ({} if self.key_digest is None else {"key": self.key_digest})
 
 
 def library_version() -> str:
@@ -119,13 +119,13 @@ class Signer:
         banding = self._settings.banding
         used = banding.bands * banding.rows
         starts = np.concatenate([[0], ends]).astype(np.uint64)
-        made = self._minhash.digest_matrix_from_flat_token_hashes(hashes, starts, used, SEED)
-        values = np.array(made.to_rows(), np.uint64).reshape(len(ends), banding.bands, banding.rows)
-        found = np.zeros((len(ends), banding.bands), np.uint64)
+        minhashes = self._minhash.digest_matrix_from_flat_token_hashes(hashes, starts, used, SEED)
+        values = np.array(minhashes.to_rows(), np.uint64).reshape(len(ends), banding.bands, banding.rows)
+        bands = np.zeros((len(ends), banding.bands), np.uint64)
         # One hash for all values of a band, mixed in with their places, for all texts at once.
         for row in range(banding.rows):
-            found = mix_bits(found * np.uint64(0x100000001B3) + values[:, :, row] + np.uint64(row + 1))
-        return found
+            bands = mix_bits(bands * np.uint64(0x100000001B3) + values[:, :, row] + np.uint64(row + 1))
+        return bands
 
     def digests(self, texts: Sequence[str], hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return what makes texts equal: 128 bits, and 64 of the text itself: ``(texts, 3)``, uint64.
@@ -138,8 +138,8 @@ class Signer:
             equal = [data[start:end].tobytes() for start, end in zip(starts, ends.tolist(), strict=True)]
         else:
             equal = [" ".join(compared_words(text, self._settings.normalization)).encode() for text in texts]
-        made = b"".join(hashlib.blake2b(one, digest_size=16, key=self._key).digest() for one in equal)
-        halves = np.frombuffer(made, _DTYPE).reshape(len(texts), 2)
+        digests = b"".join(hashlib.blake2b(content, digest_size=16, key=self._key).digest() for content in equal)
+        halves = np.frombuffer(digests, _DTYPE).reshape(len(texts), 2)
         return np.column_stack([halves, hash_texts(texts, self._settings.key)]).astype(np.uint64)
 
 
@@ -164,7 +164,7 @@ class SignatureWriter:
 
     def __enter__(self) -> Self:
         self._opened = [create(self._directory / name) for name in (DIGESTS, SHINGLES)]
-        self._digests, self._shingles = (one.__enter__() for one in self._opened)
+        self._digests, self._shingles = (file.__enter__() for file in self._opened)
         return self
 
     def add(self, rows: int, good: Sequence[int], texts: Sequence[str]) -> None:
@@ -176,42 +176,46 @@ class SignatureWriter:
             texts: Their texts.
         """
         # texts of white space alone are not alike, and are compared with nothing
-        kept = [(at, text) for at, text in zip(good, texts, strict=True) if text and not text.isspace()]
-        at = np.array([one for one, _ in kept], np.int64)
+        numbered_texts = [
+            (position, text) for position, text in zip(good, texts, strict=True) if text and not text.isspace()
+        ]
+        position = np.array([index for index, _ in numbered_texts], np.int64)
         counts, digests = np.zeros(rows, np.uint64), np.zeros((rows, 3), np.uint64)
-        if kept:
-            held = [text for _, text in kept]
+        if numbered_texts:
+            compared_texts = [text for _, text in numbered_texts]
             near = self._settings.kind == "near"
-            hashes, ends = self._signer.shingles(held) if near else (np.empty(0, np.uint64), np.empty(0, np.int64))
-            digests[at] = self._signer.digests(held, hashes, ends)
-            keys = digests[at, :1]
+            hashes, ends = (
+                self._signer.shingles(compared_texts) if near else (np.empty(0, np.uint64), np.empty(0, np.int64))
+            )
+            digests[position] = self._signer.digests(compared_texts, hashes, ends)
+            keys = digests[position, :1]
             if near:
-                counts[at] = np.diff(ends, prepend=0)
+                counts[position] = np.diff(ends, prepend=0)
                 keys = np.concatenate([keys, self._signer.bands(hashes, ends)], axis=1)
                 _write(self._shingles, hashes)
             self._keys.append(keys)
-            self._key_rows.append((at + self.rows).astype(np.uint32))
+            self._key_rows.append((position + self.rows).astype(np.uint32))
         _write(self._digests, digests)
         self._ends.append(self._last + np.cumsum(counts))
         self._last = int(self._ends[-1][-1]) if rows else self._last
-        self.rows, self.documents = self.rows + rows, self.documents + len(kept)
-        self.blank += len(texts) - len(kept)
+        self.rows, self.documents = self.rows + rows, self.documents + len(numbered_texts)
+        self.blank += len(texts) - len(numbered_texts)
 
     def __exit__(self, *error: Any) -> None:
-        for one in self._opened:
-            one.__exit__(*error)
+        for file in self._opened:
+            file.__exit__(*error)
         if error[0] is not None:
             return
         document_ends.write(self._directory / ENDS, self._ends)
         width = 1 + self._settings.bands
         keys = np.concatenate(self._keys) if self._keys else np.empty((0, width), np.uint64)
         rows = np.concatenate(self._key_rows) if self._key_rows else np.empty(0, np.uint32)
-        with create(self._directory / KEY_HASHES) as hashes, create(self._directory / KEY_ROWS) as places:
+        with create(self._directory / KEY_HASHES) as hashes, create(self._directory / KEY_ROWS) as key_rows:
             for key in range(width):
                 # stable: equal hashes keep the order of their rows
                 order = np.argsort(keys[:, key], kind="stable")
                 _write(hashes, keys[order, key])
-                places.write(rows[order].astype("<u4").tobytes())
+                key_rows.write(rows[order].astype("<u4").tobytes())
 
 
 def _write(file: BinaryIO, values: NDArray[np.uint64]) -> None:
@@ -258,8 +262,8 @@ class SignedShard:
         """Return how many shingles rows have: ``(rows,)``."""
         ends = self._ends
         before = np.where(rows > 0, ends[np.maximum(rows - 1, 0)], 0)
-        found: NDArray[np.int64] = (ends[rows] - before).astype(np.int64)
-        return found
+        sizes: NDArray[np.int64] = (ends[rows] - before).astype(np.int64)
+        return sizes
 
     @cached_property
     def keys(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
@@ -279,21 +283,30 @@ class SignedShard:
         if len(rows) and rows[-1] >= stored.rows:
             yield f"has {count_of(stored.rows, 'row')}, expected at least {int(rows[-1]) + 1:,}"
             return
-        pairs = ((self.shingles(at), stored.shingles(row)) for at, row in enumerate(rows.tolist()))
+        pairs = ((self.shingles(index), stored.shingles(row)) for index, row in enumerate(rows.tolist()))
         for name, apart in (
             (DIGESTS, (self.digests != stored.digests[rows]).any(axis=1)),
             (ENDS, self.sizes(np.arange(len(rows))) != stored.sizes(rows)),
-            (SHINGLES, np.array([not np.array_equal(one, other) for one, other in pairs], np.bool_)),
+            (
+                SHINGLES,
+                np.array(
+                    [not np.array_equal(own_shingles, stored_shingles) for own_shingles, stored_shingles in pairs],
+                    np.bool_,
+                ),
+            ),
         ):
             if apart.any():
                 yield f"{name}: row {int(rows[np.argmax(apart)]) + 1} differs"
-        hashes, places = stored.keys
+        hashes, stored_rows = stored.keys
         if (hashes[:, 1:] < hashes[:, :-1]).any():
             yield f"{KEY_HASHES} is not sorted"
-        for key, (made, at) in enumerate(zip(*self.keys, strict=True)):
+        for key, (own_hashes, index) in enumerate(zip(*self.keys, strict=True)):
             # the tables of all rows, without those of others, are the tables of these rows
-            here = np.isin(places[key], rows)
-            if not (np.array_equal(hashes[key][here], made) and np.array_equal(places[key][here], rows[at])):
+            is_sampled = np.isin(stored_rows[key], rows)
+            if not (
+                np.array_equal(hashes[key][is_sampled], own_hashes)
+                and np.array_equal(stored_rows[key][is_sampled], rows[index])
+            ):
                 yield f"{KEY_HASHES}, {KEY_ROWS}: key {key} of the sampled rows differs"
 
     def _mapped(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:

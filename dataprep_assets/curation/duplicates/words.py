@@ -60,17 +60,17 @@ class _Letters(dict[int, str]):
         category = unicodedata.category(character)
         # marks of direction, joiners, soft hyphens, selectors of a glyph: nobody sees them
         if category == "Cf" or 0xFE00 <= code <= 0xFE0F:
-            found = ""
+            replacement = ""
         elif category[0] in "PS" and self._signs:
-            found = f" {_TYPED.get(character) or ('-' if category == 'Pd' else character)} "
+            replacement = f" {_TYPED.get(character) or ('-' if category == 'Pd' else character)} "
         elif category[0] in "ZPSC":
-            found = " "
+            replacement = " "
         elif is_unspaced(character):
-            found = f" {character}"
+            replacement = f" {character}"
         else:
-            found = character
-        self[code] = found
-        return found
+            replacement = character
+        self[code] = replacement
+        return replacement
 
 
 _TYPED = (
@@ -99,17 +99,17 @@ def words_of(text: str, *, signs: bool = False) -> list[str]:
         signs: Whether each sign of punctuation and each symbol is a word, too.
     """
     if text.isascii():
-        found = (_WORD_OR_SIGN if signs else _WORD).findall(text.lower())
+        words = (_WORD_OR_SIGN if signs else _WORD).findall(text.lower())
     else:
         if signs:
             text = _LOWERED.sub(r"_\g<0>", _RAISED.sub(r"^\g<0>", text))
         # a second time, because folding may take a text out of its form
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-        found = folded.translate(_LETTERS_AND_SIGNS if signs else _LETTERS).split()
-    if found:
-        return found
-    whole = " ".join(unicodedata.normalize("NFKC", text).split())
-    return [whole] if whole else []
+        words = folded.translate(_LETTERS_AND_SIGNS if signs else _LETTERS).split()
+    if words:
+        return words
+    word = " ".join(unicodedata.normalize("NFKC", text).split())
+    return [word] if word else []
 
 
 def compared_words(text: str, normalization: Normalization) -> list[str]:
@@ -137,8 +137,8 @@ class WordHashes(dict[str, int]):
     def __missing__(self, word: str) -> int:
         if len(self) >= _KNOWN_WORDS:
             self.clear()
-        found = self[word] = hash_id(word, self._key)
-        return found
+        word_hash = self[word] = hash_id(word, self._key)
+        return word_hash
 
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -180,17 +180,17 @@ class ShingleHashes:
         first_word = np.cumsum(counts) - counts
         ends = np.cumsum(windows)
         text_of = np.repeat(np.arange(len(texts)), windows)
-        at = first_word[text_of] + np.arange(len(text_of)) - (ends - windows)[text_of]
+        positions = first_word[text_of] + np.arange(len(text_of)) - (ends - windows)[text_of]
         stop = (first_word + counts)[text_of]
-        hashes = np.zeros(len(at), np.uint64)
+        hashes = np.zeros(len(positions), np.uint64)
         # A polynomial of each window's words, one more word in each round, for all windows at once.
         for _ in range(size):
-            inside = at < stop
+            inside = positions < stop
             if inside.all():
-                hashes = hashes * _ODD + flat[at]
+                hashes = hashes * _ODD + flat[positions]
             else:
-                hashes[inside] = hashes[inside] * _ODD + flat[at[inside]]
-            at += 1
+                hashes[inside] = hashes[inside] * _ODD + flat[positions[inside]]
+            positions += 1
         return _sets(mix_bits(hashes), ends)
 
 
@@ -200,10 +200,10 @@ def _sets(hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDArray[
     for end in ends.tolist():
         hashes[start:end].sort()
         start = end
-    first = np.ones(len(hashes), np.bool_)
-    first[1:] = hashes[1:] != hashes[:-1]
+    is_first = np.ones(len(hashes), np.bool_)
+    is_first[1:] = hashes[1:] != hashes[:-1]
     # A text's first shingle counts even if it equals the last one of the text before. Texts at the end may have none.
     begins = ends[:-1][ends[:-1] < len(hashes)]
-    first[begins] = True
-    kept = np.concatenate([[0], np.cumsum(first)])
-    return hashes[first], kept[ends].astype(np.int64)
+    is_first[begins] = True
+    firsts_before = np.concatenate([[0], np.cumsum(is_first)])
+    return hashes[is_first], firsts_before[ends].astype(np.int64)

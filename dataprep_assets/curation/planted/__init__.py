@@ -69,8 +69,8 @@ class PlantedCounts:
     @property
     def precision(self) -> float:
         """Share of cases among what was found; 1 if nothing was."""
-        taken = self.found + self.mistaken
-        return self.found / taken if taken else 1.0
+        total = self.found + self.mistaken
+        return self.found / total if total else 1.0
 
 
 def found_of(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dict[str, PlantedCounts]:
@@ -87,25 +87,27 @@ def found_of(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dic
         carrier = around[number % len(around)]
         before.append(carrier)
         after.append(case.text if case.alone else _planted(carrier, case.text))
-    without, there = look(before), look(after)
+    tags_before, tags_after = look(before), look(after)
     counts: dict[str, PlantedCounts] = {}
-    for at, case in enumerate(cases):
-        found = case.is_found(*({name: of[at] for name, of in one.items()} for one in (without, there)))
-        counts[case.kind] = counts.get(case.kind, PlantedCounts()).with_case(case, found)
+    for index, case in enumerate(cases):
+        is_found = case.is_found(
+            *({name: values[index] for name, values in tags.items()} for tags in (tags_before, tags_after))
+        )
+        counts[case.kind] = counts.get(case.kind, PlantedCounts()).with_case(case, is_found)
     return counts
 
 
 def by_kind(counts: Mapping[str, PlantedCounts]) -> dict[str, PlantedCounts]:
     """The same without the forms: `phones, German` and `phones, French` together."""
-    found: dict[str, PlantedCounts] = {}
-    for name, one in counts.items():
+    kind_counts: dict[str, PlantedCounts] = {}
+    for name, form_counts in counts.items():
         kind = name.partition(",")[0]
-        found[kind] = found.get(kind, PlantedCounts()) + one
-    return found
+        kind_counts[kind] = kind_counts.get(kind, PlantedCounts()) + form_counts
+    return kind_counts
 
 
 def _planted(carrier: str, text: str) -> str:
     """A document with a text in a paragraph of its own, at the first end of a line behind its middle."""
-    at = carrier.find("\n", len(carrier) // 2)
-    at = len(carrier) if at < 0 else at
-    return f"{carrier[:at]}\n\n{text}\n\n{carrier[at:].lstrip(chr(10))}"
+    offset = carrier.find("\n", len(carrier) // 2)
+    offset = len(carrier) if offset < 0 else offset
+    return f"{carrier[:offset]}\n\n{text}\n\n{carrier[offset:].lstrip(chr(10))}"

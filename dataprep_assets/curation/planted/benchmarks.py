@@ -27,10 +27,10 @@ def rewrites(text: str) -> Mapping[str, str]:
     return {
         "case": text.upper(),
         "punctuation": " ".join(
-            word.strip(".,;:!?'\"()") + ("," if at % 5 == 4 else "") for at, word in enumerate(words)
+            word.strip(".,;:!?'\"()") + ("," if index % 5 == 4 else "") for index, word in enumerate(words)
         ),
         "white space": "  \t ".join(words),
-        "line breaks": "\n".join(" ".join(words[at : at + 7]) for at in range(0, len(words), 7)),
+        "line breaks": "\n".join(" ".join(words[index : index + 7]) for index in range(0, len(words), 7)),
         "embedded": f"{_BEFORE} {text} {_AFTER}",
         "Unicode": text.replace(" ", "\u00a0").replace("'", "\u2019").replace("e", "e\u00ad"),
     }
@@ -44,17 +44,21 @@ def renderings(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
         seed: Of the order of its choices.
     """
     # a text that an item has twice is written once
-    asked = list(dict.fromkeys(one.text for one in parts if not one.alternative))
+    questions = list(dict.fromkeys(one.text for one in parts if not one.alternative))
     choices = list(dict.fromkeys(one.text for one in parts if one.alternative))
     shuffled = random.Random(seed).sample(choices, len(choices))
     forms = {
-        "plain": [*asked, *choices],
-        "lettered": [*asked, *(f"{chr(65 + at % 26)}) {one}" for at, one in enumerate(choices))],
-        "bracketed": [*asked, *(f"({chr(97 + at % 26)}) {one}" for at, one in enumerate(choices))],
-        "numbered": [*asked, *(f"{at}. {one}" for at, one in enumerate(choices, 1))],
-        "bulleted": [*asked, *(f"- {one}" for one in choices)],
-        "question and answer": [f"Question: {' '.join(asked)}", *(f"Choice: {one}" for one in choices), "Answer: A"],
-        "choices shuffled": [*asked, *(f"{chr(65 + at % 26)}. {one}" for at, one in enumerate(shuffled))],
+        "plain": [*questions, *choices],
+        "lettered": [*questions, *(f"{chr(65 + index % 26)}) {one}" for index, one in enumerate(choices))],
+        "bracketed": [*questions, *(f"({chr(97 + index % 26)}) {one}" for index, one in enumerate(choices))],
+        "numbered": [*questions, *(f"{index}. {one}" for index, one in enumerate(choices, 1))],
+        "bulleted": [*questions, *(f"- {one}" for one in choices)],
+        "question and answer": [
+            f"Question: {' '.join(questions)}",
+            *(f"Choice: {one}" for one in choices),
+            "Answer: A",
+        ],
+        "choices shuffled": [*questions, *(f"{chr(65 + index % 26)}. {one}" for index, one in enumerate(shuffled))],
     }
     return {name: "\n".join([_BEFORE, *lines, _AFTER]) for name, lines in forms.items()}
 
@@ -62,9 +66,9 @@ def renderings(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
 def look_alikes(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
     """Texts that look like an item of these short texts and are none: by name of the kind."""
     draw = random.Random(seed)
-    words = [word for one in parts for word in words_of(one.text)]
+    words = [word for part in parts for word in words_of(part.text)]
     return {
         "shuffled": " ".join(draw.sample(words, len(words))),
-        "one text": f"{_BEFORE} {max((one.text for one in parts), key=len)} {_AFTER}",
-        "scattered": (_BETWEEN * (2 + len(words) // 10)).join(one.text for one in parts),
+        "one text": f"{_BEFORE} {max((part.text for part in parts), key=len)} {_AFTER}",
+        "scattered": (_BETWEEN * (2 + len(words) // 10)).join(part.text for part in parts),
     }

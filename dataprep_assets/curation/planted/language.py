@@ -73,8 +73,8 @@ def cases() -> Iterator[Case]:
     for code, sentences in SENTENCES.items():
         for text in (*sentences, " ".join(sentences)):
             yield _case(code, text)
-    for code, other in NEIGHBOURS.items():
-        for text in SENTENCES[other]:
+    for code, neighbor in NEIGHBOURS.items():
+        for text in SENTENCES[neighbor]:
             yield _case(code, text, positive=False)
 
 

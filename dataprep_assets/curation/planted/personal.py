@@ -98,22 +98,23 @@ def _filled(rng: Random, pattern: str, column: str) -> str:
         country, _, account = text.partition(" ")
         return _grouped(_iban(country, account), rng)
     if column == "cards":
-        return _grouped(next(text + last for last in digits if _luhn(text + last)), rng, american=len(text) == 14)
+        return _grouped(next(text + digit for digit in digits if _luhn(text + digit)), rng, american=len(text) == 14)
     return text
 
 
 def _iban(country: str, account: str) -> str:
     """With the check digits of ISO 7064, MOD 97-10."""
     values = "".join(
-        str(9 + ascii_uppercase.index(one) + 1) if one.isalpha() else one for one in f"{account}{country}00"
+        str(9 + ascii_uppercase.index(character) + 1) if character.isalpha() else character
+        for character in f"{account}{country}00"
     )
     return f"{country}{98 - int(values) % 97:02d}{account}"
 
 
 def _luhn(number: str) -> bool:
     total = 0
-    for at, digit in enumerate(map(int, reversed(number))):
-        total += digit if at % 2 == 0 else sum(divmod(2 * digit, 10))
+    for index, digit in enumerate(map(int, reversed(number))):
+        total += digit if index % 2 == 0 else sum(divmod(2 * digit, 10))
     return total % 10 == 0
 
 
@@ -123,4 +124,4 @@ def _grouped(number: str, rng: Random, *, american: bool = False) -> str:
         return number
     if american:
         return f"{number[:4]} {number[4:10]} {number[10:]}"
-    return " ".join(number[at : at + 4] for at in range(0, len(number), 4))
+    return " ".join(number[start : start + 4] for start in range(0, len(number), 4))

@@ -27,12 +27,12 @@ def cases() -> Iterator[Case]:
         phrase = " ".join(rng.sample(_WORDS, 7))
         yield _case("phrases", f"{own} " + " and so ".join([phrase] * (own.count("\n") + 4)))
     for _ in range(EACH):
-        listed = "\n".join(f"{number}. The {rng.choice(_WORDS)} of {_line(rng)}" for number in range(1, 15))
+        numbered_list = "\n".join(f"{number}. The {rng.choice(_WORDS)} of {_line(rng)}" for number in range(1, 15))
         table = "\n".join(f"| {rng.choice(_WORDS)} | {rng.randint(1, 999)} | {_line(rng)} |" for _ in range(12))
         refrain = _line(rng)
         song = "\n\n".join("\n".join([*(_line(rng) for _ in range(7)), refrain]) for _ in range(3))
         for kind in ("lines", "paragraphs", "phrases"):
-            for text in (listed, table, song):
+            for text in (numbered_list, table, song):
                 yield _case(kind, text, positive=False)
 
 
@@ -41,9 +41,9 @@ def _line(rng: Random) -> str:
 
 
 def _case(kind: str, text: str, *, positive: bool = True) -> Case:
-    column, most = LIMITS.get(kind, _PHRASES)
+    column, limit = LIMITS.get(kind, _PHRASES)
 
     def is_found(_: Values, after: Values) -> bool:
-        return bool(after[column] > most)
+        return bool(after[column] > limit)
 
     return Case(kind=kind, text=text, is_found=is_found, positive=positive, alone=True)

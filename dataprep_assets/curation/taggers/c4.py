@@ -25,16 +25,16 @@ def sentences(line: str) -> int:
 def measure_text(text: str) -> tuple[int, int, bool, bool]:
     """Return the values of the columns for one text, in column order."""
     # The order counts: a line that one check leaves out has nothing to say to those after it.
-    kept = counted = 0
+    line_count = sentence_count = 0
     lorem = curly = False
-    for whole in text.splitlines():
-        words = whole.split()
+    for full_line in text.splitlines():
+        words = full_line.split()
         # words are measured only in a line that is long enough to have such a one
         if len(words) < _FEWEST_WORDS or (
-            len(whole) > _LONGEST_WORD and any(len(word) > _LONGEST_WORD for word in words)
+            len(full_line) > _LONGEST_WORD and any(len(word) > _LONGEST_WORD for word in words)
         ):
             continue
-        line = _CITATION.sub("", whole) if "[" in whole else whole
+        line = _CITATION.sub("", full_line) if "[" in full_line else full_line
         if not line.endswith(_ENDS) or line.endswith("..."):
             continue
         lower = line.lower()
@@ -44,8 +44,8 @@ def measure_text(text: str) -> tuple[int, int, bool, bool]:
         curly = curly or "{" in line
         if _POLICIES.search(lower):
             continue
-        kept, counted = kept + 1, counted + sentences(line)
-    return kept, counted, lorem, curly
+        line_count, sentence_count = line_count + 1, sentence_count + sentences(line)
+    return line_count, sentence_count, lorem, curly
 
 
 TAGGER = TextTagger.of_each(

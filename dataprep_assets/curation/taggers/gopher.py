@@ -18,10 +18,10 @@ def measure_text(
 ) -> tuple[int, float | None, float | None, float | None, float | None, float | None, float | None, int]:
     """Return the values of the columns for one text, in column order."""
     # each word is looked at once, however often it is there
-    found = Counter(text.split())
-    every = found.total()
+    word_counts = Counter(text.split())
+    total = word_counts.total()
     words = characters = alphabetic = 0
-    for word, count in found.items():
+    for word, count in word_counts.items():
         if word.isalpha():
             alphabetic += count
         elif any(map(str.isalnum, word)):
@@ -36,12 +36,12 @@ def measure_text(
     return (
         words,
         characters / words if words else None,
-        text.count("#") / every if every else None,
-        (text.count("...") + text.count("…")) / every if every else None,
+        text.count("#") / total if total else None,
+        (text.count("...") + text.count("…")) / total if total else None,
         bullets / len(lines) if lines else None,
         ellipses / len(lines) if lines else None,
-        alphabetic / every if every else None,
-        len(STOP_WORDS & found.keys()),
+        alphabetic / total if total else None,
+        len(STOP_WORDS & word_counts.keys()),
     )
 
 

@@ -71,16 +71,16 @@ _DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[./-]\d{1,2}[./-]\d{1,
 
 def emails(text: str) -> Iterator[str]:
     """E-mail addresses."""
-    at = text.find("@")
-    while at >= 0:
+    position = text.find("@")
+    while position >= 0:
         # 64 characters are the longest local part, and a bound on what each @ costs
-        local, domain = _LOCAL.search(text[max(0, at - 64) : at]), _DOMAIN.match(text, at + 1)
+        local, domain = _LOCAL.search(text[max(0, position - 64) : position]), _DOMAIN.match(text, position + 1)
         if local is not None and domain is not None and ".." not in local[0]:
             # without the sign that ends a sentence
             *labels, top = domain[0].rstrip(".-").split(".")
             if labels and _TOP.match(top) and all(map(_LABEL.match, labels)):
                 yield f"{local[0]}@{'.'.join([*labels, top])}"
-        at = text.find("@", at + 1)
+        position = text.find("@", position + 1)
 
 
 def ibans(text: str) -> Iterator[str]:
@@ -88,21 +88,21 @@ def ibans(text: str) -> Iterator[str]:
     for match in _IBAN.finditer(text):
         if (length := _LENGTH.get(match[0][:2])) is None:
             continue
-        found: list[str] = []
-        at = match.start()
-        while len(found) < length and at < len(text):
+        characters: list[str] = []
+        position = match.start()
+        while len(characters) < length and position < len(text):
             # one blank is allowed between groups of four
-            if text[at] == " " and len(found) % 4 == 0 and found and text[at - 1] != " ":
-                at += 1
+            if text[position] == " " and len(characters) % 4 == 0 and characters and text[position - 1] != " ":
+                position += 1
             # digits and capitals of other scripts are no part of an account's number
-            elif text[at].isascii() and (text[at].isdigit() or text[at].isupper()):
-                found.append(text[at])
-                at += 1
+            elif text[position].isascii() and (text[position].isdigit() or text[position].isupper()):
+                characters.append(text[position])
+                position += 1
             else:
                 break
-        if len(found) == length and not text[at : at + 1].isalnum():
-            number = "".join(found)
-            if int("".join(str(int(one, 36)) for one in number[4:] + number[:4])) % 97 == 1:
+        if len(characters) == length and not text[position : position + 1].isalnum():
+            number = "".join(characters)
+            if int("".join(str(int(character, 36)) for character in number[4:] + number[:4])) % 97 == 1:
                 yield number
 
 
@@ -122,14 +122,14 @@ def _is_issued(digits: str) -> bool:
         return length == 15
     if digits[:2] in ("36", "38", "39") or 3000 <= four <= 3059:
         return length == 14
-    master = 5100 <= four <= 5599 or 2221 <= four <= 2720
-    others = four == 6011 or 6440 <= four <= 6599 or 3528 <= four <= 3589
-    return length == 16 and (master or others)
+    is_master = 5100 <= four <= 5599 or 2221 <= four <= 2720
+    is_other = four == 6011 or 6440 <= four <= 6599 or 3528 <= four <= 3589
+    return length == 16 and (is_master or is_other)
 
 
 def _luhn(digits: str) -> bool:
-    doubled = (int(one) * (1 + at % 2) for at, one in enumerate(reversed(digits)))
-    return sum(one - 9 * (one > 9) for one in doubled) % 10 == 0 and len(set(digits)) > 1
+    doubled = (int(digit) * (1 + index % 2) for index, digit in enumerate(reversed(digits)))
+    return sum(digit - 9 * (digit > 9) for digit in doubled) % 10 == 0 and len(set(digits)) > 1
 
 
 def addresses(text: str) -> Iterator[str]:
@@ -145,7 +145,7 @@ def addresses(text: str) -> Iterator[str]:
 
 
 def _is_global(address: IPv4Address | IPv6Address) -> bool:
-    return not any(address in one for one in _NOBODYS) or any(address in one for one in _EVERYBODYS)
+    return not any(address in network for network in _NOBODYS) or any(address in network for network in _EVERYBODYS)
 
 
 def phones(text: str) -> Iterator[str]:
@@ -159,23 +159,23 @@ def phones(text: str) -> Iterator[str]:
         if 8 <= len(digits) <= 15:
             yield match[0].rstrip(" ()./-")
     for match in _TRUNK.finditer(text):
-        found = match[0].strip(" ./-")
-        digits, groups = _digits(found), [one for one in _SEPARATED.split(found) if one]
+        phone = match[0].strip(" ./-")
+        digits, groups = _digits(phone), [group for group in _SEPARATED.split(phone) if group]
         # Dates and book numbers may begin with a 0 and are in groups, too.
-        if not 9 <= len(digits) <= 12 or not 2 <= len(groups) <= 6 or _DATE.search(found):
+        if not 9 <= len(digits) <= 12 or not 2 <= len(groups) <= 6 or _DATE.search(phone):
             continue
-        if len(digits) == 10 and "-" in found and _is_isbn(digits):
+        if len(digits) == 10 and "-" in phone and _is_isbn(digits):
             continue
-        yield found
+        yield phone
     yield from (match[0] for match in _AMERICAN.finditer(text))
 
 
 def _digits(found: str) -> str:
-    return "".join(one for one in found if one.isdigit())
+    return "".join(character for character in found if character.isdigit())
 
 
 def _is_isbn(digits: str) -> bool:
-    return sum((10 - at) * int(one) for at, one in enumerate(digits)) % 11 == 0
+    return sum((10 - index) * int(digit) for index, digit in enumerate(digits)) % 11 == 0
 
 
 _KINDS = {"emails": emails, "phones": phones, "ibans": ibans, "cards": cards, "ip_addresses": addresses}

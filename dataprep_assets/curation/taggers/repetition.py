@@ -33,12 +33,12 @@ def measure_text(text: str) -> list[float | None]:
     """Return the values of the columns for one text, in column order."""
     if not text:
         return [None] * len(TAGGER.columns)
-    found: list[float | None] = []
+    shares: list[float | None] = []
     for parts in (_LINES.split(text), text.split("\n\n")):
         count, characters = repeated(parts)
-        found += [count / len(parts), characters / len(text)]
+        shares += [count / len(parts), characters / len(text)]
     words = text.split()
-    return found + [characters / len(text) for characters in _of_words(words)]
+    return shares + [characters / len(text) for characters in _of_words(words)]
 
 
 def _of_words(words: Sequence[str]) -> list[int]:
@@ -47,10 +47,10 @@ def _of_words(words: Sequence[str]) -> list[int]:
     ids = np.fromiter((number.setdefault(word, len(number)) for word in words), np.int64, len(words))
     # where each word begins, if nothing is between them
     starts = np.concatenate([[0], np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))])
-    grams, found, all_differ = ids, [], False
+    grams, lengths, all_differ = ids, [], False
     for n in range(2, REPEATED[-1] + 1):
         if len(words) < n:
-            found += [0] * (n in TOP or n in REPEATED)
+            lengths += [0] * (n in TOP or n in REPEATED)
             continue
         if not all_differ:
             grams, firsts, counts = _longer(grams, ids[n - 1 :], len(number))
@@ -58,11 +58,11 @@ def _of_words(words: Sequence[str]) -> list[int]:
             all_differ = len(counts) == len(grams)
         if n in TOP:
             # the first of those that are most frequent
-            at, most = (0, 1) if all_differ else _most_frequent(firsts, counts)
-            found.append(int(starts[at + n] - starts[at] + n - 1) * most)
+            index, frequency = (0, 1) if all_differ else _most_frequent(firsts, counts)
+            lengths.append(int(starts[index + n] - starts[index] + n - 1) * frequency)
         elif n in REPEATED:
-            found.append(0 if all_differ else _repeated_characters(grams, starts, n))
-    return found
+            lengths.append(0 if all_differ else _repeated_characters(grams, starts, n))
+    return lengths
 
 
 def _longer(grams: Grams, following: Grams, words: int) -> tuple[Grams, Grams, Grams]:
@@ -74,22 +74,22 @@ def _longer(grams: Grams, following: Grams, words: int) -> tuple[Grams, Grams, G
 
 
 def _most_frequent(firsts: Grams, counts: Grams) -> tuple[int, int]:
-    most = int(counts.max())
-    return int(firsts[counts == most].min()), most
+    frequency = int(counts.max())
+    return int(firsts[counts == frequency].min()), frequency
 
 
 def _repeated_characters(grams: Grams, starts: Grams, n: int) -> int:
-    seen: set[int] = set()
-    at = characters = 0
-    places, numbers = len(grams), grams.tolist()
-    while at < places:
-        if numbers[at] in seen:
+    earlier_grams: set[int] = set()
+    index = characters = 0
+    count, numbers = len(grams), grams.tolist()
+    while index < count:
+        if numbers[index] in earlier_grams:
             # passed as a whole: n-grams that overlap it are not counted again
-            characters += int(starts[at + n] - starts[at])
-            at += n
+            characters += int(starts[index + n] - starts[index])
+            index += n
         else:
-            seen.add(numbers[at])
-            at += 1
+            earlier_grams.add(numbers[index])
+            index += 1
     return characters
 
 
