@@ -40,8 +40,8 @@ def write_blend(path: Path, splits: Mapping[str, Sequence[Entry]]) -> None:
     if unknown := set(splits) - set(SPLITS):
         raise FormatError(f"blend: unknown splits {', '.join(sorted(unknown))}. Megatron has {', '.join(SPLITS)}")
     value = {split: _flat(splits[split]) if split in splits else None for split in SPLITS}
-    if found := list(_defects(value)):
-        raise FormatError(f"{path}: {found[0]}")
+    if mistakes := list(_defects(value)):
+        raise FormatError(f"{path}: {mistakes[0]}")
     with open(path, "x", encoding="utf-8") as file:
         file.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
@@ -61,8 +61,8 @@ def data_args(entries: Sequence[Entry]) -> str:
 def read_blend(path: Path) -> dict[str, list[Entry]]:
     """The present splits; raises FormatError for anything that Megatron would refuse or misread."""
     value = _load_json(path)
-    if found := list(_defects(value)):
-        raise FormatError(f"{path}: {found[0]}")
+    if mistakes := list(_defects(value)):
+        raise FormatError(f"{path}: {mistakes[0]}")
     return {
         split: [Entry(float(weight), prefix) for weight, prefix in zip(flat[::2], flat[1::2], strict=True)]
         for split, flat in value.items()
@@ -80,9 +80,9 @@ def _load_json(path: Path) -> Any:
 def defects(path: Path, exists: Callable[[str], bool]) -> list[str]:
     """Everything that is wrong with a blend, one sentence each; `exists` tells whether a prefix has both its files."""
     value = _load_json(path)
-    found = list(_defects(value))
-    if found:
-        return found
+    mistakes = list(_defects(value))
+    if mistakes:
+        return mistakes
     prefixes = [prefix for flat in value.values() if flat for prefix in flat[1::2]]
     return [f"{prefix}: listed, but its .bin or .idx is missing" for prefix in prefixes if not exists(prefix)]
 
@@ -93,7 +93,7 @@ def _defects(value: Any) -> Iterator[str]:
         return
     if not any(value.values()):
         yield "no split has an entry"
-    seen: dict[str, str] = {}
+    split_of: dict[str, str] = {}
     for split in SPLITS:
         flat = value[split]
         if flat is None:
@@ -105,7 +105,7 @@ def _defects(value: Any) -> Iterator[str]:
         elif len(flat) % 2:
             yield f"{split}: {count_of(len(flat), 'string is', 'strings are')} not pairs of weight and prefix"
         else:
-            yield from _pair_defects(split, flat, seen)
+            yield from _pair_defects(split, flat, split_of)
 
 
 def _pair_defects(split: str, flat: list[str], seen: dict[str, str]) -> Iterator[str]:

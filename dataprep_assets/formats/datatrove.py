@@ -56,10 +56,10 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
     sidecar exists.
     """
     # what can be refused comes first, and leaves no file behind
-    said = metadata(tokens, dtype, tokenizer)
+    content = metadata(tokens, dtype, tokenizer)
     document_ends.validate(ends_path, tokens)
     with flat_bins.create(metadata_path(tokens_path)) as handle:
-        handle.write(said)
+        handle.write(content)
     flat_bins.concatenate([ends_path], index_path(tokens_path))
 
 
@@ -91,9 +91,9 @@ def validate(tokens_path: Path, *, dtype: str) -> None:
         raise FormatError(f"{path}: {count_of(len(lines), 'line')}, expected 3")
     if lines[0].count("|") != 1 or lines[0].startswith("|"):
         raise FormatError(f"{path}: line 1 is {lines[0]!r}, expected one name, one '|' and the bytes per token")
-    declared = lines[0].rpartition("|")[2]
-    if declared != str(flat_bins.token_dtype(dtype).itemsize):
-        raise FormatError(f"{path}: line 1 has {declared} bytes per token, but the stream is {dtype}")
+    bytes_per_token = lines[0].rpartition("|")[2]
+    if bytes_per_token != str(flat_bins.token_dtype(dtype).itemsize):
+        raise FormatError(f"{path}: line 1 has {bytes_per_token} bytes per token, but the stream is {dtype}")
     if lines[1] != str(tokens):
         raise FormatError(f"{path}: line 2 has {lines[1]} tokens, but the stream has {tokens}")
 

@@ -60,11 +60,11 @@ def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
 def _check_order(block: npt.NDArray[np.uint64], previous: np.uint64, documents: int) -> None:
     # Compared, not subtracted: a difference of uint64 wraps and looks like a very long document.
     falls = np.flatnonzero(block[1:] < block[:-1]) + 1
-    first = 0 if block[0] < previous else int(falls[0]) if falls.size else None
-    if first is not None:
-        before = previous if first == 0 else block[first - 1]
+    index = 0 if block[0] < previous else int(falls[0]) if falls.size else None
+    if index is not None:
+        before = previous if index == 0 else block[index - 1]
         raise FormatError(
-            f"document {documents + first} ends at token {block[first]}, but the previous one at {before}"
+            f"document {documents + index} ends at token {block[index]}, but the previous one at {before}"
         )
 
 
@@ -119,14 +119,14 @@ def concatenate(parts: Iterable[tuple[Path, int]], target: Path) -> int:
 
 def _checked(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
     """The blocks of a file, with its name in every error; the last end is compared with ``tokens``."""
-    last, ends = 0, open_ends(path)
+    last_end, ends = 0, open_ends(path)
     try:
         for block in blocks(ends):
-            last = int(block[-1])
+            last_end = int(block[-1])
             yield block
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
-    if last != tokens:
+    if last_end != tokens:
         raise FormatError(
-            f"{path}: the last document ends at token {last}, but the stream has {count_of(tokens, 'token')}"
+            f"{path}: the last document ends at token {last_end}, but the stream has {count_of(tokens, 'token')}"
         )

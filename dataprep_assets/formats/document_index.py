@@ -38,12 +38,12 @@ def open_ids(path: Path, documents: int) -> NDArray[np.uint64]:
 
     Raises FormatError when the file does not hold ``documents`` of them.
     """
-    found = _open(path, 1)
-    if len(found) != documents:
+    ids = _open(path, 1)
+    if len(ids) != documents:
         raise FormatError(
-            f"{path}: contains the ids of {count_of(len(found), 'document')}, but the stream has {documents}"
+            f"{path}: contains the ids of {count_of(len(ids), 'document')}, but the stream has {documents}"
         )
-    return found[:, 0]
+    return ids[:, 0]
 
 
 def open_runs(path: Path) -> NDArray[np.uint64]:
@@ -99,10 +99,10 @@ class RunWriter:
 
 def concatenate_ids(parts: Sequence[Path], target: Path, documents: int) -> None:
     """Join the ids of source files into the new file ``target``; raises FormatError when they are not ``documents``."""
-    found = concatenate(parts, target) // _DTYPE.itemsize
-    if found != documents:
+    count = concatenate(parts, target) // _DTYPE.itemsize
+    if count != documents:
         raise FormatError(
-            f"{target}: would contain the ids of {count_of(found, 'document')}, but the stream has {documents}"
+            f"{target}: would contain the ids of {count_of(count, 'document')}, but the stream has {documents}"
         )
 
 
@@ -162,13 +162,13 @@ class DocumentRows:
         """The rows of documents `first` up to `stop` of the stream, all of one file: shape ``(stop - first,)``."""
         documents = np.arange(first, stop, dtype=np.uint64)
         begin, row = self._starts[file], np.uint64(self._files[file].first_row)
-        at = np.searchsorted(self._runs[:, 0], documents, side="right")
+        run_stops = np.searchsorted(self._runs[:, 0], documents, side="right")
         plain: NDArray[np.uint64] = documents - begin + row
         if not len(self._runs):
             return plain
         # the last run that begins at or before each document; where there is none, any stands in, and `own` drops it
-        run = self._runs[np.maximum(at, 1) - 1]
-        own = (at > 0) & (run[:, 0] >= begin)  # a run of an earlier file does not apply
+        run = self._runs[np.maximum(run_stops, 1) - 1]
+        own = (run_stops > 0) & (run[:, 0] >= begin)  # a run of an earlier file does not apply
         return np.where(own, documents - run[:, 0] + run[:, 1], plain)
 
     def document(self, file: int, row: int) -> int | None:
@@ -179,12 +179,12 @@ class DocumentRows:
         low, high = np.searchsorted(self._runs[:, 0], np.array([begin, stop], np.uint64), side="left")
         own = self._runs[int(low) : int(high)]
         # of this file's runs the last one that begins at or before the row
-        at = int(np.searchsorted(own[:, 1], np.uint64(row), side="right"))
-        if at:
-            first, first_row = (int(value) for value in own[at - 1])
+        run_stop = int(np.searchsorted(own[:, 1], np.uint64(row), side="right"))
+        if run_stop:
+            first_document, first_row = (int(value) for value in own[run_stop - 1])
         else:
-            first, first_row = begin, self._files[file].first_row
-        end = int(own[at, 0]) if at < len(own) else stop
-        found = first + row - first_row
+            first_document, first_row = begin, self._files[file].first_row
+        end = int(own[run_stop, 0]) if run_stop < len(own) else stop
+        document = first_document + row - first_row
         # what lies behind the run's last document and before the next run was left out
-        return found if first <= found < end else None
+        return document if first_document <= document < end else None

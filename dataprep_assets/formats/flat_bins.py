@@ -90,31 +90,31 @@ def read_ranges(
     Read, not mapped: every touched page of a map would count as memory of the process. Raises FormatError for a range
     that is not in the file.
     """
-    some = np.flatnonzero(lengths)
-    starts, lengths = starts[some], lengths[some]
+    filled = np.flatnonzero(lengths)
+    starts, lengths = starts[filled], lengths[filled]
     # Ranges that follow one another in the file are read at once: `firsts` begin such runs, `stops` end them.
     firsts = np.flatnonzero(starts != np.append(-1, starts + lengths)[:-1])
-    found = np.empty(int(lengths.sum()), dtype)
-    stops = np.append(np.cumsum(lengths)[firsts - 1][1:], found.size) * found.itemsize
-    target, at = found.data.cast("B"), 0
+    items = np.empty(int(lengths.sum()), dtype)
+    stops = np.append(np.cumsum(lengths)[firsts - 1][1:], items.size) * items.itemsize
+    target, position = items.data.cast("B"), 0
     with open(path, "rb", buffering=0) as file:
-        for start, stop in zip((starts[firsts] * found.itemsize).tolist(), stops.tolist(), strict=False):
+        for start, stop in zip((starts[firsts] * items.itemsize).tolist(), stops.tolist(), strict=False):
             file.seek(start)
-            while at < stop:
+            while position < stop:
                 # a raw read may give less than was asked for
-                if not (count := file.readinto(target[at:stop])):
+                if not (count := file.readinto(target[position:stop])):
                     raise FormatError(f"{path}: truncated while it was being read. Run it again")
-                at += count
-    return found
+                position += count
+    return items
 
 
 def validate(path: Path, dtype: str, tokens: int) -> None:
     """Raise FormatError unless the file ``path`` holds exactly ``tokens`` ids of ``dtype``; its ids are not read."""
-    found = _tokens_in(path, dtype)
-    if found != tokens:
+    count = _tokens_in(path, dtype)
+    if count != tokens:
         itemsize = token_dtype(dtype).itemsize
         raise FormatError(
-            f"{path}: has {found} {dtype} tokens ({count_of(found * itemsize, 'byte')}), expected {tokens} "
+            f"{path}: has {count} {dtype} tokens ({count_of(count * itemsize, 'byte')}), expected {tokens} "
             f"({count_of(tokens * itemsize, 'byte')})"
         )
 
@@ -179,11 +179,11 @@ def read_meta(directory: Path) -> dict[str, Any]:
 def validate_meta(directory: Path) -> None:
     """Raise FormatError unless both files are there in the bytes that `write_meta` gives for the same values."""
     text = _json_text(read_meta(directory))
-    for path, expected in (
+    for path, content in (
         (directory / "meta.json", text.encode("utf-8")),
         (directory / "meta.pkl", _pickle_bytes(text)),
     ):
-        if not path.is_file() or path.stat().st_size != len(expected) or path.read_bytes() != expected:
+        if not path.is_file() or path.stat().st_size != len(content) or path.read_bytes() != content:
             raise FormatError(f"{path}: missing, or does not match the values of meta.json. Do not load it; rebuild it")
 
 

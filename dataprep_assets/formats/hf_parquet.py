@@ -93,16 +93,16 @@ def write_split(
     Raises FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31
     tokens or more; raises FileExistsError when a file exists and nothing is to be resumed.
     """
-    if (last := int(ends[-1]) if len(ends) else 0) != len(tokens):
+    if (last_end := int(ends[-1]) if len(ends) else 0) != len(tokens):
         raise FormatError(
-            f"{split}: the last document ends at token {last}, but the stream has {count_of(len(tokens), 'token')}"
+            f"{split}: the last document ends at token {last_end}, but the stream has {count_of(len(tokens), 'token')}"
         )
     (directory / "data").mkdir(parents=True, exist_ok=True)
     spans = list(_cut_spans(ends, 0, len(ends), rows_per_file, tokens_per_file)) or [(0, 0)]
     names = [f"data/{split}-{number:05d}-of-{len(spans):05d}.parquet" for number in range(len(spans))]
     with ThreadPoolExecutor(threads) as pool:
-        written = list(pool.map(partial(_ensure_file, directory, split, tokens, ends, resume), names, spans))
-    return SplitWritten(rows=len(ends), tokens=len(tokens), digests=dict(zip(names, written, strict=True)))
+        digests = list(pool.map(partial(_ensure_file, directory, split, tokens, ends, resume), names, spans))
+    return SplitWritten(rows=len(ends), tokens=len(tokens), digests=dict(zip(names, digests, strict=True)))
 
 
 def _cut_spans(
@@ -110,10 +110,10 @@ def _cut_spans(
 ) -> Iterator[tuple[int, int]]:
     """Cut documents `first` to `last` into spans of at most `rows` and `tokens`; a longer document is a span alone."""
     while first < last:
-        within = ends[first : min(first + rows, last)]
+        candidate_ends = ends[first : min(first + rows, last)]
         # a key of the same dtype: with any other, numpy would convert the whole of `ends`
         limit = np.uint64(_begin(ends, first) + tokens)
-        stop = first + max(1, int(np.searchsorted(within, limit, side="right")))
+        stop = first + max(1, int(np.searchsorted(candidate_ends, limit, side="right")))
         yield first, stop
         first = stop
 
@@ -148,16 +148,16 @@ def _write_file(
 
     options = {"compression": "zstd", "write_statistics": False, "write_page_checksum": True}
     with create_durably(path) as file, pq.ParquetWriter(file, _schema(), **options) as writer:
-        for first, stop in _cut_spans(ends, *span, _ROW_GROUP, _ROW_GROUP_TOKENS):
-            begin = _begin(ends, first)
+        for first_document, stop in _cut_spans(ends, *span, _ROW_GROUP, _ROW_GROUP_TOKENS):
+            begin = _begin(ends, first_document)
             ids = np.asarray(tokens[begin : int(ends[stop - 1])])
             if len(ids) > _LONGEST:
                 raise FormatError(
-                    f"{split}: document {first} has {count_of(len(ids), 'token')}, more than a list allows"
+                    f"{split}: document {first_document} has {count_of(len(ids), 'token')}, more than a list allows"
                 )
             if len(ids) and int(ids.max()) >= 1 << 31:
                 raise FormatError(f"{split}: id {int(ids.max())} does not fit int32")
-            offsets = np.concatenate([[0], np.asarray(ends[first:stop]).astype(np.int64) - begin])
+            offsets = np.concatenate([[0], np.asarray(ends[first_document:stop]).astype(np.int64) - begin])
             lists = pa.ListArray.from_arrays(offsets.astype(np.int32), pa.array(ids.astype(np.int32)))
             # cast for the name of the list's child alone: pyarrow calls it `item`
             writer.write_table(pa.table([lists.cast(_schema().field(0).type)], schema=_schema()))
@@ -176,13 +176,13 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], t
 def card_bytes(name: str, splits: Mapping[str, SplitWritten], text: str = "") -> bytes:
     """The bytes of the dataset card; the arguments are those of `write_card`."""
     about = ["Token ids, a document a row.", *([text] if text else [])]
-    written = f"---\n{yaml.safe_dump(_front(splits), sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
-    return written.encode()
+    card = f"---\n{yaml.safe_dump(_front(splits), sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
+    return card.encode()
 
 
 def _front(splits: Mapping[str, SplitWritten]) -> dict[str, Any]:
     """The card's front matter."""
-    files = {name: digest for written in splits.values() for name, digest in written.digests.items()}
+    files = {name: digest for summary in splits.values() for name, digest in summary.digests.items()}
     return {
         "configs": [
             {
@@ -195,8 +195,8 @@ def _front(splits: Mapping[str, SplitWritten]) -> dict[str, Any]:
             "description": f"sha256:{digest_value(files)}",
             "features": [{"name": COLUMN, "list": _TYPE}],
             "splits": [
-                {"name": split, "num_bytes": written.bytes, "num_examples": written.rows}
-                for split, written in splits.items()
+                {"name": split, "num_bytes": summary.bytes, "num_examples": summary.rows}
+                for split, summary in splits.items()
             ],
         },
     }
@@ -207,17 +207,21 @@ def validate(directory: Path, splits: Mapping[str, SplitWritten]) -> None:
 
     Digests are compared with the card's, not with the files.
     """
-    if (found := read_counts(directory)) != (wanted := {split: written.rows for split, written in splits.items()}):
-        raise FormatError(f"{directory}: {found} rows for {wanted} documents")
+    if (counts := read_counts(directory)) != (
+        expected_counts := {split: summary.rows for split, summary in splits.items()}
+    ):
+        raise FormatError(f"{directory}: {counts} rows for {expected_counts} documents")
     try:
         front = yaml.safe_load((directory / CARD).read_text(encoding="utf-8").split("---\n")[1])
-        listed = {**front["dataset_info"], "configs": front["configs"]}
+        card_fields = {**front["dataset_info"], "configs": front["configs"]}
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
         raise FormatError(f"{directory / CARD}: not a dataset card: {error}") from error
     true = _front(splits)
     for field, value in {**true["dataset_info"], "configs": true["configs"]}.items():
-        if listed.get(field) != value:
-            raise FormatError(f"{directory / CARD}: its {field} is {listed.get(field)!r}, but the files give {value!r}")
+        if card_fields.get(field) != value:
+            raise FormatError(
+                f"{directory / CARD}: its {field} is {card_fields.get(field)!r}, but the files give {value!r}"
+            )
 
 
 def read_counts(directory: Path) -> dict[str, int]:
@@ -228,12 +232,12 @@ def read_counts(directory: Path) -> dict[str, int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     numbers: dict[str, list[int]] = {}
     totals: dict[str, int] = {}
     for path in sorted((directory / "data").iterdir()):
-        split, _, rest = path.stem.partition("-")
-        number, _, total = rest.partition("-of-")
+        split, _, numbering = path.stem.partition("-")
+        number, _, total = numbering.partition("-of-")
         try:
             metadata, schema = pq.read_metadata(path), pq.read_schema(path)
             numbers.setdefault(split, []).append(int(number))
@@ -246,11 +250,11 @@ def read_counts(directory: Path) -> dict[str, int]:
                 f"{COLUMN} (lists of int32)"
             )
         require_no_gaps(path, metadata)
-        found[split] = found.get(split, 0) + metadata.num_rows
-    for split, present in numbers.items():
-        if present != list(range(totals[split])):
-            raise FormatError(f"{directory}: {split} has the files {present} of {totals[split]}")
-    return found
+        counts[split] = counts.get(split, 0) + metadata.num_rows
+    for split, file_numbers in numbers.items():
+        if file_numbers != list(range(totals[split])):
+            raise FormatError(f"{directory}: {split} has the files {file_numbers} of {totals[split]}")
+    return counts
 
 
 def read_blocks(directory: Path, split: str) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]:

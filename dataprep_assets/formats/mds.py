@@ -82,14 +82,14 @@ def write_mds(
     config = _config(length, shard_bytes) if length > 0 else {}
     # beside its configuration a shard has the number of samples and one offset more than samples, of 4 bytes each
     header = len(json.dumps(config, sort_keys=True).encode()) + 2 * 4
-    each = length * _IDS.itemsize + 4
-    if length < 1 or shard_bytes >= 1 << 32 or header + each > shard_bytes:
+    sample_bytes = length * _IDS.itemsize + 4
+    if length < 1 or shard_bytes >= 1 << 32 or header + sample_bytes > shard_bytes:
         raise FormatError(
             f"samples of {count_of(length, 'token does', 'tokens do')} not fit in shards of at most "
             f"{count_of(shard_bytes, 'byte')}, which must be less than 4 GiB"
         )
     directory.mkdir(parents=True, exist_ok=resume)
-    samples, per_shard = len(tokens) // length, (shard_bytes - header) // each
+    samples, per_shard = len(tokens) // length, (shard_bytes - header) // sample_bytes
     starts = range(0, samples, per_shard)
     ensure = partial(
         _ensure_shard, directory, tokens, samples=samples, per_shard=per_shard, length=length, config=config
@@ -142,10 +142,10 @@ def _write_shard(path: Path, block: npt.NDArray[Any], head: bytes) -> str:
 
 def _head(count: int, length: int, config: dict[str, Any]) -> bytes:
     """The bytes of a shard before its samples."""
-    written = json.dumps(config, sort_keys=True).encode()
-    first = 4 + 4 * (count + 1) + len(written)
-    offsets = first + np.arange(count + 1, dtype=np.int64) * length * _IDS.itemsize
-    return struct.pack("<I", count) + offsets.astype("<u4").tobytes() + written
+    config_bytes = json.dumps(config, sort_keys=True).encode()
+    begin = 4 + 4 * (count + 1) + len(config_bytes)
+    offsets = begin + np.arange(count + 1, dtype=np.int64) * length * _IDS.itemsize
+    return struct.pack("<I", count) + offsets.astype("<u4").tobytes() + config_bytes
 
 
 def validate(directory: Path) -> int:
@@ -159,8 +159,8 @@ def validate(directory: Path) -> int:
             f"{directory / INDEX}: unexpected content: the index was not written by dataprep, or was edited. "
             "Rebuild the view"
         )
-    listed = {shard["raw_data"]["basename"] for shard in shards}
-    if odd := sorted({path.name for path in directory.glob("*.mds")} ^ listed):
+    names = {shard["raw_data"]["basename"] for shard in shards}
+    if odd := sorted({path.name for path in directory.glob("*.mds")} ^ names):
         raise FormatError(f"{directory}: {odd[0]}: listed but missing, or not listed")
     return sum(_check_shard(directory, shard) for shard in shards)
 
@@ -233,27 +233,27 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
         raise FormatError(f"{path}: its {HASH} does not match the index")
     count: int = shard["samples"]
     # a file too short for its offsets has none, and is refused with its counts below
-    counted = len(data) >= 8 + 4 * count and struct.unpack_from("<I", data)[0] == count
-    offsets = np.frombuffer(data, "<u4", count + 1, 4) if counted else np.zeros(1, "<u4")
+    has_counts = len(data) >= 8 + 4 * count and struct.unpack_from("<I", data)[0] == count
+    offsets = np.frombuffer(data, "<u4", count + 1, 4) if has_counts else np.zeros(1, "<u4")
     (size,) = shard["column_sizes"]
     config = {key: value for key, value in shard.items() if key not in ("raw_data", "samples", "zip_data")}
-    if not counted or offsets[-1] != len(data):
+    if not has_counts or offsets[-1] != len(data):
         raise FormatError(
             f"{path}: its counts and offsets do not match {count_of(count, 'sample')} in {count_of(len(data), 'byte')}"
         )
     if not (np.diff(offsets.astype(np.int64)) == size).all():
         raise FormatError(f"{path}: its samples are not {count_of(size, 'byte')} each")
     try:
-        written = json_of(data[8 + 4 * count : int(offsets[0])])
+        stored_config = json_of(data[8 + 4 * count : int(offsets[0])])
     except ValueError:
-        written = None
-    if written != config:
+        stored_config = None
+    if stored_config != config:
         raise FormatError(f"{path}: its configuration does not match the index")
     # the entry as a whole, so that nothing stands in it beside what was compared
     raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}
-    wanted = {**_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
-    if shard != {**wanted, "zip_data": None}:
+    expected_entry = {**_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
+    if shard != {**expected_entry, "zip_data": None}:
         raise FormatError(
-            f"{path}: its entry in the index is wrong, or has keys other than {', '.join(sorted(wanted))}"
+            f"{path}: its entry in the index is wrong, or has keys other than {', '.join(sorted(expected_entry))}"
         )
     return count

@@ -84,9 +84,9 @@ def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
     for block in document_ends.blocks(ends):
         lengths = np.diff(block, prepend=previous)
         if lengths.max() > _LONGEST:
-            at = int(lengths.argmax())
+            i = int(lengths.argmax())
             raise FormatError(
-                f"document {sequences + at} has {count_of(lengths[at], 'token')}, but Megatron's lengths are int32. "
+                f"document {sequences + i} has {count_of(lengths[i], 'token')}, but Megatron's lengths are int32. "
                 f"Split documents longer than {_LONGEST} tokens"
             )
         # in Python's integers: a product of uint64 would wrap to a small offset
@@ -132,24 +132,24 @@ def read_idx(path: Path) -> MegatronIndex:
         raise FormatError(f"{path}: not a Megatron index: it starts with {magic!r}, expected {_MAGIC!r}")
     if version != _VERSION:
         raise FormatError(f"{path}: version {version} at byte 9, expected {_VERSION}")
-    dtype = next((name for name, known in DTYPE_CODES.items() if known == code), None)
+    dtype = next((name for name, known_code in DTYPE_CODES.items() if known_code == code), None)
     if dtype is None:
         raise FormatError(f"{path}: dtype code {code} at byte 17, expected one of {DTYPE_CODES}")
-    expected = _HEADER.size + (_LENGTH.itemsize + _OFFSET.itemsize) * sequences + _OFFSET.itemsize * indices
-    if size != expected:
+    expected_size = _HEADER.size + (_LENGTH.itemsize + _OFFSET.itemsize) * sequences + _OFFSET.itemsize * indices
+    if size != expected_size:
         raise FormatError(
             f"{path}: {count_of(size, 'byte')}, but {count_of(sequences, 'sequence')} and "
-            f"{count_of(indices, 'document index needs', 'document indices need')} {expected}. The file is "
+            f"{count_of(indices, 'document index needs', 'document indices need')} {expected_size}. The file is "
             "truncated, too long, or has a multimodal section"
         )
-    whole: npt.NDArray[Any] = np.memmap(path, dtype=np.uint8, mode="r")
+    content: npt.NDArray[Any] = np.memmap(path, dtype=np.uint8, mode="r")
     pointers_at = _HEADER.size + _LENGTH.itemsize * sequences
     indices_at = pointers_at + _OFFSET.itemsize * sequences
     return MegatronIndex(
         dtype=dtype,
-        lengths=whole[_HEADER.size : pointers_at].view(_LENGTH),
-        pointers=whole[pointers_at:indices_at].view(_OFFSET),
-        document_indices=whole[indices_at:].view(_OFFSET),
+        lengths=content[_HEADER.size : pointers_at].view(_LENGTH),
+        pointers=content[pointers_at:indices_at].view(_OFFSET),
+        document_indices=content[indices_at:].view(_OFFSET),
     )
 
 
@@ -162,11 +162,11 @@ def validate(bin_path: Path, idx_path: Path) -> None:
     """
     index = read_idx(idx_path)
     _check_document_indices(idx_path, index)
-    described = _check_pointers(idx_path, index)
+    end = _check_pointers(idx_path, index)
     size = bin_path.stat().st_size
-    if size != described:
+    if size != end:
         raise FormatError(
-            f"{bin_path}: {count_of(size, 'byte')}, but {idx_path} describes {described} of {index.dtype} tokens"
+            f"{bin_path}: {count_of(size, 'byte')}, but {idx_path} describes {end} of {index.dtype} tokens"
         )
 
 
@@ -177,11 +177,11 @@ def _check_document_indices(path: Path, index: MegatronIndex) -> None:
             f"{count_of(index.lengths.size, 'sequence')}. With one sequence per document it must have one more than "
             "sequences, including the leading 0"
         )
-    for start, found in _blocks(index.document_indices):
-        wrong = np.flatnonzero(found != np.arange(start, start + found.size))
+    for start, block in _blocks(index.document_indices):
+        wrong = np.flatnonzero(block != np.arange(start, start + block.size))
         if wrong.size:
-            at = int(wrong[0])
-            raise FormatError(f"{path}: document index {start + at} is {found[at]}, expected {start + at}")
+            i = int(wrong[0])
+            raise FormatError(f"{path}: document index {start + i} is {block[i]}, expected {start + i}")
 
 
 def _check_pointers(path: Path, index: MegatronIndex) -> int:
@@ -195,13 +195,13 @@ def _check_pointers(path: Path, index: MegatronIndex) -> int:
             )
         pointers = index.pointers[start : start + lengths.size]
         after = end + np.cumsum(lengths, dtype=np.int64) * itemsize
-        expected = after - lengths.astype(np.int64) * itemsize
-        wrong = np.flatnonzero(pointers != expected)
+        expected_pointers = after - lengths.astype(np.int64) * itemsize
+        wrong = np.flatnonzero(pointers != expected_pointers)
         if wrong.size:
-            at = int(wrong[0])
+            i = int(wrong[0])
             raise FormatError(
-                f"{path}: sequence {start + at} points to byte {pointers[at]}, but the {index.dtype} lengths before "
-                f"it end at {expected[at]}. The dtype code is wrong, or the index is damaged"
+                f"{path}: sequence {start + i} points to byte {pointers[i]}, but the {index.dtype} lengths before "
+                f"it end at {expected_pointers[i]}. The dtype code is wrong, or the index is damaged"
             )
         end = int(after[-1])
     return end

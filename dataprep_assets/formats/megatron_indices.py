@@ -64,8 +64,8 @@ class TrainBlend:
     def _normalized(self) -> list[float]:
         # By NumPy, as Megatron does it: other last digits would give another description, and files that are not found.
         weights = np.array(self.weights, np.float64)
-        found: list[float] = (weights / np.sum(weights)).tolist()
-        return found
+        shares: list[float] = (weights / np.sum(weights)).tolist()
+        return shares
 
     @property
     def size(self) -> int:
@@ -101,7 +101,7 @@ class TrainBlend:
         twice = np.array(self._normalized, np.float64)
         value = {
             "class": BLENDED,
-            "datasets": [self._identifiers(at) for at in range(len(self.prefixes))],
+            "datasets": [self._identifiers(index) for index in range(len(self.prefixes))],
             "split": "train",
             "weights": (twice / np.sum(twice)).tolist(),
             "size": self.size,
@@ -134,15 +134,15 @@ def write_array(path: Path, blocks: Iterable[NDArray[Any]], dtype: str, columns:
         dtype: Its dtype, little-endian.
         columns: Columns of a row; None for an array of one dimension.
     """
-    stored, rows = np.dtype(dtype).newbyteorder("<"), 0
+    stored_dtype, rows = np.dtype(dtype).newbyteorder("<"), 0
     with path.open("xb") as file:
-        _write_header(file, rows, stored, columns)
+        _write_header(file, rows, stored_dtype, columns)
         for block in blocks:
-            file.write(np.ascontiguousarray(block, stored).tobytes())
+            file.write(np.ascontiguousarray(block, stored_dtype).tobytes())
             rows += len(block)
         # NumPy leaves room for any number of rows, so it is as long as the first one
         file.seek(0)
-        _write_header(file, rows, stored, columns)
+        _write_header(file, rows, stored_dtype, columns)
 
 
 def _write_header(file: BinaryIO, rows: int, dtype: np.dtype[Any], columns: int | None) -> None:

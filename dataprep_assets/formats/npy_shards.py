@@ -72,12 +72,12 @@ def ids_key(prefix: str, index: int) -> str:
 
 def parse_key(key: str) -> ShardKey | None:
     """The inverse of `token_key` and `ids_key`; None for the key of anything else."""
-    found = _KEY.fullmatch(key)
-    if found is None:
+    match = _KEY.fullmatch(key)
+    if match is None:
         return None
-    prefix = found["prefix"] or found["folder"] or "train"
-    kind: Literal["tokens", "sample_ids"] = "tokens" if found["t"] else "sample_ids"
-    index = int(found["t"] or found["i"])
+    prefix = match["prefix"] or match["folder"] or "train"
+    kind: Literal["tokens", "sample_ids"] = "tokens" if match["t"] else "sample_ids"
+    index = int(match["t"] or match["i"])
     # `val/train_000000.npy` and the like have the form, but are not where a shard of that name is
     canonical = (token_key if kind == "tokens" else ids_key)(prefix, index)
     return ShardKey(prefix=prefix, index=index, kind=kind) if canonical == key else None
@@ -119,8 +119,8 @@ def parse_header(data: bytes, where: str) -> NpyHeader:
             "the shard again"
         )
     try:
-        said = ast.literal_eval(data[10:HEADER_BYTES].decode("latin1"))
-        descr, fortran, shape = said["descr"], said["fortran_order"], said["shape"]
+        fields = ast.literal_eval(data[10:HEADER_BYTES].decode("latin1"))
+        descr, fortran, shape = fields["descr"], fields["fortran_order"], fields["shape"]
     except (ValueError, SyntaxError, KeyError, TypeError) as error:
         raise FormatError(f"{where}: invalid .npy header ({error}). Build the shard again") from error
     # a structured dtype is a list, which has no hash
@@ -137,14 +137,14 @@ def parse_header(data: bytes, where: str) -> NpyHeader:
 def read_header(path: Path) -> NpyHeader:
     """The header of a file; raises FormatError as `parse_header`, and when the size is not what the header says."""
     with open(path, "rb") as file:
-        found = parse_header(file.read(HEADER_BYTES), str(path))
-    size, expected = path.stat().st_size, token_bytes(found.tokens, found.dtype)
-    if size != expected:
+        header = parse_header(file.read(HEADER_BYTES), str(path))
+    size, total = path.stat().st_size, token_bytes(header.tokens, header.dtype)
+    if size != total:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte')}, but its header gives {found.tokens} {found.dtype} tokens ({expected} "
-            f"bytes). It is {'truncated' if size < expected else 'too long'}. Download or build it again"
+            f"{path}: {count_of(size, 'byte')}, but its header gives {header.tokens} {header.dtype} tokens ({total} "
+            f"bytes). It is {'truncated' if size < total else 'too long'}. Download or build it again"
         )
-    return found
+    return header
 
 
 def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> None:
@@ -153,11 +153,11 @@ def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> No
     ``dtype`` is ``"uint16"`` or ``"uint32"``, ``sequence_length`` the tokens of a sequence. Only the header and the
     size are read, not the ids.
     """
-    found = read_header(path)
-    if found.dtype != dtype:
-        raise FormatError(f"{path}: {found.dtype} ids in a release of {dtype}. Download or build it again")
-    if found.tokens != tokens:
-        raise FormatError(f"{path}: {count_of(found.tokens, 'token')}, expected {tokens}. Download or build it again")
+    header = read_header(path)
+    if header.dtype != dtype:
+        raise FormatError(f"{path}: {header.dtype} ids in a release of {dtype}. Download or build it again")
+    if header.tokens != tokens:
+        raise FormatError(f"{path}: {count_of(header.tokens, 'token')}, expected {tokens}. Download or build it again")
     _check_sequences(path, tokens, sequence_length)
 
 
@@ -166,13 +166,13 @@ def open_shard(path: Path, *, sequence_length: int) -> npt.NDArray[Any]:
 
     Raises FormatError when the file is not a shard, or its length is not a multiple of the sequence length.
     """
-    found = read_header(path)
-    _check_sequences(path, found.tokens, sequence_length)
-    if found.tokens == 0:
-        empty = np.empty(0, dtype=token_dtype(found.dtype))
+    header = read_header(path)
+    _check_sequences(path, header.tokens, sequence_length)
+    if header.tokens == 0:
+        empty = np.empty(0, dtype=token_dtype(header.dtype))
         empty.flags.writeable = False
         return empty
-    return np.memmap(path, dtype=token_dtype(found.dtype), mode="r", offset=HEADER_BYTES, shape=(found.tokens,))
+    return np.memmap(path, dtype=token_dtype(header.dtype), mode="r", offset=HEADER_BYTES, shape=(header.tokens,))
 
 
 def _check_sequences(path: Path, tokens: int, sequence_length: int) -> None:

@@ -48,9 +48,9 @@ def token_ids(tokens: NDArray[np.uint32], where: str) -> NDArray[np.int32]:
     Raises FormatError, naming the position, for one that does not fit.
     """
     if tokens.size and int(tokens.max()) > LARGEST_ID:
-        at = int(np.argmax(tokens > LARGEST_ID))
+        index = int(np.argmax(tokens > LARGEST_ID))
         raise FormatError(
-            f"{where}: token id {tokens[at]} at position {at} does not fit int32, the type of `input_ids`. The "
+            f"{where}: token id {tokens[index]} at position {index} does not fit int32, the type of `input_ids`. The "
             "tokenizer and its engine disagree. Materialize the engine certificate again"
         )
     return tokens.view(np.int32)
@@ -111,8 +111,8 @@ class PackedRowBlock:
     def equals(self, other: "PackedRowBlock") -> bool:
         """Return whether both hold the same rows."""
         names = ("tokens", "starts", "rows", "heads")
-        same = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
-        return same and (self.mask is None or np.array_equal(self.mask, other.required_mask))
+        is_equal = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+        return is_equal and (self.mask is None or np.array_equal(self.mask, other.required_mask))
 
 
 def write_rows(path: Path, blocks: Iterable[PackedRowBlock], *, masked: bool = True, compression: str = "zstd") -> None:
@@ -142,7 +142,7 @@ def _table(block: PackedRowBlock) -> "pa.Table":
     kinds = schema(masked=block.mask is not None)
     arrays = [
         pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), pa.array(values), type=kind)
-        for kind, (bounds, values) in ((one.type, columns[one.name]) for one in kinds)
+        for kind, (bounds, values) in ((field.type, columns[field.name]) for field in kinds)
     ]
     return pa.Table.from_arrays(arrays, schema=kinds)
 
@@ -162,10 +162,10 @@ class PackedFile:
 
     def __iter__(self) -> Iterator[PackedRowBlock]:
         """The rows of each row group. Raises FormatError when they cannot be read."""
-        first = 0
+        first_row = 0
         for group, size in enumerate(self.group_sizes):
-            yield _rows(self._group(group, first), first)
-            first += size
+            yield _rows(self._group(group, first_row), first_row)
+            first_row += size
 
     def block(self, start: int, stop: int) -> PackedRowBlock:
         """Rows ``start`` to ``stop``, exclusive; fewer at the end of the file. Raises FormatError as iteration."""
@@ -173,7 +173,7 @@ class PackedFile:
 
         firsts = np.cumsum([0, *self.group_sizes])
         low, high = np.searchsorted(firsts, [start, min(stop, self.rows) - 1], side="right").tolist()
-        groups = [self._group(at - 1, int(firsts[at - 1])) for at in range(low, high + 1) if start < self.rows]
+        groups = [self._group(group - 1, int(firsts[group - 1])) for group in range(low, high + 1) if start < self.rows]
         if not groups:
             nothing = np.zeros(0, np.int64)
             return PackedRowBlock.of(np.zeros(0, np.int32), nothing, np.zeros(1, np.int64), first=start)
@@ -209,13 +209,15 @@ def open_packed(path: Path, *, masked: bool = True) -> PackedFile:
 
     try:
         with pq.ParquetFile(path) as file:
-            held, metadata = file.schema_arrow, file.metadata
+            columns, metadata = file.schema_arrow, file.metadata
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path}: not a Parquet file: {error}. Rebuild it") from error
-    if not held.equals(wanted := schema(masked=masked)):
-        raise FormatError(f"{path}: columns are {_spelled(held)}, but the trainer needs {_spelled(wanted)}. Rebuild it")
+    if not columns.equals(expected := schema(masked=masked)):
+        raise FormatError(
+            f"{path}: columns are {_spelled(columns)}, but the trainer needs {_spelled(expected)}. Rebuild it"
+        )
     require_no_gaps(path, metadata)
     sizes = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
     return PackedFile(path, metadata.num_rows, sizes)
@@ -238,8 +240,8 @@ def _rows(table: "pa.Table", first: int) -> PackedRowBlock:
     tokens, rows = values[IDS]
     mask, mask_rows = values.get(MASK, (None, rows))
     if not np.array_equal(rows, mask_rows):
-        at = first + int(np.argmax(np.diff(rows) != np.diff(mask_rows)))
-        raise FormatError(f"row {at}: input_ids and loss_mask differ in length. Rebuild the file")
+        row = first + int(np.argmax(np.diff(rows) != np.diff(mask_rows)))
+        raise FormatError(f"row {row}: input_ids and loss_mask differ in length. Rebuild the file")
     starts, heads = values[STARTS]
     return PackedRowBlock(tokens=tokens, mask=mask, starts=starts, rows=rows, heads=heads, first=first)
 
@@ -251,11 +253,11 @@ def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool
     checked before the mask: without valid starts there are no sequences to examine.
     """
     lengths, counts = np.diff(rows.rows), np.diff(rows.heads)
-    found: list[str] = []
+    defects: list[str] = []
 
     def report(wrong: NDArray[np.bool_], what: str) -> None:
         if wrong.any():
-            found.append(
+            defects.append(
                 f"row {rows.first + int(np.argmax(wrong))}: {what} ({count_of(int(wrong.sum()), 'row')} in this group)"
             )
 
@@ -263,8 +265,8 @@ def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool
     report(lengths == 0, "empty")
     report(counts == 0, "no sequence starts in the row")
     # A row without a start has no entry in `starts`: what follows would look at that of the next row.
-    if found and (counts == 0).any():
-        return found
+    if defects and (counts == 0).any():
+        return defects
     row_of_start = np.repeat(np.arange(len(rows)), counts)
     report(rows.starts[rows.heads[:-1]] != 0, "the first sequence does not start at 0")
     falling = np.zeros(len(rows), np.bool_)
@@ -274,17 +276,17 @@ def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool
     steps = np.diff(rows.starts, prepend=0)
     falling[row_of_start[not_first & (steps <= 0)]] = True
     report(falling, "the starts of sequences are not strictly increasing")
-    beyond = np.zeros(len(rows), np.bool_)
-    beyond[row_of_start[rows.starts >= lengths[row_of_start]]] = True
-    report(beyond, "a sequence starts after the end of the row")
+    is_beyond = np.zeros(len(rows), np.bool_)
+    is_beyond[row_of_start[rows.starts >= lengths[row_of_start]]] = True
+    report(is_beyond, "a sequence starts after the end of the row")
     if rows.mask is None:
-        return found
+        return defects
     odd = np.zeros(len(rows), np.bool_)
     # the row of a position is the last one that begins at or before it
     odd[np.searchsorted(rows.rows, np.flatnonzero(rows.mask > 1), side="right") - 1] = True
     report(odd, "loss_mask has a value other than 0 and 1")
-    if found:
-        return found
+    if defects:
+        return defects
     begins, ends = rows.bounds()
     at_end, untrained = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
     at_end[row_of_start[rows.mask[ends - 1] != 0]] = True
@@ -295,4 +297,4 @@ def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool
     # The largest mask of each sequence. For an empty one `reduceat` has no answer, but the starts were checked above.
     untrained[row_of_start[np.maximum.reduceat(rows.mask, begins) == 0]] = True
     report(untrained & (not untrained_allowed), "a sequence has no trained token")
-    return found
+    return defects

@@ -24,16 +24,16 @@ def require_no_gaps(path: Path, footer: "pq.FileMetaData") -> None:
     with open(path, "rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:  # which no reader asks
             raise FormatError(f"{path}: does not begin with {_MAGIC.decode()}. Rebuild it")
-    at = len(_MAGIC)
+    position = len(_MAGIC)
     for group in range(footer.num_row_groups):
         for column in range(footer.num_columns):
             chunk = footer.row_group(group).column(column)
             # a chunk's dictionary lies before its data
             begins = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
-            if begins != at:
-                raise FormatError(f"{path}: its chunks are not contiguous at byte {at}. Rebuild it")
-            at += chunk.total_compressed_size
+            if begins != position:
+                raise FormatError(f"{path}: its chunks are not contiguous at byte {position}. Rebuild it")
+            position += chunk.total_compressed_size
     # behind the footer: its length, and the magic once more
     end = path.stat().st_size - footer.serialized_size - _LENGTH - len(_MAGIC)
-    if at != end:
-        raise FormatError(f"{path}: its rows end at byte {at}, but its footer begins at byte {end}. Rebuild it")
+    if position != end:
+        raise FormatError(f"{path}: its rows end at byte {position}, but its footer begins at byte {end}. Rebuild it")

@@ -35,14 +35,14 @@ def parse_origins(content: bytes, columns: int, where: str) -> Origins:
     """Parse the bytes of a file, which errors call `where`; raises as `read_origins`."""
     file = io.BytesIO(content)
     try:
-        found: NDArray[Any] = np.load(file, allow_pickle=False)
+        origins: NDArray[Any] = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise FormatError(f"{where}: cannot be read: {error}. Rebuild it") from error
-    if found.ndim != 2 or found.shape[1] != columns or found.dtype != np.int64:
+    if origins.ndim != 2 or origins.shape[1] != columns or origins.dtype != np.int64:
         raise FormatError(
-            f"{where}: {found.dtype} of shape {found.shape}, expected int64 of shape (n, {columns}). Rebuild it"
+            f"{where}: {origins.dtype} of shape {origins.shape}, expected int64 of shape (n, {columns}). Rebuild it"
         )
     # NumPy reads as much as the header says, and ignores what follows
     if behind := len(content) - file.tell():
         raise FormatError(f"{where}: {count_of(behind, 'extra byte')} after the array. Rebuild it")
-    return found
+    return origins

@@ -58,7 +58,10 @@ def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int |
         stop = min(first + step, samples)
         # samples are slices of one buffer, which are not copied; each block writes to its own part of `ids`
         block = _wide(tokens[first * sequence_length : stop * sequence_length]).data.cast("B")
-        digests = [blake2b(block[at : at + width], digest_size=ID_BYTES).digest() for at in range(0, len(block), width)]
+        digests = [
+            blake2b(block[start : start + width], digest_size=ID_BYTES).digest()
+            for start in range(0, len(block), width)
+        ]
         ids[first:stop] = np.frombuffer(b"".join(digests), dtype=_DTYPE)
 
     firsts = range(0, samples, step)
@@ -124,5 +127,7 @@ def differing(
         )
     if sample is None or sample >= samples:
         return [int(k) for k in np.flatnonzero(sample_ids(tokens, sequence_length, threads=threads) != ids)]
-    chosen = np.unique(np.linspace(0, samples - 1, sample).astype(np.int64))
-    return [int(k) for k in chosen if sample_id(tokens[k * sequence_length : (k + 1) * sequence_length]) != int(ids[k])]
+    numbers = np.unique(np.linspace(0, samples - 1, sample).astype(np.int64))
+    return [
+        int(k) for k in numbers if sample_id(tokens[k * sequence_length : (k + 1) * sequence_length]) != int(ids[k])
+    ]

@@ -71,11 +71,11 @@ def _lines(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
     """Yield number, byte offset, content and end of each line."""
     line, position = 0, 0
     while position < len(data):
-        found = _LINE.match(data, position)
-        assert found is not None  # the pattern matches anywhere
+        match = _LINE.match(data, position)
+        assert match is not None  # the pattern matches anywhere
         line += 1
-        yield line, position, found[1], found[2]
-        position = found.end()
+        yield line, position, match[1], match[2]
+        position = match.end()
 
 
 def _object(raw: bytes, byte: int) -> Mapping[str, Any]:

@@ -58,20 +58,20 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
     disk); raises ConfigError when the package is not installed. After an error there is no file.
     """
     package = _package()
-    written = payload_bytes = 0
+    record_count = payload_bytes = 0
     # The package opens by name and would truncate what is there.
     with flat_bins.create(path):
         try:
             with closing(package.ArrayRecordWriter(str(path), OPTIONS)) as writer:
                 for payload in payloads:
-                    if written == most:
+                    if record_count == most:
                         raise FormatError(f"{path}: more than {count_of(most, 'record')}. Begin another shard")
                     writer.write(payload)
-                    written += 1
+                    record_count += 1
                     payload_bytes += len(payload)
         except RuntimeError as error:
-            raise OSError(f"{path}: array_record could not write record {written}: {error}") from error
-    return ShardCount(records=written, payload_bytes=payload_bytes)
+            raise OSError(f"{path}: array_record could not write record {record_count}: {error}") from error
+    return ShardCount(records=record_count, payload_bytes=payload_bytes)
 
 
 def records(path: Path) -> Iterator[bytes]:
@@ -94,8 +94,8 @@ def count(path: Path) -> int:
     Raises FormatError for a file that is cut or is not an ArrayRecord file; raises ConfigError as in `write`.
     """
     with _open_reader(path) as reader:
-        listed: int = reader.num_records()
-        return listed
+        record_count: int = reader.num_records()
+        return record_count
 
 
 @contextmanager

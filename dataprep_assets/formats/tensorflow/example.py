@@ -109,12 +109,12 @@ def _encode(
     lengths: npt.NDArray[np.integer[Any]] | None,
 ) -> Iterator[bytes]:
     for start in range(0, rows, step):
-        some = None if lengths is None else lengths[start : start + step]
-        packed = [(key, *_pack(values[start : start + step], some)) for key, values in columns]
+        block_lengths = None if lengths is None else lengths[start : start + step]
+        packed_columns = [(key, *_pack(values[start : start + step], block_lengths)) for key, values in columns]
         for row in range(min(step, rows - start)):
             # the first piece is the row's head, which says how many bytes follow, and is filled in last
             pieces: list[bytes | memoryview] = [b""]
-            for key, varints, ends in packed:
+            for key, varints, ends in packed_columns:
                 begin, end = ends[row], ends[row + 1]
                 pieces += [_entry_head(key, end - begin), varints[begin:end]]
             pieces[0] = bytes([_FEATURES]) + _varint(sum(map(len, pieces)))
@@ -157,44 +157,44 @@ def _pack(values: npt.NDArray[Any], lengths: npt.NDArray[np.integer[Any]] | None
     width = 10 if flat.min() < 0 else max(1, -(-int(flat.max()).bit_length() // 7))
     if width == 1:
         return flat.astype(np.uint8).data, bounds.tolist()
-    spread, used = _spread_in_words(flat, width) if width <= 8 else _spread_in_planes(flat)
-    kept = np.flatnonzero(used)
-    # every value takes equally many bytes in `spread`: how many of them are in use before each row begins
-    ends = np.searchsorted(kept, bounds * (used.size // flat.size))
-    return spread.take(kept).data, ends.tolist()
+    varints, used = _spread_in_words(flat, width) if width <= 8 else _spread_in_planes(flat)
+    used_indices = np.flatnonzero(used)
+    # every value takes equally many bytes in `varints`: how many of them are in use before each row begins
+    ends = np.searchsorted(used_indices, bounds * (used.size // flat.size))
+    return varints.take(used_indices).data, ends.tolist()
 
 
 def _spread_in_words(values: npt.NDArray[Any], width: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
     """Each value's varint in a little-endian word of at least ``width`` bytes, and which of these bytes are in use."""
     word = np.dtype("<u2" if width == 2 else "<u4" if width <= 4 else "<u8")
     flat = values.astype(word)
-    spread = flat & word.type(0x7F)
-    more = np.zeros_like(flat)
+    varints = flat & word.type(0x7F)
+    follow_bits = np.zeros_like(flat)
     for byte in range(1, width):
         # a group of 7 bits moves up by a bit for each byte before it, and so gets a byte of its own
-        spread |= (flat & word.type(0x7F << 7 * byte)) << word.type(byte)
+        varints |= (flat & word.type(0x7F << 7 * byte)) << word.type(byte)
         # The top bit of a byte says that another follows.
-        more |= (flat >= word.type(1 << 7 * byte)).astype(word) << word.type(8 * byte - 1)
-    spread |= more
+        follow_bits |= (flat >= word.type(1 << 7 * byte)).astype(word) << word.type(8 * byte - 1)
+    varints |= follow_bits
     # The top bit of a byte, one further, is the lowest of the next: each byte of the word is then 0 or 1, a bool.
-    used = (more << word.type(1)) | word.type(1)
-    return spread.view(np.uint8), used.view(np.bool_)
+    used = (follow_bits << word.type(1)) | word.type(1)
+    return varints.view(np.uint8), used.view(np.bool_)
 
 
 def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
     """Like `_spread_in_words`, for values that do not fit in a word: ten bytes each, all used by a negative value."""
     # unsigned: a negative value stays negative when it is shifted, and would look as if no byte followed
-    left = values.astype(np.int64).view(np.uint64)
-    spread = np.empty((values.size, 10), np.uint8)
+    bits = values.astype(np.int64).view(np.uint64)
+    varints = np.empty((values.size, 10), np.uint8)
     used = np.ones((values.size, 10), np.bool_)
     for byte in range(10):
-        rest = left >> np.uint64(7)
-        more = rest > 0
-        spread[:, byte] = (left & np.uint64(0x7F)).astype(np.uint8) | more.astype(np.uint8) << np.uint8(7)
+        next_bits = bits >> np.uint64(7)
+        has_next = next_bits > 0
+        varints[:, byte] = (bits & np.uint64(0x7F)).astype(np.uint8) | has_next.astype(np.uint8) << np.uint8(7)
         if byte < 9:
-            used[:, byte + 1] = more
-        left = rest
-    return spread.reshape(-1), used.reshape(-1)
+            used[:, byte + 1] = has_next
+        bits = next_bits
+    return varints.reshape(-1), used.reshape(-1)
 
 
 def decode_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]]:
@@ -227,10 +227,10 @@ def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
     if None in lengths.values() or len(lengths) < len(columns):
         return None
     try:
-        found = [_int64_lists(payload) for payload in payloads]
+        lists_of_rows = [_int64_lists(payload) for payload in payloads]
     except FormatError:
         return None
-    if any(lists.keys() != lengths.keys() for lists in found):
+    if any(lists.keys() != lengths.keys() for lists in lists_of_rows):
         return None
     out = {}
     for column in columns:
@@ -238,8 +238,8 @@ def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
         values = out[column.name] = np.empty((len(payloads), length), DTYPES[column.dtype])
         step = max(1, _DECODED // length)
         for start in range(0, len(payloads), step):
-            places = [lists[column.name] for lists in found[start : start + step]]
-            parts = [memoryview(p)[a:b] for p, (a, b) in zip(payloads[start : start + step], places, strict=True)]
+            ranges = [lists[column.name] for lists in lists_of_rows[start : start + step]]
+            parts = [memoryview(p)[a:b] for p, (a, b) in zip(payloads[start : start + step], ranges, strict=True)]
             decoded = _unpacked_rows(np.frombuffer(b"".join(parts), np.uint8), [len(part) for part in parts], length)
             if decoded is None:
                 return None
@@ -259,20 +259,20 @@ def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryv
     kind, a number of values other than ``length``, and a value that the dtype cannot hold. Varints are only
     decoded if one is so long that its value must be checked.
     """
-    found = _int64_lists(payload)
-    if len(found) != len(columns) or any(column.name not in found for column in columns):
-        declared = {column.name for column in columns}
+    lists = _int64_lists(payload)
+    if len(lists) != len(columns) or any(column.name not in lists for column in columns):
+        names = {column.name for column in columns}
         raise FormatError(
-            f"missing columns: {', '.join(sorted(declared - found.keys())) or 'none'}; undeclared columns: "
-            f"{', '.join(sorted(found.keys() - declared)) or 'none'}"
+            f"missing columns: {', '.join(sorted(names - lists.keys())) or 'none'}; undeclared columns: "
+            f"{', '.join(sorted(lists.keys() - names)) or 'none'}"
         )
     raw = np.frombuffer(payload, np.uint8)
     follows = raw >= 0x80
     long_varints = _has_long_varints(follows)
-    whole = memoryview(payload)
-    packed = []
+    view = memoryview(payload)
+    varints = []
     for column in columns:
-        start, stop = found[column.name]
+        start, stop = lists[column.name]
         count = stop - start - int(np.count_nonzero(follows[start:stop]))
         if column.length is None and not count:
             raise FormatError(f"column {column.name!r} has no values")
@@ -282,8 +282,8 @@ def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryv
             raise FormatError(f"column {column.name!r}: its last varint is truncated at byte {stop} of the payload")
         if long_varints:
             _check_range(raw[start:stop], column)
-        packed.append(whole[start:stop])
-    return packed
+        varints.append(view[start:stop])
+    return varints
 
 
 def _has_long_varints(follows: npt.NDArray[np.bool_]) -> bool:
@@ -306,26 +306,26 @@ def _check_range(packed: npt.NDArray[np.uint8], column: FeatureColumn) -> None:
 
 def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
     """Return where the packed varints of each column are in an Example: name to (first byte, byte after the last)."""
-    found: dict[str, tuple[int, int]] = {}
-    at, stop = _enter(payload, 0, len(payload), _FEATURES, "the features", fills=True)
-    while at < stop:
-        entry, at = _enter(payload, at, stop, _MAP_ENTRY, "a column")
-        key, key_stop = _enter(payload, entry, at, _KEY, "a column's name")
+    lists: dict[str, tuple[int, int]] = {}
+    position, stop = _enter(payload, 0, len(payload), _FEATURES, "the features", fills=True)
+    while position < stop:
+        entry, position = _enter(payload, position, stop, _MAP_ENTRY, "a column")
+        key, key_stop = _enter(payload, entry, position, _KEY, "a column's name")
         try:
             name = payload[key:key_stop].decode()
         except UnicodeDecodeError as error:
             raise FormatError(f"a column's name is not UTF-8 at byte {key + error.start} of the payload") from error
-        if name in found:
+        if name in lists:
             raise FormatError(f"column {name!r} occurs twice, again at byte {entry} of the payload")
-        feature, _ = _enter(payload, key_stop, at, _FEATURE, "a column's feature", fills=True)
-        if feature < at and (kind := _KINDS.get(payload[feature])):
+        feature, _ = _enter(payload, key_stop, position, _FEATURE, "a column's feature", fills=True)
+        if feature < position and (kind := _KINDS.get(payload[feature])):
             raise FormatError(f"column {name!r} is a list of {kind}, expected integers")
-        values, _ = _enter(payload, feature, at, _INT64_LIST, f"the integer list of column {name!r}", fills=True)
+        values, _ = _enter(payload, feature, position, _INT64_LIST, f"the integer list of column {name!r}", fills=True)
         # an empty list has no packed field at all
-        if values < at:
-            values, _ = _enter(payload, values, at, _PACKED, f"the packed values of column {name!r}", fills=True)
-        found[name] = values, at
-    return found
+        if values < position:
+            values, _ = _enter(payload, values, position, _PACKED, f"the packed values of column {name!r}", fills=True)
+        lists[name] = values, position
+    return lists
 
 
 def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: bool = False) -> tuple[int, int]:
@@ -350,25 +350,25 @@ def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: b
 def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]]:
     """The columns of rows that passed `_check_row`: arrays of the column's dtype, shape ``(rows, length)``."""
     out = {}
-    for at, column in enumerate(columns):
-        of_column = [row[at] for row in rows]
+    for index, column in enumerate(columns):
+        of_column = [row[index] for row in rows]
         if column.length is None:
             out[column.name] = _unpack_uneven(of_column, column)
             continue
         out[column.name] = np.empty((len(rows), column.length), DTYPES[column.dtype])
         step = _rows_in_block(column.length)
         for start in range(0, len(rows), step):
-            packed = np.frombuffer(b"".join(of_column[start : start + step]), np.uint8)
+            varints = np.frombuffer(b"".join(of_column[start : start + step]), np.uint8)
             block = out[column.name][start : start + step]
-            block[...] = _unpacked(packed, column.name).reshape(block.shape)
+            block[...] = _unpacked(varints, column.name).reshape(block.shape)
     return out
 
 
 def _unpack_uneven(rows: Sequence[memoryview], column: FeatureColumn) -> npt.NDArray[Any]:
     """The values of one column whose rows differ in length."""
-    found = [_unpacked(np.frombuffer(row, np.uint8), column.name) for row in rows]
-    out = np.full((len(rows), max((values.size for values in found), default=0)), ABSENT, DTYPES[column.dtype])
-    for row, values in zip(out, found, strict=True):
+    all_values = [_unpacked(np.frombuffer(row, np.uint8), column.name) for row in rows]
+    out = np.full((len(rows), max((values.size for values in all_values), default=0)), ABSENT, DTYPES[column.dtype])
+    for row, values in zip(out, all_values, strict=True):
         row[: values.size] = values
     return out
 
@@ -429,12 +429,12 @@ def _unpack_long(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
     """Like `_unpacked`, where a varint has five bytes or more: int64."""
     ends = np.flatnonzero(packed < 0x80)
     values: npt.NDArray[Any] = packed[ends].astype(np.uint64)
-    more = np.ones(ends.size, np.bool_)
+    is_unfinished = np.ones(ends.size, np.bool_)
     for back in range(1, 11):
         # Before the first varint this wraps around to the last byte, which ends a varint as any other would.
         before = packed[ends - back]
-        more &= before >= 0x80
-        if not more.any():
+        is_unfinished &= before >= 0x80
+        if not is_unfinished.any():
             return values.view(np.int64)
-        values = np.where(more, values << np.uint64(7) | (before & np.uint8(0x7F)), values)
-    raise FormatError(f"column {name!r}: value {more.argmax()} is a varint of more than ten bytes")
+        values = np.where(is_unfinished, values << np.uint64(7) | (before & np.uint8(0x7F)), values)
+    raise FormatError(f"column {name!r}: value {is_unfinished.argmax()} is a varint of more than ten bytes")

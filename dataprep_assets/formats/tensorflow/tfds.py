@@ -106,7 +106,7 @@ class DatasetInfo:
     def shard_names(self, split: Split) -> list[str]:
         """The file names of a split, in shard order."""
         total = len(split.shard_lengths)
-        return [shard_name(self.name, split.name, at, total, self.file_format) for at in range(total)]
+        return [shard_name(self.name, split.name, number, total, self.file_format) for number in range(total)]
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -133,7 +133,7 @@ def shard_name(dataset: str, split: str, index: int, total: int, file_format: st
 
 def write_metadata(where: Path, info: DatasetInfo) -> None:
     """Write the two JSON files as new files into the directory ``where``. Raises FileExistsError when one exists."""
-    described = {"description": info.description} if info.description else {}
+    description_field = {"description": info.description} if info.description else {}
     splits = [
         {
             "filepathTemplate": _TEMPLATE,
@@ -143,7 +143,7 @@ def write_metadata(where: Path, info: DatasetInfo) -> None:
         }
         for split in info.splits
     ]
-    dataset_info = described | {
+    dataset_info = description_field | {
         "fileFormat": info.file_format,
         "name": info.name,
         "splits": splits,

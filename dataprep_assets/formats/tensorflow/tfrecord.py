@@ -83,16 +83,16 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
     synced and not moved: staging and commit are the caller's. Raises FormatError when there are more than
     ``most`` payloads; raises FileExistsError when ``path`` exists. After an error there is no file.
     """
-    written = payload_bytes = 0
+    record_count = payload_bytes = 0
     with flat_bins.create(path) as handle:
         for payload in payloads:
-            if written == most:
+            if record_count == most:
                 raise FormatError(f"{path}: more than {count_of(most, 'record')}. Begin another shard")
             length = _LENGTH.pack(len(payload))
             handle.writelines((length, _CRC.pack(_masked(length)), payload, _CRC.pack(_masked(payload))))
-            written += 1
+            record_count += 1
             payload_bytes += len(payload)
-    return ShardCount(records=written, payload_bytes=payload_bytes)
+    return ShardCount(records=record_count, payload_bytes=payload_bytes)
 
 
 def _masked(content: bytes) -> int:
@@ -123,13 +123,13 @@ def count(path: Path) -> ShardCount:
 
     Raises FormatError as in `records`, but for damage within a payload.
     """
-    found = payload_bytes = 0
+    record_count = payload_bytes = 0
     with open(path, "rb") as handle:
         for _, _, length in _frames(path, handle):
             handle.seek(length + _CRC.size, os.SEEK_CUR)
-            found += 1
+            record_count += 1
             payload_bytes += length
-    return ShardCount(records=found, payload_bytes=payload_bytes)
+    return ShardCount(records=record_count, payload_bytes=payload_bytes)
 
 
 def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
