@@ -39,23 +39,23 @@ def without_dataset(files: Iterable[SourceFile], read: Callable[[SourceFile], by
         files: All files of a source.
         read: Reads a file of it; None if they are not on this machine: then names decide.
     """
-    every = list(files)
+    all_files = list(files)
     arrow: dict[str, list[str]] = {}
-    for file in every:
+    for file in all_files:
         if file.relpath.endswith(".arrow"):
             folder, name = split(file.relpath)
             arrow.setdefault(folder, []).append(name)
     if not arrow:
         return frozenset()
-    marks = {split(file.relpath): file for file in every if file.relpath.endswith((_STATE, _INFO))}
-    found: set[str] = set()
+    marks = {split(file.relpath): file for file in all_files if file.relpath.endswith((_STATE, _INFO))}
+    stray_paths: set[str] = set()
     for folder, names in arrow.items():
         state = marks.get((folder, _STATE))
         if state is None and (folder, _INFO) not in marks:
             continue
-        named = None if state is None or read is None else _named_files(state, read)
-        found.update(f"{folder}/{name}".lstrip("/") for name in names if not _belongs(name, named))
-    return frozenset(found)
+        dataset_files = None if state is None or read is None else _named_files(state, read)
+        stray_paths.update(f"{folder}/{name}".lstrip("/") for name in names if not _belongs(name, dataset_files))
+    return frozenset(stray_paths)
 
 
 def _belongs(name: str, named: frozenset[str] | None) -> bool:
@@ -67,7 +67,7 @@ def _named_files(state: SourceFile, read: Callable[[SourceFile], bytes]) -> froz
     if state.size_bytes > _MAX_STATE:
         return None
     try:
-        return frozenset(str(one["filename"]) for one in json.loads(read(state))["_data_files"]) or None
+        return frozenset(str(entry["filename"]) for entry in json.loads(read(state))["_data_files"]) or None
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 
@@ -109,10 +109,10 @@ class Listing:
         left_out: Iterable[str] = (),
     ) -> Self:
         """The listing of these files; `read` reads one of them, if they are on this machine."""
-        every, others = tuple(files), frozenset(left_out)
-        if left := without_dataset(every, read):
-            every = tuple(file for file in every if file.relpath not in left)
-        return cls(files=every, commit=commit, url_prefix=url_prefix, left_out=left | others)
+        all_files, other_paths = tuple(files), frozenset(left_out)
+        if stray_paths := without_dataset(all_files, read):
+            all_files = tuple(file for file in all_files if file.relpath not in stray_paths)
+        return cls(files=all_files, commit=commit, url_prefix=url_prefix, left_out=stray_paths | other_paths)
 
 
 class SourceAccess(Protocol):
@@ -157,11 +157,11 @@ def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
 
 def size_of(path: Path | str) -> int:
     """Bytes of a source file; raises SourceError for what is no file, such as a FIFO, which would be waited for."""
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
-        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a FIFO, socket or device"
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a FIFO, socket or device"
         raise SourceError(f"{path}: is {what}, not a regular file. Remove it from the source")
-    return found.st_size
+    return status.st_size
 
 
 def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> None:
@@ -181,7 +181,7 @@ def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> 
                 "source was meant to change, materialize `manifest` again"
             )
     if wrong:
-        raise together([SourceError(one) for one in wrong])
+        raise together([SourceError(message) for message in wrong])
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class LocalTree:
         if not self.root.is_dir():
             raise SourceError(f"{self.root}: not a folder. Set the folder that contains the data files")
         files: list[SourceFile] = []
-        unusable: list[str] = []
+        unusable_paths: list[str] = []
         root = self.root.resolve()
         # followlinks, or files behind a link to a folder would be left out without a word; each link is checked below
         for folder, folders, names in os.walk(self.root, onerror=unlisted, followlinks=True):
@@ -215,7 +215,7 @@ class LocalTree:
                 except SourceError:
                     if not _begins_with_dot(below + name):
                         raise
-                    unusable.append(below + name)
+                    unusable_paths.append(below + name)
             folders[:] = inside
             for name in names:
                 try:
@@ -224,8 +224,8 @@ class LocalTree:
                     # the lock of an editor is a link to nothing: what is hidden is nobody's mistake
                     if not _begins_with_dot(below + name):
                         raise
-                    unusable.append(below + name)
-        return Listing.from_files(files, lambda file: self.path(file).read_bytes(), left_out=unusable)
+                    unusable_paths.append(below + name)
+        return Listing.from_files(files, lambda file: self.path(file).read_bytes(), left_out=unusable_paths)
 
     def _require_folder(self, path: str, root: Path) -> None:
         """Raise SourceError for a folder that cannot be listed, and for a link that must not be followed."""

@@ -79,23 +79,23 @@ def find_cohorts(
     expected are left alone. Raises SourceError for a month that two files claim, and for a file of a month that was
     declared absent. No message names a file.
     """
-    found: dict[str, SourceFile] = {}
+    file_of_month: dict[str, SourceFile] = {}
     twice: set[str] = set()
     for file in files:
         if (month := month_of(file.relpath, pattern)) is not None:
-            if month in found:
+            if month in file_of_month:
                 twice.add(month)
-            found[month] = file
+            file_of_month[month] = file
     if wrong := sorted(twice & {*expected, *absent}):
         raise SourceError(
             f"months: {_list_months(wrong)} have several files each. Leave only one file per month in the source"
         )
-    if wrong := sorted(found.keys() & set(absent)):
+    if wrong := sorted(file_of_month.keys() & set(absent)):
         raise SourceError(
             f"months: {_list_months(wrong)} have a file, but months.allow_missing lists them as missing. Correct "
             "allow_missing"
         )
-    return {month: found[month] for month in expected if month in found}
+    return {month: file_of_month[month] for month in expected if month in file_of_month}
 
 
 def month_of(relpath: str, pattern: str) -> str | None:
@@ -209,10 +209,10 @@ def _lines(blocks: Iterator[bytes], largest: int) -> Iterator[tuple[int, bytes |
     """Byte offset and content of each line, white space stripped; None for a line of more than `largest` bytes.
 
     Blank lines are empty."""
-    for found, byte in whole_lines(without_mark(blocks), largest):
-        if found is None:
+    for line_group, byte in whole_lines(without_mark(blocks), largest):
+        if line_group is None:
             yield byte, None
             continue
-        for line in found.split():
+        for line in line_group.split():
             yield byte, line.strip(_WHITE) if len(line) <= largest else None
             byte += len(line) + 1

@@ -90,20 +90,20 @@ class RemoteFile:
         from huggingface_hub import get_hf_file_metadata
 
         with translated(self.label):
-            found = get_hf_file_metadata(
+            answer = get_hf_file_metadata(
                 self._url(), token=self.token, timeout=self.timeout_seconds, endpoint=self.endpoint
             )
-        if found.commit_hash is not None and found.commit_hash != self.commit:
-            raise SourceError(f"{self.label}: the hub answered for a different commit, {found.commit_hash}")
-        if found.etag is not None and found.etag != self.file.etag:
+        if answer.commit_hash is not None and answer.commit_hash != self.commit:
+            raise SourceError(f"{self.label}: the hub answered for a different commit, {answer.commit_hash}")
+        if answer.etag is not None and answer.etag != self.file.etag:
             raise SourceError(
-                f"{self.label}: the hub serves object {found.etag}, but the file list has {self.file.etag}"
+                f"{self.label}: the hub serves object {answer.etag}, but the file list has {self.file.etag}"
             )
-        if found.size is not None and found.size != self.file.size:
+        if answer.size is not None and answer.size != self.file.size:
             raise SourceError(
-                f"{self.label}: the hub serves {count_of(found.size, 'byte')}, but the file list has {self.file.size}"
+                f"{self.label}: the hub serves {count_of(answer.size, 'byte')}, but the file list has {self.file.size}"
             )
-        self.location = found.location
+        self.location = answer.location
 
     def read_range(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes [start, end); raises RetryableError for errors that may be temporary."""
@@ -137,10 +137,10 @@ class RemoteFile:
         if encoding != "identity":
             raise RetryableError(f"the body is {encoding}-encoded, although identity was requested")
         if status == 206:
-            expected = f"bytes {start}-{end - 1}/{self.file.size}"
+            expected_range = f"bytes {start}-{end - 1}/{self.file.size}"
             actual = headers.get("Content-Range", "")
-            if actual != expected:
-                raise RetryableError(f"requested {expected!r}, but the answer contains {actual!r}")
+            if actual != expected_range:
+                raise RetryableError(f"requested {expected_range!r}, but the answer contains {actual!r}")
         # The whole file in answer to a range is right if the range is the whole file.
         elif start > 0 or end < self.file.size:
             raise SourceError(
@@ -307,8 +307,8 @@ class HubRepo:
 
         headers = build_hf_headers(token=self.token)
         label = f"file list of {self.repo_id}@{commit_of(commit, self.repo_id)}"
-        first = f"{self.hub_url}/api/datasets/{self.repo_id}/tree/{commit}?recursive=true"
-        url: str | None = first
+        first_url = f"{self.hub_url}/api/datasets/{self.repo_id}/tree/{commit}?recursive=true"
+        url: str | None = first_url
         files: dict[str, HubFile] = {}
         tree: dict[str, dict[str, Any]] = {}
         pages = 0
@@ -317,17 +317,17 @@ class HubRepo:
                 raise SourceError(f"{label}: more than {_MOST_PAGES:,} pages, which no repository has")
             entries, url = self.retry.run(partial(self._tree_page, url, headers, label), label=label)
             # The token goes along with each page, so a page elsewhere is refused.
-            if url is not None and origin_of(url) != origin_of(first):
+            if url is not None and origin_of(url) != origin_of(first_url):
                 raise SourceError(f"{label}: the hub continues the list on a different host, {urlsplit(url).netloc}")
             for entry in entries:
                 if entry["type"] != "file":
                     continue
-                found = RepoFile(**entry)  # type: ignore[no-untyped-call]
-                sha256 = found.lfs.sha256 if found.lfs is not None else None
-                size = found.lfs.size if found.lfs is not None else found.size
-                file = HubFile(relpath=found.path, size=size, sha256=sha256, etag=sha256 or found.blob_id)
+                repo_file = RepoFile(**entry)  # type: ignore[no-untyped-call]
+                sha256 = repo_file.lfs.sha256 if repo_file.lfs is not None else None
+                size = repo_file.lfs.size if repo_file.lfs is not None else repo_file.size
+                file = HubFile(relpath=repo_file.path, size=size, sha256=sha256, etag=sha256 or repo_file.blob_id)
                 files[file.relpath] = checked(file, label)
-                tree[file.relpath] = _tree_entry(found)
+                tree[file.relpath] = _tree_entry(repo_file)
         # Only once all pages are there: whoever reads it takes it for all files of the commit.
         self._write_tree(commit, tree)
         return [files[relpath] for relpath in sorted(files)]
@@ -373,7 +373,7 @@ class HubRepo:
         for directory in (blobs, snapshot):
             directory.mkdir(parents=True, exist_ok=True)
 
-        wanted = _unique(files)
+        unique_files = _unique(files)
         lock = threading.Lock()
 
         def report(count: int) -> None:
@@ -382,7 +382,7 @@ class HubRepo:
                     progress(count)
 
         # Many files get one worker each; with fewer files than workers, each gets several ranges at a time.
-        at_once = max(1, min(workers, len(wanted)))
+        at_once = max(1, min(workers, len(unique_files)))
         fetch = _BlobFetcher(
             repo=self,
             commit=commit,
@@ -391,7 +391,7 @@ class HubRepo:
             part_bytes=part_bytes,
             report=report,
         )
-        run_all(fetch, wanted, at_once, fetch.stop)
+        run_all(fetch, unique_files, at_once, fetch.stop)
         # Links once all blobs are there, the ref last: a kill in between leaves no ref that names half a mirror.
         paths = [link(snapshot, file) for file in files]
         self._write_ref(commit)

@@ -154,9 +154,9 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
                 HubFile(relpath=relpath, size=size, sha256=etag if _SHA256.fullmatch(etag) else None, etag=etag)
             )
     if dangling:
-        shown = ", ".join(sorted(dangling)[:5]) + (", ..." if len(dangling) > 5 else "")
+        sample = ", ".join(sorted(dangling)[:5]) + (", ..." if len(dangling) > 5 else "")
         raise SourceError(
-            f"{count_of(len(dangling), 'file')} in {snapshot} have lost their blob: {shown}. Mirror the revision again"
+            f"{count_of(len(dangling), 'file')} in {snapshot} have lost their blob: {sample}. Mirror the revision again"
         )
     return sorted(files, key=lambda file: file.relpath)
 
@@ -169,19 +169,19 @@ def link(snapshot: Path, file: HubFile) -> Path:
     path = snapshot / file.relpath
     # up from snapshots/<commit>, and from each folder of the path below it
     up = "../" * (2 + file.relpath.count("/"))
-    wanted = f"{up}blobs/{file.etag}"
+    target = f"{up}blobs/{file.etag}"
     path.parent.mkdir(parents=True, exist_ok=True)
     # The second attempt replaces a link to another blob, or a copy that a client without symlinks put there.
     for _ in range(2):
         try:
-            path.symlink_to(wanted)
+            path.symlink_to(target)
         except FileExistsError:
-            if path.is_symlink() and os.readlink(path) == wanted:
+            if path.is_symlink() and os.readlink(path) == target:
                 return path
             path.unlink(missing_ok=True)
         else:
             return path
-    raise SourceError(f"{path}: another process keeps replacing the link to {wanted}")
+    raise SourceError(f"{path}: another process keeps replacing the link to {target}")
 
 
 @contextmanager

@@ -82,23 +82,23 @@ class ObjectStorePrefix:
     mirrored = True
 
     def __post_init__(self) -> None:
-        found = re.fullmatch(BUCKET_URL, self.url)
+        match = re.fullmatch(BUCKET_URL, self.url)
         if "@" in self.url:  # not repeated: what stands before it may be a secret
             raise ConfigError("source.url: contains credentials. Remove them, and set them in the environment")
-        key = (found[2] or "")[1:] if found else ""
-        if found is None or not _is_key(key.removesuffix("/") if key else "x"):
+        key = (match[2] or "")[1:] if match else ""
+        if match is None or not _is_key(key.removesuffix("/") if key else "x"):
             raise ConfigError(f"source.url: {self.url!r} has no bucket and prefix. Use one of {bucket_urls()}")
         for name, default in _OPTIONS.items():
-            if getattr(self, name) != default and not hasattr(BUCKETS[found[1]], name):
-                raise ConfigError(f"source.{name}: not supported by {found[1]}://. Remove it")
+            if getattr(self, name) != default and not hasattr(BUCKETS[match[1]], name):
+                raise ConfigError(f"source.{name}: not supported by {match[1]}://. Remove it")
         if self.endpoint_url is not None:
             check_endpoint(self.endpoint_url, "source.endpoint_url", allow_http=self.allow_http)
 
     @property
     def storage(self) -> Path:
         """The folder of the mirror."""
-        scheme, _, place = self.url.partition("://")
-        return self.cache_dir / BUCKETS[scheme].mirror / place.removesuffix("/")
+        scheme, _, bucket_path = self.url.partition("://")
+        return self.cache_dir / BUCKETS[scheme].mirror / bucket_path.removesuffix("/")
 
     def place(self) -> StoreAddress:
         """The prefix as a place of `stores`, with the environment of this process."""
@@ -134,11 +134,11 @@ class ObjectStorePrefix:
         an object gone or changed since the manifest), ConfigError (no access), TransferError and CorruptSourceError,
         each naming the object. What arrived stays, and the next call goes on from there.
         """
-        wanted = _unique(entries)
-        if not wanted:
+        unique_entries = _unique(entries)
+        if not unique_entries:
             return
-        _check_names(wanted)
-        check_headroom(self.storage, self.bytes_to_fetch(wanted))
+        _check_names(unique_entries)
+        check_headroom(self.storage, self.bytes_to_fetch(unique_entries))
         lock = threading.Lock()
 
         def report(count: int) -> None:
@@ -147,9 +147,9 @@ class ObjectStorePrefix:
                     progress(count)
 
         # Many files get one worker each; with fewer files than workers, each gets several ranges at a time.
-        at_once = min(WORKERS, len(wanted))
+        at_once = min(WORKERS, len(unique_entries))
         fetcher = _Fetcher(source=self, store=self.open(), workers=WORKERS // at_once, report=report)
-        run_all(fetcher, wanted, at_once, fetcher.stop)
+        run_all(fetcher, unique_entries, at_once, fetcher.stop)
 
     def path(self, entry: ManifestEntry) -> Path:
         """The path of the mirrored file; raises SourceError if the key is not a path below the mirror."""
@@ -254,12 +254,12 @@ class _Fetcher:
         """Return how a fetched file contradicts the store's own digests; "" if it does not."""
         digest: Any
         if info.md5 is not None:
-            name, expected, digest = "MD5", info.md5, hashlib.md5(usedforsecurity=False)
+            name, expected_digest, digest = "MD5", info.md5, hashlib.md5(usedforsecurity=False)
         elif info.crc32c is not None:
             import google_crc32c
 
             checksum = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
-            name, expected, digest = "CRC32C", f"{info.crc32c:08x}", checksum
+            name, expected_digest, digest = "CRC32C", f"{info.crc32c:08x}", checksum
         else:
             return ""
         with path.open("rb") as stream:
@@ -268,21 +268,21 @@ class _Fetcher:
                 if self.stop.is_set():
                     raise StoppedError(f"{path}: stopped while its digest was computed")
         actual = digest.digest().hex()
-        return "" if actual == expected else f"{name} is {actual}, but the store's is {expected}"
+        return "" if actual == expected_digest else f"{name} is {actual}, but the store's is {expected_digest}"
 
     def _usable(self, entry: ManifestEntry, path: Path, label: str) -> bool:
-        known = _read_record(_record_of(path))
-        if {_size_of(path), known.get("size")} != {entry.size_bytes} or known.get("etag") != entry.etag:
+        record = _read_record(_record_of(path))
+        if {_size_of(path), record.get("size")} != {entry.size_bytes} or record.get("etag") != entry.etag:
             return False
         actual = ranged.digest_file(path, stopped=self.stop.is_set)
-        if actual == known.get("sha256"):
+        if actual == record.get("sha256"):
             return True
         logger.warning(
             "%s: the mirrored file %s has sha256 %s, but %s was verified; downloading it again",
             label,
             path,
             actual,
-            known.get("sha256"),
+            record.get("sha256"),
         )
         return False
 
@@ -333,7 +333,7 @@ def _check_names(entries: Sequence[ManifestEntry]) -> None:
     """Raise SourceError if an object's path collides with another's folder or bookkeeping files."""
     names = {entry.relpath for entry in entries}
     folders = {str(folder): name for name in sorted(names) for folder in PurePosixPath(name).parents}
-    taken = names | folders.keys()
+    all_paths = names | folders.keys()
     for name in sorted(names):
         if name in folders:
             raise SourceError(
@@ -341,7 +341,7 @@ def _check_names(entries: Sequence[ManifestEntry]) -> None:
                 "store. Rename one of the objects, or exclude it with `include`"
             )
         for suffix in _COMPANIONS:
-            if name + suffix in taken:
+            if name + suffix in all_paths:
                 raise SourceError(
                     f"{name} and {name + suffix}: the second name is reserved for files of the mirror. Rename that "
                     "object, or exclude it with `include`"

@@ -76,13 +76,13 @@ def open_asset(
     if place is not None and "{partition}" not in place:
         return _open_place(name, place, cache_dir, follow_links)
     # The number of the time slot is part of the cache's key: the next slot asks again.
-    known = _materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
-    if not known:
+    materializations = _materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
+    if not materializations:
         raise SourceError(
             f"{name} was never materialized, or does not exist (`dg list defs` lists all assets). Materialize it "
             f"first: `{launch(key)}`, or in the UI"
         )
-    places = {one.partition: _place(name, one, place) for one in known}
+    places = {materialization.partition: _place(name, materialization, place) for materialization in materializations}
     if None in places:
         return _open_place(name, places[None], cache_dir, follow_links)
     if len(set(places.values())) < len(places):
@@ -91,7 +91,7 @@ def open_asset(
             "declare `source.path` for all"
         )
     return UpstreamPartitions(
-        {str(p): _open_place(f"{name} [{p}]", at, cache_dir, follow_links) for p, at in places.items()}
+        {str(p): _open_place(f"{name} [{p}]", address, cache_dir, follow_links) for p, address in places.items()}
     )
 
 
@@ -107,13 +107,13 @@ def _place(name: str, made: Materialization, declared: str | None) -> str:
         if made.partition is None:
             raise SourceError(f"{name} has no partitions: declare `source.path` without {{partition}}")
         return declared.replace("{partition}", made.partition)
-    found = next((made.metadata[key] for key in PLACES if made.metadata.get(key)), None)
-    if found is None:
+    location = next((made.metadata[key] for key in PLACES if made.metadata.get(key)), None)
+    if location is None:
         raise SourceError(
             f"{name}: its latest materialization has no `path` or `uri` in its metadata. Add one in the asset "
             '(`metadata={"path": dg.MetadataValue.path(folder)}`), or declare `source.path`'
         )
-    return found
+    return location
 
 
 def _open_place(name: str, place: str, cache_dir: Path | None, follow_links: bool) -> SourceAccess:
@@ -199,8 +199,8 @@ class UpstreamPartitions:
         raise SourceError(f"{relpath}: the asset no longer has this partition. Materialize `manifest` again")
 
     def _grouped(self, entries: Sequence[ManifestEntry]) -> Iterator[tuple[SourceAccess, Sequence[ManifestEntry]]]:
-        found: dict[str, list[ManifestEntry]] = {}
+        groups: dict[str, list[ManifestEntry]] = {}
         for entry in entries:
             name, inside = self._part(entry.relpath)
-            found.setdefault(name, []).append(entry._replace(relpath=inside))
-        return ((self._parts[name], its) for name, its in found.items())
+            groups.setdefault(name, []).append(entry._replace(relpath=inside))
+        return ((self._parts[name], its) for name, its in groups.items())
