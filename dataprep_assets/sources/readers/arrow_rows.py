@@ -46,22 +46,22 @@ class _ArrowStream:
 
     def read(self, size: int = -1) -> bytes:
         """So many bytes, fewer only at the end."""
-        parts, left = [self._held[:size]], size - len(self._held)
+        parts, remaining = [self._held[:size]], size - len(self._held)
         self._held = self._held[size:]
-        while left > 0 and (block := next(self._blocks, None)) is not None:
-            parts.append(block[:left])
-            self._held = block[left:]
-            left -= len(block)
+        while remaining > 0 and (block := next(self._blocks, None)) is not None:
+            parts.append(block[:remaining])
+            self._held = block[remaining:]
+            remaining -= len(block)
         data = b"".join(parts)
         self.last = (self.last + data[-len(_END) :])[-len(_END) :]
         return data
 
     def drain(self) -> bytes:
         """Read all that is left; returns the last bytes of the file."""
-        last = self.last + self._held
+        tail = self.last + self._held
         for block in self._blocks:
-            last = last[-len(_END) :] + block
-        return last[-len(_END) :]
+            tail = tail[-len(_END) :] + block
+        return tail[-len(_END) :]
 
     def close(self) -> None:
         """Nothing: the blocks are the reader's."""
@@ -80,18 +80,18 @@ class ArrowRows(ReadThrough[BlockReader]):
 
     def __iter__(self) -> Iterator[RowBlock]:
         file = self._file
-        for batch, first in self._batches():
+        for batch, first_row in self._batches():
             check_names(batch.schema.names, file.columns, file.label)
-            chosen = file.rows.rows_within(first, batch.num_rows)
+            span = file.rows.rows_within(first_row, batch.num_rows)
             if file.columns is not None:
                 batch = narrowed(batch, file.columns)
             step = max(1, min(MOST_ROWS, batch.num_rows * _BLOCK_BYTES // max(batch.nbytes, 1)))
-            for start in range(chosen.start, chosen.stop, step):
-                row = first + start
-                for some in small_parts(batch.slice(start, min(step, chosen.stop - start))):
+            for start in range(span.start, span.stop, step):
+                row = first_row + start
+                for part in small_parts(batch.slice(start, min(step, span.stop - start))):
                     report_position(file.label, row)
-                    yield rows_of_batch(some, row, file)
-                    row += some.num_rows
+                    yield rows_of_batch(part, row, file)
+                    row += part.num_rows
 
     def _batches(self) -> Iterator[tuple[Any, int]]:
         """Each batch and its first row."""
@@ -113,9 +113,9 @@ class ArrowRows(ReadThrough[BlockReader]):
             is_of_polars = of_file and not by_footer and row == 1  # or it is damaged
             raise self._unreadable(row, str(error), _OF_POLARS if is_of_polars else "") from error
         # What pyarrow read last; in a file the footer follows it, at whose end the magic stands once more.
-        whole = stream.last == _END
-        last = stream.drain()
-        if not by_footer and (not whole or (of_file and not last.endswith(_MAGIC))):
+        has_end = stream.last == _END
+        tail = stream.drain()
+        if not by_footer and (not has_end or (of_file and not tail.endswith(_MAGIC))):
             raise self._unreadable(row, "the file ends before its end marker")
 
     def _unreadable(self, row: int, why: str, unless: str = "") -> CorruptSourceError:
@@ -164,12 +164,12 @@ def _by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
     """The batches of a file; its stream is digested in step, so that the bytes read say how much is done."""
     import pyarrow as pa
 
-    options, done = pa.ipc.IpcReadOptions(use_threads=False), 0
+    options, digested_bytes = pa.ipc.IpcReadOptions(use_threads=False), 0
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source, options=options) as file:
         for number in range(file.num_record_batches):
             batch, upto = file.get_batch(number), source.size() * (number + 1) // file.num_record_batches
-            stream.read(upto - done)
-            done = upto
+            stream.read(upto - digested_bytes)
+            digested_bytes = upto
             yield batch
 
 

@@ -120,7 +120,7 @@ class BlockReader:
 
         with open(self.path, "rb", buffering=_READ) as file:
             try:
-                whole = yield from self._frames(file)
+                is_complete = yield from self._frames(file)
             except (zstandard.ZstdError, zlib.error, _DamageError) as error:
                 if "too much memory" in str(error) or "usage limit" in str(error):
                     raise self._too_wide() from None
@@ -133,7 +133,7 @@ class BlockReader:
                 ) from error
         if self.bytes_read == 0:
             raise CorruptSourceError(f"{self.label}: {EMPTY}", file=self.label)
-        if not whole:
+        if not is_complete:
             raise CorruptSourceError(
                 f"{self.label}: truncated: the file ends at byte {self.bytes_read}, inside a {self.compression} "
                 "frame. Download it again",
@@ -165,23 +165,23 @@ class BlockReader:
         self, file: BinaryIO, make: Callable[[], Any], made_of: Callable[[Any, bytes], Iterator[bytes]]
     ) -> Generator[bytes, None, bool]:
         """As `_frames`. Steps are small after the end of a member, because what follows it in a step is copied."""
-        # `started`: bytes of a member came since the end of the last one
-        member, started, most = make(), False, _SMALLEST_STEP
+        # `has_started`: bytes of a member came since the end of the last one
+        member, has_started, limit = make(), False, _SMALLEST_STEP
         while data := file.read(_READ):
             self._took(data)
-            at = 0
-            while at < len(data):
-                step = data[at : at + most]
-                self._step = len(data) - at
-                at += len(step)
-                if not started and not (step := self._unpadded(step)):
+            offset = 0
+            while offset < len(data):
+                step = data[offset : offset + limit]
+                self._step = len(data) - offset
+                offset += len(step)
+                if not has_started and not (step := self._unpadded(step)):
                     continue
-                started, most = True, min(_READ, 4 * most)
+                has_started, limit = True, min(_READ, 4 * limit)
                 yield from made_of(member, step)
                 if member.eof:
-                    at -= len(member.unused_data)
-                    member, started, most = make(), False, _SMALLEST_STEP
-        return not started
+                    offset -= len(member.unused_data)
+                    member, has_started, limit = make(), False, _SMALLEST_STEP
+        return not has_started
 
     def _unpadded(self, step: bytes) -> bytes:
         # Zeros may stand behind a stream of xz (The .xz File Format, section 2.2), and behind a member of gzip, because
@@ -198,15 +198,15 @@ class TextReader(BlockReader):
 
     def _join_pieces(self, least: int) -> Iterator[bytes]:
         blocks = super()._join_pieces(least)
-        first = next(blocks, b"")
-        if (encoding := encoding_of(first)) is not None:
-            blocks = self._decoded(encoding, first, blocks)
-            first = next(blocks, b"")
-        if (kind := foreign(first)) is not None:
+        first_block = next(blocks, b"")
+        if (encoding := encoding_of(first_block)) is not None:
+            blocks = self._decoded(encoding, first_block, blocks)
+            first_block = next(blocks, b"")
+        if (kind := foreign(first_block)) is not None:
             raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
-        if first:
-            yield first
-        del first  # not kept while the others are made
+        if first_block:
+            yield first_block
+        del first_block  # not kept while the others are made
         yield from blocks
 
     def _decoded(self, encoding: str, first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -256,8 +256,8 @@ def _made_of_gzip(member: Any, step: bytes) -> Iterator[bytes]:
         yield out
         # what is not made yet, because it would exceed a block; asked behind its end, a member would take what follows
         # it once more
-        more = not member.eof and (len(out) == _BLOCK or member.unconsumed_tail)
-        out = member.decompress(member.unconsumed_tail, _BLOCK) if more else b""
+        has_more = not member.eof and (len(out) == _BLOCK or member.unconsumed_tail)
+        out = member.decompress(member.unconsumed_tail, _BLOCK) if has_more else b""
 
 
 def _gzip_member() -> Any:
@@ -327,13 +327,13 @@ class _ZstdSteps:
     def _frame(self) -> Iterator[bytes]:
         # The descriptor (RFC 8878, 3.1.1.1.1) says how long window, dictionary id and content size behind it are; their
         # values are the decompressor's affair.
-        described = int.from_bytes(self._read_bytes(1), "little")
-        single, checksum, content = described >> 5 & 1, described >> 2 & 1, described >> 6
-        self._read_bytes(1 - single + (0, 1, 2, 4)[described & 3] + ((single, 2, 4, 8)[content]))
-        last = False
-        while not last and not self._short:
+        descriptor = int.from_bytes(self._read_bytes(1), "little")
+        single, checksum, content = descriptor >> 5 & 1, descriptor >> 2 & 1, descriptor >> 6
+        self._read_bytes(1 - single + (0, 1, 2, 4)[descriptor & 3] + ((single, 2, 4, 8)[content]))
+        is_last = False
+        while not is_last and not self._short:
             header = int.from_bytes(self._read_bytes(3), "little")
-            last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
             # Raw blocks (0) and runs (1, a single byte in the file) make what they say, others up to the limit.
             self._made += min(size, _ZSTD_BLOCK) if kind < 2 else _ZSTD_BLOCK
             self._read_bytes(1 if kind == 1 else size)

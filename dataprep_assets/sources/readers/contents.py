@@ -142,8 +142,8 @@ def _utf16_without_mark(head: bytes) -> Kind | None:
     if len(head) < _LEAST:
         return None
     # Of text in the Latin script one byte of two is 0. Nothing else is: neither holes of zeros, nor numbers.
-    for name, zeros, others in (("UTF-16BE", even, odd), ("UTF-16LE", odd, even)):
-        if zeros.count(0) > 0.9 * len(zeros) and others.count(0) == 0:
+    for name, zeros, text_bytes in (("UTF-16BE", even, odd), ("UTF-16LE", odd, even)):
+        if zeros.count(0) > 0.9 * len(zeros) and text_bytes.count(0) == 0:
             return Kind(f"text in {name} without a byte order mark", _CONVERT.format(name))
     return None
 
@@ -179,8 +179,8 @@ def is_array(data: bytes) -> bool:
     data = data.removeprefix(BOM).lstrip()
     if data[:1] != b"[":
         return False
-    first, _, rest = data.partition(b"\n")
-    return not (rest.strip() and _value(first) is not None)
+    first_line, _, other_lines = data.partition(b"\n")
+    return not (other_lines.strip() and _value(first_line) is not None)
 
 
 def shape(head: bytes) -> Kind | None:
@@ -252,10 +252,14 @@ def _of_one_byte(body: bytes) -> Kind | None:
 
 
 def _array(body: bytes) -> Kind | None:
-    first = _value(body.partition(b"\n")[0])
-    if isinstance(first, str) or (isinstance(first, list) and first and isinstance(first[0], str)):
-        one = "." if isinstance(first, str) else ".[]"
-        return Kind("JSON values without a field name", f"Write rows instead: `jq -c '{one} | {{text: .}}' FILE > NEW`")
+    first_value = _value(body.partition(b"\n")[0])
+    if isinstance(first_value, str) or (
+        isinstance(first_value, list) and first_value and isinstance(first_value[0], str)
+    ):
+        query = "." if isinstance(first_value, str) else ".[]"
+        return Kind(
+            "JSON values without a field name", f"Write rows instead: `jq -c '{query} | {{text: .}}' FILE > NEW`"
+        )
     if not is_array(body):
         return None
     return Kind("one JSON array", "Write one row per line with `jq -c '.[]' FILE > NEW.jsonl`, or declare its format")

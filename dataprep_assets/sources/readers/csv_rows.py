@@ -45,10 +45,10 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        if (found := next(self._lines, None)) is None:
+        if (numbered_line := next(self._lines, None)) is None:
             self.ended = True
             raise StopIteration
-        byte, line = found
+        byte, line = numbered_line
         if not self.size:
             self.byte = byte
         self.size += len(line or b"") + 1
@@ -71,11 +71,11 @@ class _Lines:
             return line.decode(errors="replace") + "\n"
 
     def _read_lines(self, under: BlockReader) -> Iterator[tuple[int, bytes | None]]:
-        for found, byte in whole_lines(under.pieces(), self._most):
-            if found is None:
+        for line_group, byte in whole_lines(under.pieces(), self._most):
+            if line_group is None:
                 yield byte, None
                 continue
-            for line in found.split():  # blank ones may be within quotes
+            for line in line_group.split():  # blank ones may be within quotes
                 yield byte, line
                 byte += len(line) + 1
 
@@ -108,10 +108,10 @@ class CsvRows(RowByRow):
                 # After an error the parser begins anew with the next line, so the neighbours of a bad record are read.
                 fields, why = [], _fault(error) + self._advice
                 if lines.ended:
-                    told = "a quote is not closed before the end of the file. Close it, or download the file again"
-                    told += self._advice
+                    complaint = "a quote is not closed before the end of the file. Close it, or download the file again"
+                    complaint += self._advice
                     raise CorruptSourceError(
-                        f"{file.label}: row {row}, byte {lines.byte}: {told}",
+                        f"{file.label}: row {row}, byte {lines.byte}: {complaint}",
                         file=file.label,
                         row=row,
                         byte=lines.byte,
@@ -120,19 +120,19 @@ class CsvRows(RowByRow):
                 if fields or why:
                     header, row = self._header(fields, why or ("" if lines.valid else "it is not UTF-8")), 1
                 continue
-            at, size = lines.byte, lines.size
+            byte, size = lines.byte, lines.size
             self._watch(lines, len(header))
             if not fields and not why:
-                yield Found(row, at, size, None)
+                yield Found(row, byte, size, None)
                 continue
             if size - 1 > file.max_record_bytes:
-                yield Found(row, at, size, BadRecord(row, at, TOO_LARGE))
+                yield Found(row, byte, size, BadRecord(row, byte, TOO_LARGE))
             elif not lines.valid:
-                yield Found(row, at, size, BadRecord(row, at, "invalid_utf8"))
-            elif told := why or _misfit(fields, header):
-                yield Found(row, at, size, BadRecord(row, at, BAD_CSV, told))
+                yield Found(row, byte, size, BadRecord(row, byte, "invalid_utf8"))
+            elif complaint := why or _misfit(fields, header):
+                yield Found(row, byte, size, BadRecord(row, byte, BAD_CSV, complaint))
             else:
-                yield Found(row, at, size, dict(zip(header, fields, strict=True)))
+                yield Found(row, byte, size, dict(zip(header, fields, strict=True)))
             row += 1
 
     @property

@@ -39,7 +39,7 @@ def sample_of(files: Sequence[T]) -> list[T]:
     """The files to judge: all, or so many spread over them, with the first and the last."""
     if len(files) <= FILES:
         return list(files)
-    return [files[at * (len(files) - 1) // (FILES - 1)] for at in range(FILES)]
+    return [files[number * (len(files) - 1) // (FILES - 1)] for number in range(FILES)]
 
 
 def first_bad(blocks: Iterable[tuple[int, Sequence[BadRecord]]]) -> FirstRows:
@@ -73,7 +73,7 @@ def _rows(paths: Iterable[Path], reading: ReadOptions) -> Iterator[dict[str, Any
 def other_delimiter(names: Iterable[str]) -> str:
     """A question, where the only field of rows has a name with a character that often stands between fields."""
     only = list(names)
-    return ". Check `csv_delimiter`" if len(only) == 1 and any(one in only[0] for one in ";\t|,") else ""
+    return ". Check `csv_delimiter`" if len(only) == 1 and any(delimiter in only[0] for delimiter in ";\t|,") else ""
 
 
 def absent_field(
@@ -89,18 +89,18 @@ def absent_field(
         types: What its values may be; empty for anything.
         hidden: Whether the names of other fields are left out, which sensitive data may have.
     """
-    looked_at, there = list[dict[str, Any]](), False
+    looked_at, is_present = list[dict[str, Any]](), False
     for row in rows:
         value = value_at(row, field, _ABSENT)
         if value is not _ABSENT and (not types or type(value) in types):
             return None
-        there |= value is not _ABSENT
+        is_present |= value is not _ABSENT
         looked_at.append(row)
     if not any(looked_at):
         return None
     begins = f"`{key}: {field}`: {none_of_first(len(looked_at))} of {whose} has it"
-    if there:
-        names = " or ".join({str: "text", int: "a whole number"}[one] for one in types)
+    if is_present:
+        names = " or ".join({str: "text", int: "a whole number"}[kind] for kind in types)
         return f"{begins} as {names}"
     return begins + fields_there(looked_at, field, hidden=hidden)
 
@@ -114,8 +114,8 @@ def fields_there(rows: Sequence[dict[str, Any]], field: str, *, hidden: bool) ->
         hidden: Whether the names of fields are left out, which sensitive data may have.
     """
     inside, names = names_beside(rows, field)
-    shown = ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-    have = "" if hidden else f". `{inside}` has {shown or 'no fields'}" if inside else f". Their fields: {shown}"
+    examples = ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    have = "" if hidden else f". `{inside}` has {examples or 'no fields'}" if inside else f". Their fields: {examples}"
     return have + other_delimiter(names)
 
 

@@ -81,13 +81,13 @@ class ReadOptions:
     def settings(self, format: str) -> dict[str, str]:
         """Those that decide the rows of a file of this format and are not the default, for keys: name → value."""
         # Neither defaults nor settings of other formats enter a key: shards that they do not touch stay as they are.
-        told = {
+        options = {
             "text_separator": (self.text_separator, ("txt",)),
             "csv_delimiter": (self.csv_delimiter, CSV),
             # rows are the same whether it is declared that values are quoted, or assumed
             "csv_quotes": ("false" if self.csv_quotes is False else None, CSV),
         }
-        return {name: value for name, (value, formats) in told.items() if value is not None and format in formats}
+        return {name: value for name, (value, formats) in options.items() if value is not None and format in formats}
 
 
 CSV = ("csv", "tsv")
@@ -147,13 +147,15 @@ class InputFormat:
 
 def input_format(name: str) -> InputFormat:
     """The format of this name; raises ConfigError if it cannot be used here, and says what to install."""
-    found = INPUTS[name].load()
+    definition = INPUTS[name].load()
     # An entry point of another package may name anything.
-    if not isinstance(found, InputFormat):
+    if not isinstance(definition, InputFormat):
         raise INPUTS[name].unfit("not an InputFormat")
-    if found.needs and importlib.util.find_spec(found.needs) is None:
-        raise ConfigError(f".{name} files need the module {found.needs}, which is not installed. Install {found.extra}")
-    return found
+    if definition.needs and importlib.util.find_spec(definition.needs) is None:
+        raise ConfigError(
+            f".{name} files need the module {definition.needs}, which is not installed. Install {definition.extra}"
+        )
+    return definition
 
 
 class Found(NamedTuple):
@@ -184,14 +186,14 @@ class RowByRow(ReadThrough[BlockReader], ABC):
 
     def count(self) -> int:
         """Physical rows of the file."""
-        return sum(found.row is not None for found in self._find_rows())
+        return sum(entry.row is not None for entry in self._find_rows())
 
     def __iter__(self) -> Iterator[RowBlock]:
-        block, held = RowBlock(), 0
+        block, block_bytes = RowBlock(), 0
         for number, byte, size, row in self._find_rows():
             if not self._file.wants(number):
                 continue
-            if not held or is_close():
+            if not block_bytes or is_close():
                 report_position(self._file.label, number, byte)
             if row is None:
                 block.blank_lines += 1
@@ -199,9 +201,9 @@ class RowByRow(ReadThrough[BlockReader], ABC):
                 block.bad.append(row)
             else:
                 block.add(row, number, byte)
-            held += size
-            if held >= _MOST_BYTES or len(block.rows) + len(block.bad) >= (1 if is_close() else MOST_ROWS):
+            block_bytes += size
+            if block_bytes >= _MOST_BYTES or len(block.rows) + len(block.bad) >= (1 if is_close() else MOST_ROWS):
                 yield block
-                block, held = RowBlock(), 0
+                block, block_bytes = RowBlock(), 0
         if block.rows or block.bad or block.blank_lines:
             yield block

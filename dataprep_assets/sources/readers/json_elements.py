@@ -40,8 +40,8 @@ class Elements:
 
     def __init__(self, what: str, label: str, largest: int) -> None:
         """`what` is `array` or `object`."""
-        at = 0 if what == "array" else 1
-        self._opening, self._closing, self._what = _OPENING[at], _CLOSING[at], what
+        index = 0 if what == "array" else 1
+        self._opening, self._closing, self._what = _OPENING[index], _CLOSING[index], what
         self._label, self._largest = label, largest
         self._depth = 0
         self._closed = False
@@ -72,18 +72,18 @@ class Elements:
             )
 
     def _feed(self, data: bytes) -> Iterator[tuple[int, bytes | None]]:
-        at = self._enter(data) if not self._depth and not self._closed else 0
-        start = at
-        while at < len(data) and not self._closed:
+        offset = self._enter(data) if not self._depth and not self._closed else 0
+        start = offset
+        while offset < len(data) and not self._closed:
             if self._in_string:
-                at = self._leave_string(data, at)
+                offset = self._leave_string(data, offset)
                 continue
-            if self._depth > 1 and (match := _INNERMOST.match(data, at)):
-                at = match.end()
-            match = (_BETWEEN if self._depth == 1 else _DEEPER).search(data, at)
+            if self._depth > 1 and (match := _INNERMOST.match(data, offset)):
+                offset = match.end()
+            match = (_BETWEEN if self._depth == 1 else _DEEPER).search(data, offset)
             if match is None:
                 break
-            at, byte = match.end(), data[match.start()]
+            offset, byte = match.end(), data[match.start()]
             if byte == _QUOTE:
                 self._in_string = True
             elif byte in _OPENING:
@@ -92,9 +92,9 @@ class Elements:
             elif byte != _COMMA:
                 self._depth -= 1
             if byte == _COMMA or not self._depth:
-                yield from self._end_element(data[start : at - 1], byte)
-                self._element = self._byte + at
-                start = at
+                yield from self._end_element(data[start : offset - 1], byte)
+                self._element = self._byte + offset
+                start = offset
         if self._closed:
             self._nothing_follows(data, start)
         elif start < len(data):
@@ -163,9 +163,9 @@ class Elements:
         yield self._element + len(raw) - len(content), content.rstrip(_WHITE)
 
     def _nothing_follows(self, data: bytes, at: int) -> None:
-        rest = data[at:].lstrip(_WHITE)
-        if rest:
-            raise self._broken(self._byte + len(data) - len(rest))
+        remainder = data[at:].lstrip(_WHITE)
+        if remainder:
+            raise self._broken(self._byte + len(data) - len(remainder))
 
     def _broken(self, byte: int) -> CorruptSourceError:
         return CorruptSourceError(

@@ -57,8 +57,8 @@ def fault(error: orjson.JSONDecodeError) -> str:
         return "a NUL byte, as in holes left by crashed writers"
     if error.doc[error.pos : error.pos + 9].lstrip("-").startswith(("NaN", "Infinity")):
         return "NaN or Infinity"
-    known = {"surrogate": "a lone surrogate", "depth": "nested more than 1,024 levels deep", "end of data": "cut off"}
-    return next((words for part, words in known.items() if part in error.msg), error.msg)
+    reasons = {"surrogate": "a lone surrogate", "depth": "nested more than 1,024 levels deep", "end of data": "cut off"}
+    return next((words for part, words in reasons.items() if part in error.msg), error.msg)
 
 
 def _within_range(token: re.Match[bytes]) -> bytes:

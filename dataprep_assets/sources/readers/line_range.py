@@ -26,30 +26,30 @@ def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int,
     Returns None if the row does not end within that many bytes, or if the file has fewer rows. Raises OSError if the
     file cannot be read.
     """
-    start = at = 0
-    left = row  # line ends to pass, including that of the row
+    start = offset = 0
+    remaining = row  # line ends to pass, including that of the row
     with open(path, "rb", buffering=0) as file:
-        while at < most_bytes and (data := file.read(min(_BLOCK, most_bytes - at))):
-            here = data.count(b"\n")
+        while offset < most_bytes and (data := file.read(min(_BLOCK, most_bytes - offset))):
+            line_ends = data.count(b"\n")
             # The row begins behind the end of the one before it: until a block has that, line ends are only counted.
-            if here < left - 1:
-                left -= here
-                at += len(data)
+            if line_ends < remaining - 1:
+                remaining -= line_ends
+                offset += len(data)
                 continue
-            found = -1
-            while left:
-                found = data.find(b"\n", found + 1)
-                if found < 0:
+            line_end = -1
+            while remaining:
+                line_end = data.find(b"\n", line_end + 1)
+                if line_end < 0:
                     break
-                left -= 1
-                if not left:
-                    return _behind_mark(path, start), at + found
-                start = at + found + 1
-            at += len(data)
+                remaining -= 1
+                if not remaining:
+                    return _behind_mark(path, start), offset + line_end
+                start = offset + line_end + 1
+            offset += len(data)
         # the last line of a file may have no end
-        ended = not file.read(1)
+        is_at_end = not file.read(1)
         start = _behind_mark(path, start)
-    return (start, at) if left == 1 and ended and at > start else None
+    return (start, offset) if remaining == 1 and is_at_end and offset > start else None
 
 
 def _behind_mark(path: Path, start: int) -> int:

@@ -56,23 +56,23 @@ def rows_at_once(
     Raises FormatError for a page of more than PAGE_BYTES, and for an invalid page header.
     """
     of_group = metadata.row_group(group)
-    found = []
+    read_columns = []
     for index in range(of_group.num_columns):
         chunk = of_group.column(index)
         if columns is None or _is_read(chunk.path_in_schema, columns):
             # of a type of a fixed length every value takes that much, also a null
             width = max(_VALUE_BYTES, metadata.schema.column(index).length)
-            found.append(_Column.from_chunk(file, chunk, max(1, of_group.num_rows), width))
-    if (least := sum(column.bytes(1) for column in found)) > PAGE_BYTES:
+            read_columns.append(_Column.from_chunk(file, chunk, max(1, of_group.num_rows), width))
+    if (least := sum(column.bytes(1) for column in read_columns)) > PAGE_BYTES:
         raise FormatError(
-            f"one row needs pages of {count_of(len(found), 'column')} with {least:,.0f} bytes; at most "
+            f"one row needs pages of {count_of(len(read_columns), 'column')} with {least:,.0f} bytes; at most "
             f"{PAGE_BYTES:,} are decoded at once. Write the file with smaller pages"
         )
-    if sum(column.bytes(most) for column in found) <= BATCH_BYTES:
+    if sum(column.bytes(most) for column in read_columns) <= BATCH_BYTES:
         return most
     # The values of a dictionary are examined only if its size alone does not show that it is harmless.
-    found = [column.looked_at(longest) for column in found]
-    while most > 1 and sum(column.bytes(most) for column in found) > BATCH_BYTES:
+    read_columns = [column.looked_at(longest) for column in read_columns]
+    while most > 1 and sum(column.bytes(most) for column in read_columns) > BATCH_BYTES:
         most //= 2
     return most
 
@@ -135,26 +135,26 @@ class _Column:
 
     def looked_at(self, longest: Callable[[str], int | None]) -> "_Column":
         """A copy with the length of the longest value in the dictionary."""
-        found = longest(self.path) if self.is_dictionary and self.repeated > _VALUE_BYTES else None
-        return self if found is None else replace(self, repeated=found)
+        length = longest(self.path) if self.is_dictionary and self.repeated > _VALUE_BYTES else None
+        return self if length is None else replace(self, repeated=length)
 
 
 def _pages(file: int, chunk: Any) -> Iterator[_Page]:
     # pyarrow has None, or 0, if there is no dictionary
-    at = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)))
-    end = at + chunk.total_compressed_size
-    while at < end:
-        header, size = _header(file, at, end)
+    offset = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)))
+    end = offset + chunk.total_compressed_size
+    while offset < end:
+        header, size = _header(file, offset, end)
         # Fields of PageHeader: the page's type, its uncompressed and its compressed size.
-        kind, decoded, stored = (header.get(field, 0) for field in (1, 2, 3))
-        if not all(isinstance(value, int) and value >= 0 for value in (kind, decoded, stored)):
-            raise FormatError(f"the page header at byte {at} is damaged")
+        kind, decoded_bytes, stored_bytes = (header.get(field, 0) for field in (1, 2, 3))
+        if not all(isinstance(value, int) and value >= 0 for value in (kind, decoded_bytes, stored_bytes)):
+            raise FormatError(f"the page header at byte {offset} is damaged")
         # 7 is the header of a dictionary page. In each of these headers the first field is the number of values.
         counts = header.get(_DATA_PAGES.get(kind, 7), {})
         values = counts.get(1, 0) if isinstance(counts, dict) else 0
         if kind in _DATA_PAGES or kind == _DICTIONARY_PAGE:
-            yield _Page(kind, decoded, max(0, values))
-        at += size + stored
+            yield _Page(kind, decoded_bytes, max(0, values))
+        offset += size + stored_bytes
 
 
 def _header(file: int, at: int, end: int) -> tuple[dict[int, Any], int]:
@@ -203,13 +203,13 @@ class _Struct:
     def _struct(self, depth: int) -> dict[int, Any]:
         if not depth:
             raise FormatError("a page header is damaged: nested too deeply")
-        found: dict[int, Any] = {}
+        fields: dict[int, Any] = {}
         field = 0
         while byte := self._byte():
             # The upper half is the distance from the last field's id; 0: the id itself follows.
             field = field + (byte >> 4) if byte >> 4 else self._number()
-            found[field] = self._value(byte & 0x0F, depth)
-        return found
+            fields[field] = self._value(byte & 0x0F, depth)
+        return fields
 
     def _value(self, kind: int, depth: int) -> Any:
         # Types of the protocol: 1 and 2 are true and false, 3 a byte, 4 to 6 integers, 7 a double, 8 binary, 12 a

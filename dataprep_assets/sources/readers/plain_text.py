@@ -50,24 +50,24 @@ def pieces(blocks: Iterable[bytes], separator: bytes, most: int) -> Iterator[tup
     parts: list[
         bytes
     ] = []  # of the piece at `byte`, as far as it cannot be part of a separator; none if it is too long
-    byte = held = 0
+    byte = part_bytes = 0
     tail = b""
     for block in blocks:
         data = tail + block
-        if not byte and not held and data.startswith(BOM):
+        if not byte and not part_bytes and data.startswith(BOM):
             data, byte = data[len(BOM) :], len(BOM)
-        *ended, rest = data.split(separator) if separator else [data]
-        for piece in ended:
-            size = held + len(piece)
+        *whole_pieces, last_piece = data.split(separator) if separator else [data]
+        for piece in whole_pieces:
+            size = part_bytes + len(piece)
             yield byte, size, b"".join([*parts, piece]) if size <= most else None
-            byte, held, parts = byte + size + len(separator), 0, []
+            byte, part_bytes, parts = byte + size + len(separator), 0, []
         # a separator may begin in the last bytes of a block
-        cut = max(0, len(rest) - max(len(separator) - 1, 0))
-        body, tail = rest[:cut], rest[cut:]
+        end = max(0, len(last_piece) - max(len(separator) - 1, 0))
+        body, tail = last_piece[:end], last_piece[end:]
         # Of a document beyond the limit only the length is kept.
-        held += len(body)
-        parts = [*parts, body] if held <= most else []
-    size = held + len(tail)
+        part_bytes += len(body)
+        parts = [*parts, body] if part_bytes <= most else []
+    size = part_bytes + len(tail)
     if size:  # behind the last separator there may be nothing, which is no document
         yield byte, size, b"".join([*parts, tail]) if size <= most else None
 

@@ -103,7 +103,7 @@ def read_records(
             max_record_bytes=max_record_bytes,
         )
         return JsonLinesReader(file, fields, rows)
-    found = read_rows(
+    reader = read_rows(
         path,
         format=format,
         compression=compression,
@@ -113,7 +113,7 @@ def read_records(
         max_record_bytes=max_record_bytes,
         reading=reading,
     )
-    return ObjectReader(found, fields)
+    return ObjectReader(reader, fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +197,10 @@ class JsonLinesReader(ReadThrough[JsonRows]):
 
     def __iter__(self) -> Iterator[Block]:
         pieces = self._under.pieces()
-        first = next(pieces, b"")
-        if is_array(first):
-            return map(self._fields.of_rows, self._under.of_array(first, pieces))
-        return self._of_lines(chain([first], pieces))
+        first_block = next(pieces, b"")
+        if is_array(first_block):
+            return map(self._fields.of_rows, self._under.of_array(first_block, pieces))
+        return self._of_lines(chain([first_block], pieces))
 
     def _of_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
         # To cut a range, rows have to be counted before they are parsed; for a whole file that would be one more pass.
@@ -210,11 +210,11 @@ class JsonLinesReader(ReadThrough[JsonRows]):
                 yield self._blank(row, lines) if isinstance(lines, Blank) else self._parse(lines, row, byte)[0]
             return
         row = 1
-        for found, byte in whole_lines(pieces, self._fields.max_record_bytes):
-            if found is not None and found.are_blank:
-                block = self._blank(row, count := len(found))
+        for line_group, byte in whole_lines(pieces, self._fields.max_record_bytes):
+            if line_group is not None and line_group.are_blank:
+                block = self._blank(row, count := len(line_group))
             else:  # parsing has to split the lines, so they are counted here
-                block, count = self._parse(None if found is None else found.split(), row, byte)
+                block, count = self._parse(None if line_group is None else line_group.split(), row, byte)
             yield block
             row += count
 
@@ -246,7 +246,7 @@ class JsonLinesReader(ReadThrough[JsonRows]):
                 texts = [loads(line)[name] for line in lines]
             else:
                 pairs = [(record[name], record[id_name]) for record in map(loads, lines)]
-                texts, ids = [text for text, _ in pairs], [found for _, found in pairs]
+                texts, ids = [text for text, _ in pairs], [record_id for _, record_id in pairs]
         # Whatever is wrong, and with which line, `_parse_each` finds out.
         except (orjson.JSONDecodeError, KeyError, TypeError, IndexError, AttributeError):
             return None
@@ -299,8 +299,8 @@ def _id_refused(value: Any) -> str | None:
 
 
 def _outer(kind: Any) -> str:
-    told = str(kind)
-    return told if ":" not in told else f"{told.partition('<')[0]}<…>"
+    type_name = str(kind)
+    return type_name if ":" not in type_name else f"{type_name.partition('<')[0]}<…>"
 
 
 class AbsentColumnError(SourceError):
@@ -317,11 +317,11 @@ class AbsentColumnError(SourceError):
 
 def _absent(label: str, kind: str, name: str, setting: str, schema: Any) -> AbsentColumnError:
     inside, names = names_of_type(schema, name)
-    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    examples = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     has = f"column {inside!r} has" if inside else "it has"
-    begun = f"{label}: no {kind} column {name!r}: "
-    hidden = f"{begun}no such column. Set `{setting}`"
-    return AbsentColumnError(f"{begun}{has} {shown or 'none'}. Set `{setting}`", hidden=hidden, file=label)
+    prefix = f"{label}: no {kind} column {name!r}: "
+    hidden = f"{prefix}no such column. Set `{setting}`"
+    return AbsentColumnError(f"{prefix}{has} {examples or 'none'}. Set `{setting}`", hidden=hidden, file=label)
 
 
 class ParquetReader(ParquetBlocks[Block]):

@@ -94,17 +94,17 @@ class Lines:
 
     def split(self) -> list[bytes]:
         """The lines without their line ends. To be called once: what it takes is given up, lines may be large."""
-        begun, blocks = self._begun, self._blocks
+        line_parts, blocks = self._begun, self._blocks
         self._begun = self._blocks = []
         lines: list[bytes] = []
         for block in blocks:
-            found = block.split(b"\n")
-            if begun:
-                begun.append(found[0])
-                found[0] = b"".join(begun)
-            begun = [found.pop()]
-            lines += found
-        return lines if blocks else [b"".join(begun)]
+            pieces = block.split(b"\n")
+            if line_parts:
+                line_parts.append(pieces[0])
+                pieces[0] = b"".join(line_parts)
+            line_parts = [pieces.pop()]
+            lines += pieces
+        return lines if blocks else [b"".join(line_parts)]
 
 
 def whole_lines(
@@ -119,40 +119,41 @@ def whole_lines(
     byte = 0
     opening: list[bytes] = []  # of the line that ends in the first block of the group
     group: list[bytes] = []  # blocks whose lines will be yielded together
-    whole = 0  # bytes of these lines
-    begun: list[bytes] = []
-    held = 0  # bytes of the line behind them; `begun` is empty if it was too long to keep
+    group_bytes = 0  # bytes of these lines
+    line_parts: list[bytes] = []
+    line_bytes = 0  # bytes of the line behind them; `line_parts` is empty if it was too long to keep
     for data in blocks:
-        if not byte and not held and not group and data.startswith(BOM):
+        if not byte and not line_bytes and not group and data.startswith(BOM):
             data, byte = data[len(BOM) :], len(BOM)
-        first, cut = data.find(b"\n") + 1, data.rfind(b"\n") + 1
-        length = held + (first or len(data))
-        too_long = held > 0 and length > max_record_bytes
+        first_end, last_end = data.find(b"\n") + 1, data.rfind(b"\n") + 1
+        length = line_bytes + (first_end or len(data))
+        too_long = line_bytes > 0 and length > max_record_bytes
         # What is complete goes out first: the line behind it is skipped, or goes on into the next blocks.
-        if group and (too_long or not first):
+        if group and (too_long or not first_end):
             yield Lines(opening, group), byte
-            byte, whole, group = byte + whole, 0, []
+            byte, group_bytes, group = byte + group_bytes, 0, []
         if too_long:
-            begun, held = [], length
-            if not first:
+            line_parts, line_bytes = [], length
+            if not first_end:
                 continue
             yield None, byte
-            byte, data, cut, held = byte + length, data[first:], cut - first, 0
-        if not cut:
-            begun, held = [*begun, data], held + len(data)  # a line longer than a block is joined when it ends
+            byte, data, last_end, line_bytes = byte + length, data[first_end:], last_end - first_end, 0
+        if not last_end:
+            # a line longer than a block is joined when it ends
+            line_parts, line_bytes = [*line_parts, data], line_bytes + len(data)
             continue
         if not group:
-            opening = begun
+            opening = line_parts
         group.append(data)
-        whole, held = whole + held + cut, len(data) - cut
-        begun = [data[cut:]] if held else []
-        if whole >= _TOGETHER:
+        group_bytes, line_bytes = group_bytes + line_bytes + last_end, len(data) - last_end
+        line_parts = [data[last_end:]] if line_bytes else []
+        if group_bytes >= _TOGETHER:
             yield Lines(opening, group), byte
-            byte, whole, group = byte + whole, 0, []
+            byte, group_bytes, group = byte + group_bytes, 0, []
     if group:
         yield Lines(opening, group), byte
-    if held:
-        yield Lines(begun, []) if begun else None, byte + whole
+    if line_bytes:
+        yield Lines(line_parts, []) if line_parts else None, byte + group_bytes
 
 
 class Blank(int):
@@ -164,25 +165,25 @@ def wanted_lines(
 ) -> Iterator[tuple[list[bytes] | Blank | None, int, int]]:
     """`whole_lines` of the rows in the range, split: the lines, the row and the byte at which they begin."""
     row = 1
-    for found, byte in whole_lines(blocks, max_record_bytes):
-        count = 1 if found is None else len(found)
-        chosen = rows.rows_within(row, count)
-        if chosen.start < chosen.stop:
-            if found is None:
+    for line_group, byte in whole_lines(blocks, max_record_bytes):
+        count = 1 if line_group is None else len(line_group)
+        span = rows.rows_within(row, count)
+        if span.start < span.stop:
+            if line_group is None:
                 yield None, row, byte
-            elif found.are_blank:
-                yield Blank(chosen.stop - chosen.start), row + chosen.start, byte
+            elif line_group.are_blank:
+                yield Blank(span.stop - span.start), row + span.start, byte
             else:
-                lines = found.split()
-                skipped = lines[: chosen.start]
-                first, begins = row + chosen.start, byte + sum(map(len, skipped)) + len(skipped)
-                lines = lines[chosen]
+                lines = line_group.split()
+                skipped = lines[: span.start]
+                first_row, begins = row + span.start, byte + sum(map(len, skipped)) + len(skipped)
+                lines = lines[span]
                 if is_close():
                     for line in lines:
-                        yield [line], first, begins
-                        first, begins = first + 1, begins + len(line) + 1
+                        yield [line], first_row, begins
+                        first_row, begins = first_row + 1, begins + len(line) + 1
                 else:
-                    yield lines, first, begins
+                    yield lines, first_row, begins
                 del lines  # up to a whole record, before the next one is joined
         row += count
 
@@ -283,13 +284,13 @@ class ParquetBlocks(ABC, Generic[B]):
                 groups, row = self._groups(file.metadata)
                 report_position(self._label, row)
                 for batch in self._batches(file, groups, columns):
-                    chosen = self._range.rows_within(row, batch.num_rows)
-                    if chosen.start < chosen.stop:
-                        first = row + chosen.start
-                        for part in self._parts(batch.slice(chosen.start, chosen.stop - chosen.start)):
-                            report_position(self._label, first)
-                            yield self._block(part, first)
-                            first += part.num_rows
+                    span = self._range.rows_within(row, batch.num_rows)
+                    if span.start < span.stop:
+                        first_row = row + span.start
+                        for part in self._parts(batch.slice(span.start, span.stop - span.start)):
+                            report_position(self._label, first_row)
+                            yield self._block(part, first_row)
+                            first_row += part.num_rows
                     row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
             raise out_of_memory(f"{self._label}, near row {row}") from None
@@ -305,8 +306,8 @@ class ParquetBlocks(ABC, Generic[B]):
 
     def _batches(self, file: Any, groups: list[int], columns: list[str] | None) -> Iterator[Any]:
         """The record batches of these row groups, each of a bounded size."""
-        with open(self._path, "rb") as raw, ExitStack() as opened:
-            longest = _Longest(self._path, opened)
+        with open(self._path, "rb") as raw, ExitStack() as stack:
+            longest = _Longest(self._path, stack)
 
             def rows(group: int) -> int:
                 return rows_at_once(
@@ -321,15 +322,15 @@ class ParquetBlocks(ABC, Generic[B]):
     def _groups(self, metadata: Any) -> tuple[list[int], int]:
         """The row groups with rows of the range, and the row at which the first of them begins."""
         groups: list[int] = []
-        first, row = 1, 1
+        first_row, row = 1, 1
         for group in range(metadata.num_row_groups):
             count = metadata.row_group(group).num_rows
-            chosen = self._range.rows_within(row, count)
-            if chosen.start < chosen.stop:
-                first = row if not groups else first
+            span = self._range.rows_within(row, count)
+            if span.start < span.stop:
+                first_row = row if not groups else first_row
                 groups.append(group)
             row += count
-        return groups, first
+        return groups, first_row
 
     def _unreadable(self, row: int, error: Exception) -> CorruptSourceError:
         with suppress(OSError):  # of a file that is gone, which is said below
@@ -363,9 +364,9 @@ class _Longest:
             names = [field.name for field in schema if not pa.types.is_nested(field.type)]
             self._file = self._opened.enter_context(pq.ParquetFile(self._path, memory_map=True, read_dictionary=names))
         # One row is enough: the whole dictionary comes with it.
-        one = self._file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False)
-        batch = next(one, None)
-        if batch is None or not batch.num_columns or not isinstance(found := batch.column(0), pa.DictionaryArray):
+        batches = self._file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False)
+        batch = next(batches, None)
+        if batch is None or not batch.num_columns or not isinstance(values := batch.column(0), pa.DictionaryArray):
             return None
-        lengths = pc.binary_length(found.dictionary)
+        lengths = pc.binary_length(values.dictionary)
         return int(pc.max(lengths).as_py() or 0)

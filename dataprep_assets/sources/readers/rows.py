@@ -105,7 +105,7 @@ def count_rows(path: Path, *, format: str, compression: str | None, label: str, 
 def split_rows(count: int, parts: int) -> list[RowRange]:
     """`parts` consecutive ranges that cover `count` rows once, even to one row; the last has no end."""
     edges = [1 + count * part // parts for part in range(parts)]
-    return [RowRange(first, stop) for first, stop in zip(edges, [*edges[1:], None], strict=True)]
+    return [RowRange(start, stop) for start, stop in zip(edges, [*edges[1:], None], strict=True)]
 
 
 class JsonRows(ReadThrough[TextReader]):
@@ -122,21 +122,21 @@ class JsonRows(ReadThrough[TextReader]):
     def count(self) -> int:
         """Physical rows: lines, or elements of the array."""
         # As if a line end came before the file: an empty one has no rows, and only the first block can begin an array.
-        lines, last, blocks = 0, b"\n", iter(self._under)
+        lines, last_byte, blocks = 0, b"\n", iter(self._under)
         for data in blocks:
-            if not lines and last == b"\n" and is_array(data):
+            if not lines and last_byte == b"\n" and is_array(data):
                 return sum(1 for _ in self._elements(data, blocks))
             lines += data.count(b"\n")
-            last = data[-1:]
-        return lines + (last != b"\n")
+            last_byte = data[-1:]
+        return lines + (last_byte != b"\n")
 
     def __iter__(self) -> Iterator[RowBlock]:
         blocks = iter(self._under)
-        first = next(blocks, b"")
-        if is_array(first):
-            yield from self.of_array(first, blocks)
+        first_block = next(blocks, b"")
+        if is_array(first_block):
+            yield from self.of_array(first_block, blocks)
             return
-        for lines, row, byte in wanted_lines(chain([first], blocks), self._range, self._largest):
+        for lines, row, byte in wanted_lines(chain([first_block], blocks), self._range, self._largest):
             if isinstance(lines, Blank):  # no getting on
                 yield RowBlock(blank_lines=lines)
                 continue
@@ -148,9 +148,9 @@ class JsonRows(ReadThrough[TextReader]):
                     yield block
                 continue
             only = self._only
-            if only is None and (found := _all_objects(lines, self._largest)) is not None:
+            if only is None and (objects := _all_objects(lines, self._largest)) is not None:
                 begins = accumulate((len(line) + 1 for line in lines[:-1]), initial=byte)
-                yield RowBlock(found, list(range(row, row + len(found))), list(begins))
+                yield RowBlock(objects, list(range(row, row + len(objects))), list(begins))
                 continue
             for number, line in enumerate(lines, row):
                 if only is None or number in only:
@@ -167,13 +167,13 @@ class JsonRows(ReadThrough[TextReader]):
 
     def of_array(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[RowBlock]:
         """The rows of a file that is an array, from its first block on."""
-        block, held = RowBlock(), 0
+        block, block_bytes = RowBlock(), 0
         for number, (byte, raw) in enumerate(self._elements(first, blocks), 1):
             # Elements outside of the range are cut, to number them and to find the array's end, and not parsed.
             if self._range.rows_within(number, 1) != slice(0, 1):
                 continue
             too_large = raw is None or is_too_large(raw, self._largest)
-            if not held or is_close():
+            if not block_bytes or is_close():
                 report_position(self._label, number)
             value = None if raw is None or too_large else self._parsed(raw, number, byte)  # all: is it an array?
             if not self._is_wanted(number):
@@ -182,10 +182,10 @@ class JsonRows(ReadThrough[TextReader]):
                 block.bad.append(BadRecord(number, -1, TOO_LARGE))
             else:
                 block.add(value, number, -1)
-            held += len(raw or b"")
-            if len(block.rows) + len(block.bad) >= (1 if is_close() else MOST_ROWS) or held >= _TOGETHER:
+            block_bytes += len(raw or b"")
+            if len(block.rows) + len(block.bad) >= (1 if is_close() else MOST_ROWS) or block_bytes >= _TOGETHER:
                 yield block
-                block, held = RowBlock(), 0
+                block, block_bytes = RowBlock(), 0
         if block.rows or block.bad:
             yield block
 
@@ -250,11 +250,13 @@ class _ParquetRows(ParquetBlocks[RowBlock]):
 
 def check_names(names: Sequence[str], wanted: Collection[str] | None, label: str) -> None:
     """Raise CorruptSourceError, naming the file `label`, if two columns that are wanted (None: all) have one name."""
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     wanted = None if wanted is None else {top_name(names, path) for path in wanted}
-    for place, name in enumerate(names, 1):
-        if (wanted is None or name in wanted) and (first := places.setdefault(name, place)) != place:
-            raise CorruptSourceError(f"{label}: columns {first} and {place} have the same name. Rename one of them")
+    for position, name in enumerate(names, 1):
+        if (wanted is None or name in wanted) and (first_position := positions.setdefault(name, position)) != position:
+            raise CorruptSourceError(
+                f"{label}: columns {first_position} and {position} have the same name. Rename one of them"
+            )
 
 
 def small_parts(batch: Any) -> Iterator[Any]:
@@ -281,12 +283,12 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
             return RowBlock(rows=batch.to_pylist(), numbers=numbers, offsets=[-1] * len(numbers))
     block = RowBlock()
     for number in numbers:  # not all are wanted, or some may be bad
-        one = batch.slice(number - row, 1)
-        if _may_be_too_large(one, file):
+        row_batch = batch.slice(number - row, 1)
+        if _may_be_too_large(row_batch, file):
             block.bad.append(BadRecord(number, -1, TOO_LARGE))
             continue
         try:
-            block.add(one.to_pylist()[0], number, -1)
+            block.add(row_batch.to_pylist()[0], number, -1)
         except UnicodeDecodeError:
             block.bad.append(BadRecord(number, -1, "invalid_utf8"))
         except (ValueError, OverflowError, LookupError) as error:  # whose message can have the value
@@ -364,8 +366,8 @@ def _inner(array: Any) -> list[Any]:
         return [array.field(i) for i in range(array.type.num_fields)]
     if not types.is_map(array.type):
         return [array.flatten()]
-    first, stop = (array.offsets[end].as_py() for end in (0, -1))  # a map cannot be flattened
-    return [array.values.slice(first, stop - first)]
+    start, stop = (array.offsets[end].as_py() for end in (0, -1))  # a map cannot be flattened
+    return [array.values.slice(start, stop - start)]
 
 
 JSON = InputFormat(rows=JsonRows)

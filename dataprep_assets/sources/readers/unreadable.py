@@ -46,6 +46,6 @@ def unreadable(
         whole: Whether all of its rows were looked at, and not only the first ones.
     """
     kind = shape_of(path, format, compression)
-    told = f"; {kind}" if kind is not None else ". Correct the file, or remove it from the source"
-    none = "none of its rows can be read" if whole else "none of its first rows can be read"
-    return BadRecordError(f"{label}: {none}. First error: {first}{told}", file=label)
+    advice = f"; {kind}" if kind is not None else ". Correct the file, or remove it from the source"
+    summary = "none of its rows can be read" if whole else "none of its first rows can be read"
+    return BadRecordError(f"{label}: {summary}. First error: {first}{advice}", file=label)

@@ -59,9 +59,9 @@ class _WarcStream:
         """Return where a record's content begins, which begins itself at `byte`, just after its headers have been
         read."""
         before = self._at - len(self._recent)
-        found = _END_OF_HEADERS.search(self._recent, byte - before)
+        match = _END_OF_HEADERS.search(self._recent, byte - before)
         # headers without an end are those of a file that was cut
-        return self._at if found is None else before + found.end()
+        return self._at if match is None else before + match.end()
 
     def between(self, start: int, end: int) -> bytes:
         """The bytes from `start` to `end`, of which the last have just been read."""
@@ -79,20 +79,20 @@ class WarcRows(RowByRow):
         from fastwarc.warc import ArchiveIterator
 
         stream: Any = _WarcStream(iter(self._under))
-        number, found, end = 0, None, 0
+        number, entry, end = 0, None, 0
         try:
             # The file is decompressed already, and pages are not read: so neither a compression nor HTTP is looked for.
             records = ArchiveIterator(
                 stream, parse_http=False, verify_digests=False, stream_detect=False, fsspec_args=False
             )
             for number, record in enumerate(records, 1):
-                self._require_end(found, stream.between(end, record.stream_pos))
+                self._require_end(entry, stream.between(end, record.stream_pos))
                 content = stream.content_of(record.stream_pos)
-                yield (found := self._row(number, record))
+                yield (entry := self._row(number, record))
                 end = content + record.content_length
         except (OSError, ValueError) as error:
             raise self._corrupt(f"cannot be read after record {number}: {error}") from error
-        self._require_end(found, stream.between(end, stream.tell()))
+        self._require_end(entry, stream.between(end, stream.tell()))
 
     def _require_end(self, found: Found | None, rest: bytes) -> None:
         """Raise CorruptSourceError for `rest`, what follows a record's content, if it is more than the record's end.
@@ -106,18 +106,18 @@ class WarcRows(RowByRow):
             )
 
     def _row(self, number: int, record: Any) -> Found:
-        byte, headers, most = record.stream_pos, record.headers, self._file.max_record_bytes
-        declared = headers.get("Content-Length") or ""
+        byte, headers, limit = record.stream_pos, record.headers, self._file.max_record_bytes
+        length_text = headers.get("Content-Length") or ""
         # without one, or with a wrong one, the next record would begin somewhere else
-        if not (declared.isascii() and declared.isdigit()):
+        if not (length_text.isascii() and length_text.isdigit()):
             raise self._corrupt(f"row {number}, byte {byte}: no valid Content-Length")
-        size, kind = int(declared), headers.get("WARC-Type")
+        size, kind = int(length_text), headers.get("WARC-Type")
         if record.content_length != size:  # fastwarc looks for this one name as the standard spells it
             raise self._corrupt(
                 f"row {number}, byte {byte}: the header Content-Length is spelled differently",
                 "Spell it that way",
             )
-        data = b"" if size > most else record.reader.read()
+        data = b"" if size > limit else record.reader.read()
         # consume() skips what was not read, and says how much there was: less than declared if the file was cut.
         if record.consume() + len(data) != size:
             raise self._corrupt(f"row {number}, byte {byte}: the file ends inside the record")
@@ -125,9 +125,9 @@ class WarcRows(RowByRow):
         if kind not in (*_TEXTS, *_PAGES):
             row = None
         elif kind in _PAGES or not (headers.get("Content-Type") or "").lower().startswith("text/plain"):
-            other = "of a type other than text/plain" if headers.get("Content-Type") else "without a Content-Type"
-            row = BadRecord(number, byte, NOT_TEXT, f"a {kind} record {other}")
-        elif size > most:
+            description = "of a type other than text/plain" if headers.get("Content-Type") else "without a Content-Type"
+            row = BadRecord(number, byte, NOT_TEXT, f"a {kind} record {description}")
+        elif size > limit:
             row = BadRecord(number, byte, TOO_LARGE)
         else:
             try:
