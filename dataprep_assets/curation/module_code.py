@@ -154,14 +154,16 @@ def _find_spec(name: str) -> ModuleSpec | None:
         try:
             # packages that are installed as editable have finders of their own, which know the outermost name alone
             finders = sys.meta_path if path is None else (PathFinder,)
-            spec = next((one for finder in finders if (one := finder.find_spec(full, path)) is not None), None)
+            spec = next(
+                (candidate for finder in finders if (candidate := finder.find_spec(full, path)) is not None), None
+            )
         except KeyError:  # a package without `__init__`: Python asks its parent, which is not imported
             spec = ModuleSpec(full, None, is_package=True)
         if spec is None:
             return None
         if spec.origin is None and spec.submodule_search_locations is not None:
             folders = (Path(entry, full.rpartition(".")[2]) for entry in (sys.path if path is None else path))
-            path = [str(one) for one in folders if one.is_dir()]
+            path = [str(candidate) for candidate in folders if candidate.is_dir()]
         else:
             path = [*(spec.submodule_search_locations or ())]
     return spec

@@ -44,21 +44,21 @@ def renderings(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
         seed: Of the order of its choices.
     """
     # a text that an item has twice is written once
-    questions = list(dict.fromkeys(one.text for one in parts if not one.alternative))
-    choices = list(dict.fromkeys(one.text for one in parts if one.alternative))
+    questions = list(dict.fromkeys(text.text for text in parts if not text.alternative))
+    choices = list(dict.fromkeys(text.text for text in parts if text.alternative))
     shuffled = random.Random(seed).sample(choices, len(choices))
     forms = {
         "plain": [*questions, *choices],
-        "lettered": [*questions, *(f"{chr(65 + index % 26)}) {one}" for index, one in enumerate(choices))],
-        "bracketed": [*questions, *(f"({chr(97 + index % 26)}) {one}" for index, one in enumerate(choices))],
-        "numbered": [*questions, *(f"{index}. {one}" for index, one in enumerate(choices, 1))],
-        "bulleted": [*questions, *(f"- {one}" for one in choices)],
+        "lettered": [*questions, *(f"{chr(65 + index % 26)}) {text}" for index, text in enumerate(choices))],
+        "bracketed": [*questions, *(f"({chr(97 + index % 26)}) {text}" for index, text in enumerate(choices))],
+        "numbered": [*questions, *(f"{index}. {text}" for index, text in enumerate(choices, 1))],
+        "bulleted": [*questions, *(f"- {text}" for text in choices)],
         "question and answer": [
             f"Question: {' '.join(questions)}",
-            *(f"Choice: {one}" for one in choices),
+            *(f"Choice: {text}" for text in choices),
             "Answer: A",
         ],
-        "choices shuffled": [*questions, *(f"{chr(65 + index % 26)}. {one}" for index, one in enumerate(shuffled))],
+        "choices shuffled": [*questions, *(f"{chr(65 + index % 26)}. {text}" for index, text in enumerate(shuffled))],
     }
     return {name: "\n".join([_BEFORE, *lines, _AFTER]) for name, lines in forms.items()}
 
