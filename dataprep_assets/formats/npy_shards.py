@@ -137,14 +137,14 @@ def parse_header(data: bytes, where: str) -> NpyHeader:
 def read_header(path: Path) -> NpyHeader:
     """The header of a file; raises FormatError as `parse_header`, and when the size is not what the header says."""
     with open(path, "rb") as file:
-        header = parse_header(file.read(HEADER_BYTES), str(path))
-    size, total = path.stat().st_size, token_bytes(header.tokens, header.dtype)
+        head = parse_header(file.read(HEADER_BYTES), str(path))
+    size, total = path.stat().st_size, token_bytes(head.tokens, head.dtype)
     if size != total:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte')}, but its header gives {header.tokens} {header.dtype} tokens ({total} "
+            f"{path}: {count_of(size, 'byte')}, but its header gives {head.tokens} {head.dtype} tokens ({total} "
             f"bytes). It is {'truncated' if size < total else 'too long'}. Download or build it again"
         )
-    return header
+    return head
 
 
 def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> None:
@@ -153,11 +153,11 @@ def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> No
     ``dtype`` is ``"uint16"`` or ``"uint32"``, ``sequence_length`` the tokens of a sequence. Only the header and the
     size are read, not the ids.
     """
-    header = read_header(path)
-    if header.dtype != dtype:
-        raise FormatError(f"{path}: {header.dtype} ids in a release of {dtype}. Download or build it again")
-    if header.tokens != tokens:
-        raise FormatError(f"{path}: {count_of(header.tokens, 'token')}, expected {tokens}. Download or build it again")
+    head = read_header(path)
+    if head.dtype != dtype:
+        raise FormatError(f"{path}: {head.dtype} ids in a release of {dtype}. Download or build it again")
+    if head.tokens != tokens:
+        raise FormatError(f"{path}: {count_of(head.tokens, 'token')}, expected {tokens}. Download or build it again")
     _check_sequences(path, tokens, sequence_length)
 
 
@@ -166,13 +166,13 @@ def open_shard(path: Path, *, sequence_length: int) -> npt.NDArray[Any]:
 
     Raises FormatError when the file is not a shard, or its length is not a multiple of the sequence length.
     """
-    header = read_header(path)
-    _check_sequences(path, header.tokens, sequence_length)
-    if header.tokens == 0:
-        empty = np.empty(0, dtype=token_dtype(header.dtype))
+    head = read_header(path)
+    _check_sequences(path, head.tokens, sequence_length)
+    if head.tokens == 0:
+        empty = np.empty(0, dtype=token_dtype(head.dtype))
         empty.flags.writeable = False
         return empty
-    return np.memmap(path, dtype=token_dtype(header.dtype), mode="r", offset=HEADER_BYTES, shape=(header.tokens,))
+    return np.memmap(path, dtype=token_dtype(head.dtype), mode="r", offset=HEADER_BYTES, shape=(head.tokens,))
 
 
 def _check_sequences(path: Path, tokens: int, sequence_length: int) -> None:

@@ -142,7 +142,7 @@ def _table(block: PackedRowBlock) -> "pa.Table":
     kinds = schema(masked=block.mask is not None)
     arrays = [
         pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), pa.array(values), type=kind)
-        for kind, (bounds, values) in ((field.type, columns[field.name]) for field in kinds)
+        for kind, (bounds, values) in ((schema_field.type, columns[schema_field.name]) for schema_field in kinds)
     ]
     return pa.Table.from_arrays(arrays, schema=kinds)
 

@@ -287,13 +287,7 @@ class SignedShard:
         for name, apart in (
             (DIGESTS, (self.digests != stored.digests[rows]).any(axis=1)),
             (ENDS, self.sizes(np.arange(len(rows))) != stored.sizes(rows)),
-            (
-                SHINGLES,
-                np.array(
-                    [not np.array_equal(own_shingles, stored_shingles) for own_shingles, stored_shingles in pairs],
-                    np.bool_,
-                ),
-            ),
+            (SHINGLES, np.array([not np.array_equal(own_set, stored_set) for own_set, stored_set in pairs], np.bool_)),
         ):
             if apart.any():
                 yield f"{name}: row {int(rows[np.argmax(apart)]) + 1} differs"
