@@ -77,8 +77,8 @@ class Privacy:
         if not self.closed:
             return text
         self.keep([text])
-        told = public or f"{self.dataset}: not shown, because the dataset is sensitive"
-        return told if self.file is None else f"{told}. Run `dataprep show --private {self.dataset}`"
+        public_text = public or f"{self.dataset}: not shown, because the dataset is sensitive"
+        return public_text if self.file is None else f"{public_text}. Run `dataprep show --private {self.dataset}`"
 
     def error(self, error: BaseException, where: str = "", more: str = "") -> str:
         """The text of an error with `more` after it, or its public form: its class, and its position if it has one.
@@ -97,19 +97,19 @@ class Privacy:
         """What a check found; `where` names the check and its artifact."""
         if not self.closed:
             return finding
-        table, kept = tuple(map(self.row, finding.table)), f"{where}: {finding.summary}"
+        table, full_text = tuple(map(self.row, finding.table)), f"{where}: {finding.summary}"
         if finding.passed:
-            self.keep([kept])
+            self.keep([full_text])
             return replace(finding, summary="passed", table=table, plot=None)
-        kept = "\n".join([kept, *(f"    {dict(row)}" for row in finding.table)])
-        return replace(finding, summary=self.text(kept, f"failed{_first_position(table)}"), table=table, plot=None)
+        full_text = "\n".join([full_text, *(f"    {dict(row)}" for row in finding.table)])
+        return replace(finding, summary=self.text(full_text, f"failed{_first_position(table)}"), table=table, plot=None)
 
     def keep(self, texts: Iterable[str]) -> None:
         """Append full texts to the private file."""
         if not self.closed or self.file is None:
             return
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        lines = "".join(f"{at}  {text}\n" for text in texts)
+        timestamp = datetime.now(UTC).isoformat(timespec="seconds")
+        lines = "".join(f"{timestamp}  {text}\n" for text in texts)
         # a disk without room must not hide the error that is being reported
         with suppress(OSError):
             self.file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -163,10 +163,12 @@ class Privacy:
         if not self.closed:
             return dict(shown)
         small = self._has_small(shown)
-        found = {name: self.named_value(name, value) for name, value in shown.items() if not (small and name in _SIZES)}
+        values = {
+            name: self.named_value(name, value) for name, value in shown.items() if not (small and name in _SIZES)
+        }
         return {
             name: value
-            for name, value in found.items()
+            for name, value in values.items()
             if (value != _WITHHELD or name in _NAMES)
             and not (name.startswith("dagster/") and type(value) is not type(shown[name]))
         }
@@ -177,9 +179,9 @@ class Privacy:
             return dict(row)
         small = self._has_small(row)
         return {
-            name: _WITHHELD if small and self._is_count(name, value) and not self.hides(value) else told
+            name: _WITHHELD if small and self._is_count(name, value) and not self.hides(value) else public_value
             for name, value in row.items()
-            for told in [self.named_value(name, value)]
+            for public_value in [self.named_value(name, value)]
         }
 
     def amounts(self, amounts: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +192,7 @@ class Privacy:
         if isinstance(value, dict):
             return self.amounts(value)
         if isinstance(value, list):
-            return [self._amount(name, one) for one in value]
+            return [self._amount(name, item) for item in value]
         return None if isinstance(value, float) or "bytes" in name else self.named_value(name, value)
 
     def _rounded(self, number: int) -> int | str:
@@ -198,8 +200,8 @@ class Privacy:
         if self.hides(number):
             return f"< {self.below}"
         unit = max(10, int(f"1{'0' * (len(str(abs(number))) - 2)}"))
-        rounded = (number + unit // 2) // unit * unit
-        return rounded + unit if 0 < rounded < self.below else rounded
+        multiple = (number + unit // 2) // unit * unit
+        return multiple + unit if 0 < multiple < self.below else multiple
 
     def _is_count(self, name: str, value: Any) -> bool:
         return type(value) is int and bool(value) and name not in _POSITIONS | _THINGS
@@ -229,8 +231,8 @@ def _error_position(error: BaseException) -> str:
     """Where an error is: its position, or where in the code one is that is not the project's own, which is a bug."""
     if isinstance(error, DataprepError):
         return _words(error.at)
-    last = extract_tb(error.__traceback__)[-1:]
-    return "".join(f" at {Path(one.filename).name}:{one.lineno}" for one in last)
+    frames = extract_tb(error.__traceback__)[-1:]
+    return "".join(f" at {Path(frame.filename).name}:{frame.lineno}" for frame in frames)
 
 
 def _first_position(table: Sequence[Mapping[str, Any]]) -> str:

@@ -80,19 +80,19 @@ def in_order(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tu
     partitions of later ones."""
     for members in together(specs):
         partitions = members[0].partitions
-        for chosen in [()] if partitions is None else partitions.cut_ranges(store):
-            yield from ((spec, chosen) for spec in members)
+        for partition_range in [()] if partitions is None else partitions.cut_ranges(store):
+            yield from ((spec, partition_range) for spec in members)
 
 
 def ancestors(specs: Iterable[ArtifactSpec]) -> set[ArtifactSpec]:
     """The artifacts of the same dataset that these are made of, directly or through others."""
-    found: set[ArtifactSpec] = set()
-    left = list(specs)
-    while left:
-        sources = {source for source in left.pop().inputs if isinstance(source, ArtifactSpec)} - found
-        found |= sources
-        left += sources
-    return found
+    ancestor_specs: set[ArtifactSpec] = set()
+    remaining = list(specs)
+    while remaining:
+        sources = {source for source in remaining.pop().inputs if isinstance(source, ArtifactSpec)} - ancestor_specs
+        ancestor_specs |= sources
+        remaining += sources
+    return ancestor_specs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +137,8 @@ def ensure(
     directory = store.directory(artifact)
     # A bucket sends what was built here and could not be sent. It is asked before the lock, under which that would pass
     # for a build that is at work; asking costs it no reading of files.
-    if store.knows_digests and (sent := _kept(recipe, store, verification)) is not None:
-        return sent, True
+    if store.knows_digests and (kept_receipt := _kept(recipe, store, verification)) is not None:
+        return kept_receipt, True
     with staging(directory, recipe.key) as staged:
         # asked under the lock: another process may have built it while this one waited
         receipt = _kept(recipe, store, verification)
@@ -148,33 +148,33 @@ def ensure(
         if receipt is not None:
             return receipt, True
         staged.mkdir(exist_ok=True)
-        started = time.monotonic()
-        written = write(staged)
-        seconds = time.monotonic() - started
-        made = written.recipe or recipe
-        joined = {j.record.path: j for j in written.joined}
-        digests = {**written.digests, **{name: j.record.sha256 for name, j in joined.items()}}
+        start_time = time.monotonic()
+        written_files = write(staged)
+        seconds = time.monotonic() - start_time
+        final_recipe = written_files.recipe or recipe
+        joined_files = {j.record.path: j for j in written_files.joined}
+        digests = {**written_files.digests, **{name: j.record.sha256 for name, j in joined_files.items()}}
         files = {record.path: record for record in record_files(staged, digests)}
         # what a bucket joins on its server was never in the staging directory
-        files |= {name: j.record for name, j in joined.items()}
+        files |= {name: j.record for name, j in joined_files.items()}
         receipt = Receipt(
             dataset=artifact.dataset,
             artifact=artifact.name,
             partition=artifact.partition,
-            key=made.key,
-            inputs=written.inputs,
+            key=final_recipe.key,
+            inputs=written_files.inputs,
             files=tuple(files[name] for name in sorted(files)),
-            facts=written.facts.to_json() if written.facts is not None else {},
-            ledger=written.ledger,
-            sources=written.sources,
+            facts=written_files.facts.to_json() if written_files.facts is not None else {},
+            ledger=written_files.ledger,
+            sources=written_files.sources,
             measured={"created": current_time(), "versions": versions(), "wall_seconds": round(seconds, 3)},
-            recipe=made.to_json(),
+            recipe=final_recipe.to_json(),
         )
         # after all other files, and then one rename: what a kill leaves before that is no artifact
         receipt.write(staged)
         publish_directory(staged, directory)
         # to the bucket, if that is where artifacts are: in a folder the rename has published it
-        store.publish(artifact, joined)
+        store.publish(artifact, joined_files)
     return receipt, False
 
 

@@ -201,9 +201,9 @@ class Dataset(ABC):
 
     def with_list(self, path: Path) -> Self:
         """The same dataset with another retraction list, for a request that is only rehearsed."""
-        other = type(self)(self.declaration.model_copy(update={"retractions": path}))
-        other.folder = self.folder
-        return other
+        dataset = type(self)(self.declaration.model_copy(update={"retractions": path}))
+        dataset.folder = self.folder
+        return dataset
 
     @property
     def has_rules(self) -> bool:

@@ -40,11 +40,11 @@ def unbalanced_lines(receipt: Receipt, lines: Iterable[Mapping[str, Any]], made:
     `receipt` is only named in the sentences.
     """
     for line in lines:
-        dropped = sum(line["dropped"].values())
-        if line["rows_in"] != line[made] + dropped:
+        dropped_count = sum(line["dropped"].values())
+        if line["rows_in"] != line[made] + dropped_count:
             yield (
                 f"{name_of(receipt)}: source file {line['file']}: {count_of(line['rows_in'], 'row')} in, but "
-                f"{line[made]} {made} + {dropped} dropped"
+                f"{line[made]} {made} + {dropped_count} dropped"
             )
 
 
@@ -70,9 +70,9 @@ def wrong_drops(receipt: Receipt) -> Iterator[str]:
 
 def wrong_quarantine(receipt: Receipt, path: Path, bad: int) -> Iterator[str]:
     """A sentence if a quarantine of JSON lines does not have the `bad` rows that were dropped; no file means none."""
-    held = len(path.read_bytes().splitlines()) if path.exists() else 0
-    if held != bad:
-        yield f"{name_of(receipt)}: {count_of(bad, 'bad row was', 'bad rows were')} dropped, but {path.name} has {held}"
+    rows = len(path.read_bytes().splitlines()) if path.exists() else 0
+    if rows != bad:
+        yield f"{name_of(receipt)}: {count_of(bad, 'bad row was', 'bad rows were')} dropped, but {path.name} has {rows}"
 
 
 Action = Literal["dropped", "cut", "left out", "unknown", "changed"]
@@ -127,20 +127,20 @@ def no_losses(store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterable[Los
 def file_lines(receipt: Receipt) -> Sequence[Mapping[str, Any]]:
     """The lines of a receipt on its source files; without any, a line on its partition, which is one file."""
     lines: Sequence[Mapping[str, Any]] = receipt.sources or receipt.facts.get("sources", ())
-    dropped = receipt.ledger.dropped if receipt.ledger is not None else {}
+    drops = receipt.ledger.dropped if receipt.ledger is not None else {}
     lines = lines or [{"file": receipt.partition}]
-    return [{"dropped": dropped, **line} for line in lines] if len(lines) == 1 else lines
+    return [{"dropped": drops, **line} for line in lines] if len(lines) == 1 else lines
 
 
 def files_of(receipts: Iterable[Receipt]) -> dict[str, Counter[str]]:
     """Reason → source file → how many of its rows were dropped, of those receipts that say so."""
-    found: dict[str, Counter[str]] = {}
+    files_by_reason: dict[str, Counter[str]] = {}
     for receipt in receipts:
         for line in file_lines(receipt):
             for reason, count in line.get("dropped", {}).items():
                 if count:
-                    found.setdefault(reason, Counter())[str(line["file"])] += count
-    return found
+                    files_by_reason.setdefault(reason, Counter())[str(line["file"])] += count
+    return files_by_reason
 
 
 def dropped_rows(
@@ -155,22 +155,22 @@ def dropped_rows(
         unit: One row, in the singular.
     """
     ledger, files = Ledger.total(receipt.ledger or Ledger() for receipt in receipts), files_of(receipts)
-    whole = Loss(action="dropped", reason="", count=0, of=ledger.rows_in, unit=unit, part=part)
-    yield whole
+    total_loss = Loss(action="dropped", reason="", count=0, of=ledger.rows_in, unit=unit, part=part)
+    yield total_loss
     for reason, count in ledger.dropped.items():
-        named = dict(files.get(reason, Counter()).most_common())
-        yield replace(whole, reason=reason, count=count, kind=kind(reason), files=named)
+        file_counts = dict(files.get(reason, Counter()).most_common())
+        yield replace(total_loss, reason=reason, count=count, kind=kind(reason), files=file_counts)
 
 
 def losses_of(specs: "Sequence[ArtifactSpec]", store: ArtifactStore) -> list[Loss]:
     """The losses of all artifacts that are there, in the order in which they are made."""
-    found: list[Loss] = []
+    losses: list[Loss] = []
     for spec in specs:
         with suppress(DataprepError):  # not planned, or damaged: then a run or `verify` names it
-            receipts = [one for one in store.receipts(spec.artifacts(store)) if one is not None]
-            some = spec.losses(store, receipts) if receipts else ()
-            found += map(partial(_without_names, receipts), some) if spec.declaration.sensitive else some
-    return found
+            receipts = [receipt for receipt in store.receipts(spec.artifacts(store)) if receipt is not None]
+            spec_losses = spec.losses(store, receipts) if receipts else ()
+            losses += map(partial(_without_names, receipts), spec_losses) if spec.declaration.sensitive else spec_losses
+    return losses
 
 
 def _without_names(receipts: Sequence[Receipt], loss: Loss) -> Loss:
@@ -198,8 +198,8 @@ class LossTable:
     def headline(self) -> str:
         """All of it in one line."""
         sums = _groups(self._all, lambda loss: (loss.action, loss.unit)).values()
-        told = [self._sum(members) for members in sums if any(loss.count for loss in members)]
-        return "lost: " + (", ".join(told) or "nothing")
+        texts = [self._sum(members) for members in sums if any(loss.count for loss in members)]
+        return "lost: " + (", ".join(texts) or "nothing")
 
     def lines(self, most: int | None = None, more: str = "") -> Iterator[str]:
         """The headline, and a line for each reason.
@@ -209,21 +209,21 @@ class LossTable:
             more: The command that lists the others.
         """
         yield self.headline
-        shown = self.losses[:most]
-        rows = [self._row(loss) for loss in shown]
-        widths = [min(max((len(row[at]) for row in rows), default=0), _WIDEST) for at in range(3)]
-        for row, loss in zip(rows, shown, strict=True):
-            begun = f"  {row[0]:>{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}  "
+        shown_losses = self.losses[:most]
+        rows = [self._row(loss) for loss in shown_losses]
+        widths = [min(max((len(row[column]) for row in rows), default=0), _WIDEST) for column in range(3)]
+        for row, loss in zip(rows, shown_losses, strict=True):
+            start = f"  {row[0]:>{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}  "
             indent = sum(widths) + 8
             room = max(WIDTH - indent, _LEAST)
             where = self._where(loss, room if most else None)
-            told = ([where] if most else wrap(where, room, break_long_words=False, break_on_hyphens=False)) or [""]
+            texts = ([where] if most else wrap(where, room, break_long_words=False, break_on_hyphens=False)) or [""]
             # beside a long reason there is no room for them
-            first = told.pop(0) if len(begun) <= indent else ""
-            yield f"{begun}{first}".rstrip()
-            yield from (" " * indent + other for other in told)
-        if len(shown) < len(self.losses):
-            yield f"  and {len(self.losses) - len(shown)} more: {more}"
+            first_text = texts.pop(0) if len(start) <= indent else ""
+            yield f"{start}{first_text}".rstrip()
+            yield from (" " * indent + text for text in texts)
+        if len(shown_losses) < len(self.losses):
+            yield f"  and {len(self.losses) - len(shown_losses)} more: {more}"
 
     def to_json(self) -> list[dict[str, Any]]:
         """Plain builtins."""
@@ -242,8 +242,8 @@ class LossTable:
         if loss.unit in _THINGS:
             return {name: self._privacy.value(count) for name, count in loss.files.items()}
         # the sum of the files would be the count that is not shown
-        if isinstance(told := self._counts[id(loss)], str):
-            return dict.fromkeys(loss.files, told)
+        if isinstance(total := self._counts[id(loss)], str):
+            return dict.fromkeys(loss.files, total)
         return dict(zip(loss.files, self._privacy.counts(list(loss.files.values())), strict=True))
 
     def _is_shown(self, loss: Loss) -> bool:
@@ -266,39 +266,39 @@ class LossTable:
     def _row(self, loss: Loss) -> tuple[str, str, str]:
         count = self._counts[id(loss)]
         # a count that is hidden is in the plural, which does not tell that it is one
-        shown = (
+        amount = (
             f"{count:,} {loss.unit}{'' if count == 1 else 's'}" if isinstance(count, int) else f"{count} {loss.unit}s"
         )
         share = f"{100 * loss.count / loss.of:.1f} %" if loss.of and not self._privacy.closed else ""
         why = loss.reason if not loss.kind else f"{loss.reason} ({loss.kind})"
         verb = "" if loss.action == "dropped" else f"{loss.action}: "
-        return shown, share, f"{verb}{why}"
+        return amount, share, f"{verb}{why}"
 
     def _where(self, loss: Loss, room: int | None) -> str:
         """The part and its files: those that there is room for, or some more."""
-        named = [
+        file_texts = [
             # a file that is a loss itself has no number
             name if loss.unit in _THINGS else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
             for name, count in self._files(loss).items()
         ]
-        text = f"{loss.part}: " if loss.part and named else loss.part
-        for position, file in enumerate(named):
-            left = len(named) - position - 1
-            rest = f" and {left} more" if left else ""
+        text = f"{loss.part}: " if loss.part and file_texts else loss.part
+        for position, file in enumerate(file_texts):
+            remaining = len(file_texts) - position - 1
+            ending = f" and {remaining} more" if remaining else ""
             comma = ", " if position else ""
             is_full = (
                 position == FILES
                 if room is None
-                else position and len(text) + len(comma) + len(file) + len(rest) > room
+                else position and len(text) + len(comma) + len(file) + len(ending) > room
             )
             if is_full:
-                return f"{text} and {left + 1} more"
+                return f"{text} and {remaining + 1} more"
             text += comma + file
         return text
 
 
 def _groups(losses: Iterable[Loss], key: Callable[[Loss], Any]) -> dict[Any, list[Loss]]:
-    found: dict[Any, list[Loss]] = {}
+    groups: dict[Any, list[Loss]] = {}
     for loss in losses:
-        found.setdefault(key(loss), []).append(loss)
-    return found
+        groups.setdefault(key(loss), []).append(loss)
+    return groups

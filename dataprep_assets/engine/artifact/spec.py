@@ -136,7 +136,7 @@ _HOLDS_RUNS = ("storage", "history", "runs", "event_logs", "schedules")
 def places_of(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifact] = ()) -> list[Path]:
     """The local folders that hold these artifacts or copies of them; by default those of the whole dataset."""
     names = [str(artifact) for artifact in artifacts] or [dataset]
-    return [place for name in names for place in (store.root / name, store.root / FETCHED / name) if place.exists()]
+    return [folder for name in names for folder in (store.root / name, store.root / FETCHED / name) if folder.exists()]
 
 
 def closed_files(dataset: str, located: Callable[[ArtifactStore, str | None], Artifact]) -> WholeChecks[_Closed]:
@@ -149,7 +149,7 @@ def closed_files(dataset: str, located: Callable[[ArtifactStore, str | None], Ar
     """
 
     def open(store: ArtifactStore, partitions: Sequence[str]) -> _Closed:
-        return places_of(store, dataset, [located(store, one) for one in partitions]), os.environ.get("DAGSTER_HOME")
+        return places_of(store, dataset, [located(store, slot) for slot in partitions]), os.environ.get("DAGSTER_HOME")
 
     return WholeChecks(checks=(PERMISSIONS_PRIVATE,), open=open)
 
@@ -162,24 +162,26 @@ def permissions_private(places: Iterable[Path], home: str | None = None) -> Find
         places: Folders of the dataset. The finding names no file in them.
         home: The folder DAGSTER_HOME, if it is set.
     """
-    seen, rows = 0, list[Row]()
-    for place in places:
-        seen += 1
-        modes = [mode for _, mode in open_to_others(place)]
+    folder_count, rows = 0, list[Row]()
+    for folder in places:
+        folder_count += 1
+        modes = [mode for _, mode in open_to_others(folder)]
         if modes:
-            rows.append({"folder": str(place), "open": len(modes), "widest": f"{max(m & OTHERS for m in modes):04o}"})
+            rows.append({"folder": str(folder), "open": len(modes), "widest": f"{max(m & OTHERS for m in modes):04o}"})
     rows += _open_home(home)
     if not rows:
         return Finding(
             passed=True,
-            summary="Only the owner can read the files." if seen else "No files of the dataset are on this machine.",
-            facts={"folders": seen},
+            summary="Only the owner can read the files."
+            if folder_count
+            else "No files of the dataset are on this machine.",
+            facts={"folders": folder_count},
         )
-    first = rows[0]["folder"]
-    more = f", and in {count_of(len(rows) - 1, 'other folder')}" if len(rows) > 1 else ""
+    example = rows[0]["folder"]
+    suffix = f", and in {count_of(len(rows) - 1, 'other folder')}" if len(rows) > 1 else ""
     return Finding(
         passed=False,
-        summary=f"The dataset is sensitive, but other users can read {first} or its contents{more}. Run "
+        summary=f"The dataset is sensitive, but other users can read {example} or its contents{suffix}. Run "
         f"{'; '.join(_remedy(row) for row in rows)}.",
         facts={"open_folders": len(rows)},
         table=tuple(rows),
@@ -224,12 +226,12 @@ OF_SPLITS = ("snapshot", "tags", "signatures", "selection", "token_bins", "docum
 
 def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, str]:
     """The path of an artifact's asset; raises ValueError for a name that `artifact_at` would not find again."""
-    last = name if split is None else f"{name}_{split}"
-    if _parts(last) != (name, split):
+    asset = name if split is None else f"{name}_{split}"
+    if _parts(asset) != (name, split):
         raise ValueError(
-            f"{last}: only {', '.join(OF_SPLITS)} exist per split, so no other name may begin with one of these names"
+            f"{asset}: only {', '.join(OF_SPLITS)} exist per split, so no other name may begin with one of these names"
         )
-    return dataset, last
+    return dataset, asset
 
 
 def artifact_at(path: Sequence[str], partition: str | None) -> Artifact:
@@ -239,8 +241,8 @@ def artifact_at(path: Sequence[str], partition: str | None) -> Artifact:
     """
     if len(path) != 2:
         raise ConfigError(f"{'/'.join(path)}: not an asset of this project. Must be <dataset>/<artifact>[_<split>]")
-    dataset, last = path
-    name, split = _parts(last)
+    dataset, asset = path
+    name, split = _parts(asset)
     return Artifact(dataset=dataset, name=name, partition=partition or split)
 
 
@@ -437,8 +439,8 @@ class ArtifactSpec:
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:
         # added here, because no artifact of a sensitive dataset may be without it
-        closed = self.declaration.sensitive and self.kept
-        return (*([closed_files(self.declaration.dataset, self.located)] if closed else []), *self.check_groups)
+        is_closed = self.declaration.sensitive and self.kept
+        return (*([closed_files(self.declaration.dataset, self.located)] if is_closed else []), *self.check_groups)
 
     @cached_property
     def checks(self) -> tuple[Check[Any], ...]:
@@ -474,7 +476,7 @@ class ArtifactSpec:
 
     def blocks(self, check: str) -> bool | None:
         """Whether its check of this name blocks what is made of it; None if it has no such check."""
-        return next((one.blocking for one in self.checks if one.name == check), None)
+        return next((candidate.blocking for candidate in self.checks if candidate.name == check), None)
 
     def slots(self, store: ArtifactStore) -> Sequence[str | None]:
         """The partitions that it should have, or one None; raises MissingArtifactError if they are not planned yet."""

@@ -51,13 +51,13 @@ def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], se
     product, name = dataset.product(store), dataset.declaration.dataset
     receipt = store.receipt(product)
     privacy = privacy_of(dataset.declaration)
-    built, trainers = [f"summary: `dataprep show --private {privacy.dataset}`"], list[str]()
+    summary_lines, trainers = [f"summary: `dataprep show --private {privacy.dataset}`"], list[str]()
     if not privacy.closed:
-        built, trainers = dataset.summary(store), list(dataset.trainer_lines(store))
+        summary_lines, trainers = dataset.summary(store), list(dataset.trainer_lines(store))
     names = _shorten_names([record.path for record in (receipt.files if receipt else ())])
     took = "" if seconds is None or privacy.closed else f"built in {seconds:,.1f} s: "
     sections: list[list[str]] = [
-        [*built, f"{took}{store.location(product)}", *wrap(", ".join(names), WIDTH, **_INDENTED)],
+        [*summary_lines, f"{took}{store.location(product)}", *wrap(", ".join(names), WIDTH, **_INDENTED)],
         [*losses],
         [*_checks(dataset, store)],
         ["for the trainer:", *(f"  {line}" for line in trainers)] if trainers else [],
@@ -69,21 +69,21 @@ def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], se
 
 def shorten_sections(sections: Sequence[Sequence[str]], more: str) -> list[list[str]]:
     """The sections with at most `_MOST_LINES` in all, cut where they are longest; `more` shows the rest."""
-    left = [len(lines) for lines in sections]
-    while sum(left) + len(left) > _MOST_LINES:
-        left[left.index(max(left))] -= 1
+    sizes = [len(lines) for lines in sections]
+    while sum(sizes) + len(sizes) > _MOST_LINES:
+        sizes[sizes.index(max(sizes))] -= 1
     return [
-        [*lines] if kept == len(lines) else [*lines[: kept - 1], f"  and {len(lines) - kept + 1} more: {more}"]
-        for lines, kept in zip(sections, left, strict=True)
+        [*lines] if size == len(lines) else [*lines[: size - 1], f"  and {len(lines) - size + 1} more: {more}"]
+        for lines, size in zip(sections, sizes, strict=True)
     ]
 
 
 def up_to_date(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
     """Yield the lines of a run with nothing to do: a summary, and a line per check that did not pass."""
     name = dataset.declaration.dataset
-    passed, *others = _checks(dataset, store)
+    passed, *check_lines = _checks(dataset, store)
     yield f"{name}: everything is up to date, nothing to do; {passed}; {loss_table(dataset, store).headline}"
-    yield from shorten_sections([others], f"dataprep show {name}")[0]
+    yield from shorten_sections([check_lines], f"dataprep show {name}")[0]
     yield from dataset.standing(store)
 
 
@@ -118,7 +118,7 @@ def _describe_changes(dataset: Dataset, store: ArtifactStore, before: DatasetCou
     now, privacy = present_counts(dataset, store), privacy_of(dataset.declaration)
     if before is None or now is None:
         return
-    old, new = ({one.split: one for one in counted.splits} for counted in (before, now))
+    old, new = ({split.split: split for split in counts.splits} for counts in (before, now))
     lines = [line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), privacy)]
     since = "since the last complete run"
     if not privacy.closed:
@@ -164,14 +164,14 @@ def _outcome(why: NotPassed | None) -> str:
 
 def _checks(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
     """Yield the number of passed checks, then a line per check that did not pass, blocking ones first."""
-    every = checks(dataset, store)
-    others = [one for one in every if one["outcome"] != "passed"]
-    others.sort(key=lambda one: (_URGENCY.index(one["outcome"]), one["artifact"], one["check"]))
+    all_checks = checks(dataset, store)
+    failed_checks = [one for one in all_checks if one["outcome"] != "passed"]
+    failed_checks.sort(key=lambda one: (_URGENCY.index(one["outcome"]), one["artifact"], one["check"]))
     if dataset.declaration.sensitive:
-        yield "checks: some have not passed" if others else "checks: all passed"
+        yield "checks: some have not passed" if failed_checks else "checks: all passed"
     else:
-        yield f"checks: {len(every) - len(others)} of {len(every)} passed"
-    for one in others:
+        yield f"checks: {len(all_checks) - len(failed_checks)} of {len(all_checks)} passed"
+    for one in failed_checks:
         where = f"{dataset.declaration.dataset}/{one['artifact']}: {one['check']}"
         sentence = f": {one['sentence']}" if one["sentence"] else ""
         yield f"  {OUTCOMES[one['outcome']]}: {where}{sentence}"
@@ -179,10 +179,12 @@ def _checks(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
 
 def count_checks(dataset: Dataset, store: ArtifactStore) -> str:
     """Return a line with the number of checks per outcome, for a dataset that is not finished."""
-    found = Counter(one["outcome"] for one in checks(dataset, store))
+    outcome_counts = Counter(check["outcome"] for check in checks(dataset, store))
     if dataset.declaration.sensitive:
-        return "checks: " + ", ".join(f"some {name.replace('_', ' ')}" for name in OUTCOMES if found[name])
-    return "checks: " + ", ".join(f"{found[name]:,} {name.replace('_', ' ')}" for name in OUTCOMES if found[name])
+        return "checks: " + ", ".join(f"some {name.replace('_', ' ')}" for name in OUTCOMES if outcome_counts[name])
+    return "checks: " + ", ".join(
+        f"{outcome_counts[name]:,} {name.replace('_', ' ')}" for name in OUTCOMES if outcome_counts[name]
+    )
 
 
 def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:

@@ -71,7 +71,9 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
     # in the graph it follows the ends alone, through which it follows all
     used = {source for spec in subject.specs for source in spec.inputs}
     # it has digest and size of every artifact
-    placed = {f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None}
+    receipt_names = {
+        f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None
+    }
     return ArtifactSpec(
         declaration=subject.declaration,
         name=DATA_CARD,
@@ -80,7 +82,7 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
         kinds={"json", "file"},
         inputs=tuple(spec for spec in subject.specs if spec not in used),
         verification="full",
-        names_places=frozenset(placed) if placed else None,
+        names_places=frozenset(receipt_names) if receipt_names else None,
         recipes=lambda store, _: [_recipe(gathered(subject, store))],
         build=lambda request: [_build(subject, request.store)],
         metadata=_metadata,
@@ -104,7 +106,7 @@ def _recipe(card: Card) -> Recipe:
         "checks": digest_value([asdict(check) for check in card.checks]),
         "columns": digest_value([asdict(records) for records in card.records]),
         "proof": digest_value(None if card.again is None else asdict(card.again)),
-        "sections": digest_value([asdict(one) for one in card.sections]),
+        "sections": digest_value([asdict(section) for section in card.sections]),
         "planned": digest_value(card.planned),
         **{f"receipts of {artifact.name}": digest_value(asdict(artifact)) for artifact in card.artifacts},
     }
@@ -155,14 +157,14 @@ def _facts(card: Card) -> CardFacts:
 
 
 def _undeclared(card: Card) -> Iterator[str]:
-    declared = card.declared
-    for name, there in {
+    declaration = card.declared
+    for name, is_declared in {
         "card.license": bool(card.licenses),
-        "card.homepage": declared.homepage is not None,
-        "card.creators": bool(declared.creators),
-        "card.published": declared.published is not None,
+        "card.homepage": declaration.homepage is not None,
+        "card.creators": bool(declaration.creators),
+        "card.published": declaration.published is not None,
     }.items():
-        if not there:
+        if not is_declared:
             yield name
     yield from (f"license of {source.name}" for source in card.sources if source.license is None)
 
@@ -199,12 +201,15 @@ def _opened(subject: CardSubject, store: ArtifactStore, _: Sequence[str]) -> _Op
 
 def _card_matches_receipts(opened: _OpenedCard) -> Finding:
     """Every line of the two files, and the counts in the card's own receipt, are what the receipts say now."""
-    sensitive, wanted = opened.card.sensitive, card_files(opened.card)
-    lines = sum(len(data.splitlines()) for data in wanted.values())
-    same = CardFacts.of(opened.receipt) == _facts(opened.card)
-    counted = [] if same else ["its receipt: the counts differ from the other receipts"]
+    sensitive, expected_files = opened.card.sensitive, card_files(opened.card)
+    lines = sum(len(data.splitlines()) for data in expected_files.values())
+    has_same_counts = CardFacts.of(opened.receipt) == _facts(opened.card)
+    count_defects = [] if has_same_counts else ["its receipt: the counts differ from the other receipts"]
     return verdict(
-        [*(d for name, data in wanted.items() for d in _differing(opened.directory / name, data, sensitive)), *counted],
+        [
+            *(d for name, data in expected_files.items() for d in _differing(opened.directory / name, data, sensitive)),
+            *count_defects,
+        ],
         f"{count_of(lines, 'line matches', 'lines match')} the receipts.",
         _TODO,
     )
@@ -220,12 +225,14 @@ _CHECKS = (
 
 
 def _differing(path: Path, wanted: bytes, sensitive: bool) -> Iterator[str]:
-    found = path.read_bytes()
-    lines = zip_longest(found.splitlines(), wanted.splitlines())
-    for number, (there, said) in enumerate(lines, 1):
-        if there != said:
-            told = "" if sensitive else f" {_format_line(there)}, but the receipts give {_format_line(said)}"
-            yield f"{path.name} line {number}:{told or ' differs from the receipts'}"
+    content = path.read_bytes()
+    lines = zip_longest(content.splitlines(), wanted.splitlines())
+    for number, (line, expected_line) in enumerate(lines, 1):
+        if line != expected_line:
+            difference = (
+                "" if sensitive else f" {_format_line(line)}, but the receipts give {_format_line(expected_line)}"
+            )
+            yield f"{path.name} line {number}:{difference or ' differs from the receipts'}"
 
 
 def _format_line(line: bytes | None) -> str:
@@ -245,11 +252,11 @@ def license_url(license: str) -> str:
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:
-        known = str(canonicalize_license_expression(license))
+        expression = str(canonicalize_license_expression(license))
     except InvalidLicenseExpression:
         return license
-    single = " " not in known and not known.startswith("LicenseRef-")
-    return f"https://spdx.org/licenses/{known}" if single else known
+    single = " " not in expression and not expression.startswith("LicenseRef-")
+    return f"https://spdx.org/licenses/{expression}" if single else expression
 
 
 def _summary(card: Card) -> str:
@@ -268,7 +275,7 @@ def _summary(card: Card) -> str:
 
 
 def _described(card: Card) -> croissant.Node:
-    declared = card.declared
+    declaration = card.declared
     files = [
         croissant.file_node(
             file.path,
@@ -291,22 +298,24 @@ def _described(card: Card) -> croissant.Node:
         if a.product and not files
     ]
     records = []
-    for one in card.records:
-        prefix = f"{one.artifact}/{one.prefix}"
+    for record_set in card.records:
+        prefix = f"{record_set.artifact}/{record_set.prefix}"
         if paths := [file["@id"] for file in files if file["@id"].startswith(prefix)]:
-            sets += [_parquet_set(one, paths)] if len(paths) > 1 else []
+            sets += [_parquet_set(record_set, paths)] if len(paths) > 1 else []
             source = {"fileSet": {"@id": f"{prefix}*"}} if len(paths) > 1 else {"fileObject": {"@id": paths[0]}}
-            about = f"The rows of the split {one.split}."
-            records.append(croissant.records_node(f"{one.artifact}/{one.split}", about, source, one.columns))
+            about = f"The rows of the split {record_set.split}."
+            records.append(
+                croissant.records_node(f"{record_set.artifact}/{record_set.split}", about, source, record_set.columns)
+            )
     return {
         "name": card.dataset,
         "description": " ".join(filter(None, (card.description, _summary(card), f"See {PAGE}."))),
         "license": [license_url(license) for license in card.licenses],
-        "url": declared.homepage,
-        "creator": [croissant.creator_node(c.kind.capitalize(), c.name, c.url) for c in declared.creators],
-        "datePublished": declared.published.isoformat() if declared.published is not None else None,
-        "version": declared.version,
-        "citeAs": declared.citation,
+        "url": declaration.homepage,
+        "creator": [croissant.creator_node(c.kind.capitalize(), c.name, c.url) for c in declaration.creators],
+        "datePublished": declaration.published.isoformat() if declaration.published is not None else None,
+        "version": declaration.version,
+        "citeAs": declaration.citation,
         "prov:wasDerivedFrom": [
             croissant.source_node(
                 " ".join(filter(None, (source.place or source.name, source.revision and f"at {source.revision}"))),
@@ -332,15 +341,15 @@ def _parquet_set(one: CardRecords, paths: Sequence[str]) -> croissant.Node:
 
 
 def _page(card: Card) -> str:
-    declared, reasons = card.declared, {**card.ledger.dropped, "retracted": card.retracted}
-    creators = [f"{creator.name}" + (f" <{creator.url}>" if creator.url else "") for creator in declared.creators]
+    declaration, reasons = card.declared, {**card.ledger.dropped, "retracted": card.retracted}
+    creators = [f"{creator.name}" + (f" <{creator.url}>" if creator.url else "") for creator in declaration.creators]
     about = {
         "Made by": ", ".join(creators),
-        "Published": declared.published,
-        "Version": declared.version,
-        "Page": declared.homepage and f"<{declared.homepage}>",
+        "Published": declaration.published,
+        "Version": declaration.version,
+        "Page": declaration.homepage and f"<{declaration.homepage}>",
     }
-    cited = [("this dataset", declared.citation), *((source.name, source.citation) for source in card.sources)]
+    cited = [("this dataset", declaration.citation), *((source.name, source.citation) for source in card.sources)]
     return _template().render(
         card=card,
         totals=_summary(card),

@@ -214,11 +214,11 @@ def ledger_counts(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
 
 def selected_by_reason(receipts: Iterable[Receipt]) -> Counter[str]:
     """How many rows selections drop by reason, by the lines of source files in their receipts."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for receipt in receipts:
         for line in receipt.sources:
-            found.update(line["dropped"])
-    return found
+            counts.update(line["dropped"])
+    return counts
 
 
 def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
@@ -227,7 +227,7 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
     Raises MissingArtifactError naming the first artifact without one.
     """
     declaration, receipts = subject.declaration, _receipts(subject, store)
-    counted = [receipt for spec in subject.counted for receipt in receipts[spec]]
+    counted_receipts = [receipt for spec in subject.counted for receipt in receipts[spec]]
     splits = (
         [ledger_counts(spec.split or "all", receipts[spec]) for spec in subject.counted]
         if subject.splits is None
@@ -240,16 +240,18 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
         declared=declaration.card,
         sources=tuple(subject.sources(store, receipts)),
         splits=tuple(splits),
-        ledger=_ledger(counted, splits).named_drops(
+        ledger=_ledger(counted_receipts, splits).named_drops(
             selected_by_reason(receipt for spec in subject.selected for receipt in receipts[spec])
         ),
         tokenizer=_tokenizer(subject, receipts),
         artifacts=tuple(
-            _artifact(spec, every, product=spec in subject.products) for spec, every in receipts.items() if spec.kept
+            _artifact(spec, spec_receipts, product=spec in subject.products)
+            for spec, spec_receipts in receipts.items()
+            if spec.kept
         ),
         checks=tuple(_checks(subject.specs)),
         records=tuple(subject.records(receipts)),
-        build_seconds=sum(_seconds(receipt) for every in receipts.values() for receipt in every),
+        build_seconds=sum(_seconds(receipt) for spec_receipts in receipts.values() for receipt in spec_receipts),
         again=_count_rebuilt(declaration, receipts),
         privacy=privacy_of(declaration),
         sections=tuple(subject.sections(receipts)),
@@ -260,28 +262,28 @@ def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
 
 def _count_rebuilt(declaration: DatasetDeclaration, receipts: Receipts) -> RebuildCount | None:
     counts = [
-        counted_again(every, spec.documents, declaration.prove.level)
-        for spec, every in receipts.items()
+        counted_again(spec_receipts, spec.documents, declaration.prove.level)
+        for spec, spec_receipts in receipts.items()
         if spec.documents is not None
     ]
     if not counts:
         return None
-    documents, total = sum(one.documents for one in counts), sum(one.of for one in counts)
+    documents, total = sum(count.documents for count in counts), sum(count.of for count in counts)
     return RebuildCount(level=declaration.prove.level, documents=documents, of=total)
 
 
 def _tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None:
     """The tokenizer, with the tables of its reference as the first receipt that names them has them."""
-    found = subject.tokenizer(receipts)
-    settings = (receipt.recipe.get("settings", {}) for every in receipts.values() for receipt in every)
-    tables = next((each[SETTING] for each in settings if SETTING in each), None)
-    return found if found is None or tables is None else replace(found, reference=tables)
+    tokenizer = subject.tokenizer(receipts)
+    settings = (receipt.recipe.get("settings", {}) for spec_receipts in receipts.values() for receipt in spec_receipts)
+    tables = next((receipt_settings[SETTING] for receipt_settings in settings if SETTING in receipt_settings), None)
+    return tokenizer if tokenizer is None or tables is None else replace(tokenizer, reference=tables)
 
 
 def _seconds(receipt: Receipt) -> float:
     """Build time: CPU seconds if they were measured, else elapsed seconds; 0 if neither was."""
-    measured = receipt.measured
-    return float(measured.get("cpu_seconds", measured.get("wall_seconds", 0.0)))
+    measurements = receipt.measured
+    return float(measurements.get("cpu_seconds", measurements.get("wall_seconds", 0.0)))
 
 
 def _ledger(counted: Sequence[Receipt], splits: Sequence[SplitCounts]) -> Ledger:
@@ -297,11 +299,11 @@ def _receipts(subject: CardSubject, store: ArtifactStore) -> Receipts:
     receipts: dict[ArtifactSpec, list[Receipt]] = {}
     for spec in subject.specs:
         artifacts = spec.artifacts(store)
-        every = store.receipts(artifacts)
-        for artifact, receipt in zip(artifacts, every, strict=True):
+        spec_receipts = store.receipts(artifacts)
+        for artifact, receipt in zip(artifacts, spec_receipts, strict=True):
             if receipt is None:
                 raise MissingArtifactError(f"{artifact}: missing. Materialize it before the data card")
-        receipts[spec] = [receipt for receipt in every if receipt is not None]
+        receipts[spec] = [receipt for receipt in spec_receipts if receipt is not None]
     return receipts
 
 
@@ -347,11 +349,11 @@ def _folder(receipt: Receipt) -> str:
 
 def _checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
     """The checks of all artifacts; a check with the same name in several splits is listed once."""
-    seen: set[tuple[str, str]] = set()
+    keys: set[tuple[str, str]] = set()
     for spec in specs:
         for proof in spec.checks:
-            if (spec.name, proof.name) not in seen:
-                seen.add((spec.name, proof.name))
+            if (spec.name, proof.name) not in keys:
+                keys.add((spec.name, proof.name))
                 yield CardCheck(
                     artifact=spec.name, name=proof.name, description=proof.sentence, blocking=proof.blocking
                 )

@@ -72,13 +72,13 @@ def verdict(
 
     Without a `table` the finding lists the first defects.
     """
-    found = list(defects)
-    facts = {**(facts or {}), "defects": len(found)}
-    rows: tuple[Row, ...] = tuple(table) if table is not None else tuple({"defect": d} for d in found[:SHOWN])
-    if not found:
+    all_defects = list(defects)
+    facts = {**(facts or {}), "defects": len(all_defects)}
+    rows: tuple[Row, ...] = tuple(table) if table is not None else tuple({"defect": d} for d in all_defects[:SHOWN])
+    if not all_defects:
         return Finding(passed=True, summary=holds, facts=facts, table=rows)
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    summary = f"{found[0]}{more}. {todo}."
+    suffix = f" (and {len(all_defects) - 1} more)" if len(all_defects) > 1 else ""
+    summary = f"{all_defects[0]}{suffix}. {todo}."
     return Finding(passed=False, summary=summary, facts=facts, table=rows, warning=warning)
 
 
@@ -136,8 +136,8 @@ def name_of(receipt: Receipt) -> str:
 
 def first_of(names: Iterable[object], limit: int = 3) -> str:
     """The first few of many names, and how many more there are."""
-    known = [str(n) for n in names]
-    return ", ".join(known[:limit]) + (f" and {len(known) - limit} more" if len(known) > limit else "")
+    texts = [str(n) for n in names]
+    return ", ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "")
 
 
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -279,9 +279,9 @@ class RebuildCount:
 
     def __str__(self) -> str:
         """The level and the share in words."""
-        said = "every document" if self.level == EVERY_DOCUMENT else "a sample"
+        scope = "every document" if self.level == EVERY_DOCUMENT else "a sample"
         # rounded down: 99.99 % is not all
-        return f"{said}: {int(self.share * 1000) / 10:g} % of the documents"
+        return f"{scope}: {int(self.share * 1000) / 10:g} % of the documents"
 
 
 def draw_documents(key: str, total: int, samples: int | None) -> "NDArray[np.int64]":
@@ -307,8 +307,8 @@ def samples_of(level: Level) -> int | None:
 
 def at_level(checks: Iterable[Check[S]], level: Level) -> tuple[Check[S], ...]:
     """The checks as a dataset of this level asks for them."""
-    every = level == EVERY_DOCUMENT
-    return tuple(replace(check, every_document=every) if check.samples else check for check in checks)
+    is_every_document = level == EVERY_DOCUMENT
+    return tuple(replace(check, every_document=is_every_document) if check.samples else check for check in checks)
 
 
 def documents_in(receipt: Receipt) -> int:
@@ -319,5 +319,5 @@ def documents_in(receipt: Receipt) -> int:
 def counted_again(receipts: Iterable[Receipt], documents: Callable[[Receipt], int], level: Level) -> RebuildCount:
     """How many documents of these partitions the proofs make again, as `documents` counts those of each."""
     counts = [documents(receipt) for receipt in receipts]
-    some = counts if level == EVERY_DOCUMENT else [min(count, SAMPLED) for count in counts]
-    return RebuildCount(level=level, documents=sum(some), of=sum(counts))
+    rebuilt_counts = counts if level == EVERY_DOCUMENT else [min(count, SAMPLED) for count in counts]
+    return RebuildCount(level=level, documents=sum(rebuilt_counts), of=sum(counts))

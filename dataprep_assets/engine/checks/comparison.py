@@ -46,22 +46,22 @@ def rebuilt(
         yield f"was not built from its current inputs: {change.reason}"
         return
     with scratch(store.root / receipt.dataset) as folder:
-        written = write(folder)
+        written_files = write(folder)
         names = [record.path for record in receipt.files]
-        yield from (told for _, told in other_files(folder, directory, names))
-    yield from other_claims(written, receipt)
+        yield from (sentence for _, sentence in other_files(folder, directory, names))
+    yield from other_claims(written_files, receipt)
 
 
 def other_claims(written: WrittenFiles, receipt: Receipt) -> Iterator[str]:
     """A sentence for each claim of a receipt that its builder does not make."""
     facts = {} if written.facts is None else written.facts.to_json()
-    for name, made, stored in (
+    for name, built_claim, stored_claim in (
         ("facts", facts, receipt.facts),
         ("ledger", written.ledger, receipt.ledger),
         ("inputs", dict(written.inputs), dict(receipt.inputs)),
         ("sources", list(written.sources), list(receipt.sources)),
     ):
-        if made != stored:
+        if built_claim != stored_claim:
             yield f"its receipt has a different {name}"
 
 
@@ -73,9 +73,9 @@ def other_files(made: Path, stored: Path, names: Sequence[str]) -> Iterator[tupl
         stored: The artifact's folder.
         names: The artifact's files.
     """
-    built = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
-    for name in sorted(built | set(names)):
-        if name not in built:
+    built_names = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
+    for name in sorted(built_names | set(names)):
+        if name not in built_names:
             yield name, f"{name} is unexpected"
         elif name not in names:
             yield name, f"{name} is missing"
@@ -92,8 +92,10 @@ def _other(made: Path, stored: Path) -> str | None:
         # statistics are no values, but readers that filter believe them; another library may compress differently
         return _first_byte(made, stored) if difference is None and _same_writer(made, stored) else difference
     if made.suffix in _LINES:
-        with open(made, "rb") as one, open(stored, "rb") as other:
-            return next(f"line {n} is different" for n, (a, b) in enumerate(zip_longest(one, other), 1) if a != b)
+        with open(made, "rb") as made_file, open(stored, "rb") as stored_file:
+            return next(
+                f"line {n} is different" for n, (a, b) in enumerate(zip_longest(made_file, stored_file), 1) if a != b
+            )
     return _first_byte(made, stored)
 
 
@@ -101,8 +103,8 @@ def _same_writer(made: Path, stored: Path) -> bool:
     """Whether two Parquet files of equal values should have equal bytes."""
     import pyarrow.parquet as pq
 
-    by = [pq.read_metadata(path).created_by for path in (made, stored)]
-    return by[0] == by[1] and made.stat().st_size == stored.stat().st_size
+    writers = [pq.read_metadata(path).created_by for path in (made, stored)]
+    return writers[0] == writers[1] and made.stat().st_size == stored.stat().st_size
 
 
 def _first_byte(made: Path, stored: Path) -> str | None:
@@ -112,9 +114,9 @@ def _first_byte(made: Path, stored: Path) -> str | None:
 
 def first_difference(first: Path, second: Path) -> int | None:
     """The first byte, from 0, in which two files differ, or at which one of them ends; None if they are equal."""
-    with open(first, "rb") as one, open(second, "rb") as other:
+    with open(first, "rb") as first_file, open(second, "rb") as second_file:
         position = 0
-        while (a := one.read(_BLOCK)) == (b := other.read(_BLOCK)):
+        while (a := first_file.read(_BLOCK)) == (b := second_file.read(_BLOCK)):
             if not a:
                 return None
             position += len(a)
@@ -141,17 +143,17 @@ def other_rows(made: Path, stored: Path, rows: NDArray[np.int64] | None = None) 
     elif made_table.num_rows != stored_table.num_rows:
         return f"it has {count_of(stored_table.num_rows, 'row')}, not {made_table.num_rows}"
     apart = [
-        (at, name)
+        (row, name)
         for name in made_table.column_names
-        if (at := _first(made_table[name], stored_table[name])) is not None
+        if (row := _first(made_table[name], stored_table[name])) is not None
     ]
     if not apart:
         return None
-    at, name = min(apart, key=lambda one: one[0])
+    row, name = min(apart, key=lambda one: one[0])
     # by the row of the source, where the file says which it is
     if {"file", "row"} <= set(made_table.column_names):
-        return f"{made_table['file'][at]}, row {made_table['row'][at]}: {name} is different"
-    return f"row {(at if rows is None else int(rows[at])) + 1}: {name} is different"
+        return f"{made_table['file'][row]}, row {made_table['row'][row]}: {name} is different"
+    return f"row {(row if rows is None else int(rows[row])) + 1}: {name} is different"
 
 
 def _table(path: Path) -> "pa.Table":
@@ -174,4 +176,4 @@ def _first(one: Any, other: Any) -> int | None:
     if one.equals(other):
         return None
     pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
-    return next(at for at, (a, b) in enumerate(pairs) if a != b)
+    return next(row for row, (a, b) in enumerate(pairs) if a != b)

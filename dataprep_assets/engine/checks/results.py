@@ -37,17 +37,19 @@ NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}  # in the 
 def known_results(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> dict[str | None, Verdict]:
     """The results on the given partitions that hold now, and under `None` those on the artifact as a whole."""
     of_each, of_whole = _apart(spec)
-    found: dict[str | None, Verdict] = {}
+    verdicts: dict[str | None, Verdict] = {}
     # `some`: a check that is new does not take away what the others found
     if of_each:
         artifacts = {slot: spec.located(store, slot) for slot in slots if slot is not None}
-        found.update(of_slots(artifacts, store, of_each, some=True))
+        verdicts.update(of_slots(artifacts, store, of_each, some=True))
     if of_whole:
-        every = spec.artifacts(store)
-        version = version_of(every, store)
-        whole = verdict_in(_path(spec, store), every, store, version, of_whole, some=True, of=_declared(spec))
-        found |= {} if whole is None else {None: whole}
-    return found
+        all_artifacts = spec.artifacts(store)
+        version = version_of(all_artifacts, store)
+        whole_verdict = verdict_in(
+            _path(spec, store), all_artifacts, store, version, of_whole, some=True, of=_declared(spec)
+        )
+        verdicts |= {} if whole_verdict is None else {None: whole_verdict}
+    return verdicts
 
 
 def _apart(spec: ArtifactSpec) -> tuple[list[Check[Any]], list[Check[Any]]]:
@@ -77,22 +79,22 @@ def check_facts(
 
     if not spec.partition_checks:  # all of its checks look at the whole
         return {slot: of(None, names) for slot in slots}
-    whole = of(None, [check.name for check in _apart(spec)[1]])
-    failed = {name: one for name, one in whole.items() if one is not None and one.blocks and not one.passed}
-    return {**{slot: {**of(slot, spec.partition_checks), **failed} for slot in slots}, None: whole}
+    whole_facts = of(None, [check.name for check in _apart(spec)[1]])
+    failed = {name: fact for name, fact in whole_facts.items() if fact is not None and fact.blocks and not fact.passed}
+    return {**{slot: {**of(slot, spec.partition_checks), **failed} for slot in slots}, None: whole_facts}
 
 
 def _facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, CheckFacts]:
     blocking = {check.name for check in checks if check.blocking}
     return {
         name: CheckFacts(
-            passed=one.passed,
-            blocks=name in blocking and not one.warning,
-            sentence=one.summary,
+            passed=finding.passed,
+            blocks=name in blocking and not finding.warning,
+            sentence=finding.summary,
             at=verdict.at,
             rebuilt=verdict.rebuilt,
         )
-        for name, one in verdict.findings.items()
+        for name, finding in verdict.findings.items()
     }
 
 
@@ -115,16 +117,16 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | N
         facts = check_facts(spec, store, spec.slots(store))
     except DataprepError:  # not planned
         return {check.name: NotPassed() for check in checks}
-    found: dict[str, NotPassed | None] = {}
+    failures: dict[str, NotPassed | None] = {}
     for check in checks:
-        judged = [one[check.name] for one in facts.values() if check.name in one]
+        check_results = [one[check.name] for one in facts.values() if check.name in one]
         is_accepted = not check.blocking and check.name in accept
-        failed = [] if is_accepted else [one for one in judged if one is not None and not one.passed]
+        failed = [] if is_accepted else [one for one in check_results if one is not None and not one.passed]
         # errors before warnings: the first is what is told
         failed.sort(key=lambda one: not one.blocks)
-        first = NotPassed(failed[0].sentence, failed[0].blocks) if failed else None
-        found[check.name] = NotPassed() if None in judged else first
-    return found
+        first_failure = NotPassed(failed[0].sentence, failed[0].blocks) if failed else None
+        failures[check.name] = NotPassed() if None in check_results else first_failure
+    return failures
 
 
 def oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:

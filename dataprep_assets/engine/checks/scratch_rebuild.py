@@ -19,9 +19,9 @@ from dataprep_assets.integrity.scratch import OverlayArtifacts, scratch
 def made_again(artifact: Artifact, store: ArtifactStore, build: Callable[[ArtifactStore], object]) -> Iterator[Path]:
     """Yield the folder of an artifact of `store` that `build` makes in the store that it is given."""
     with scratch(store.root / artifact.dataset) as folder:
-        made = LocalArtifacts(folder)
-        build(made)
-        yield made.directory(artifact)
+        scratch_store = LocalArtifacts(folder)
+        build(scratch_store)
+        yield scratch_store.directory(artifact)
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ def rebuilt_otherwise(
     For artifacts that are cheap to build, because they link what they are made of. What `build` raises is raised here.
     The facts in `names` are not compared: they only name an input, which may be called otherwise and be the same.
     """
-    stored = store.require(artifact)
+    stored_receipt = store.require(artifact)
     with scratch(store.root / artifact.dataset) as folder:
         rebuilt, _ = build(_Rebuilding(folder, store, hidden=artifact))
-    digests = [{record.path: record.sha256 for record in receipt.files} for receipt in (stored, rebuilt)]
+    digests = [{record.path: record.sha256 for record in receipt.files} for receipt in (stored_receipt, rebuilt)]
     for name in sorted(digests[0].keys() | digests[1].keys()):
-        one, other = (of.get(name) for of in digests)
-        if one is None or other is None:
-            yield f"{name} is {'not there' if one is None else 'there'}, unlike after a rebuild"
-        elif one != other:
+        stored_digest, rebuilt_digest = (file_digests.get(name) for file_digests in digests)
+        if stored_digest is None or rebuilt_digest is None:
+            yield f"{name} is {'not there' if stored_digest is None else 'there'}, unlike after a rebuild"
+        elif stored_digest != rebuilt_digest:
             yield f"{name} differs from a rebuild"
     claims = [
         {
@@ -65,7 +65,7 @@ def rebuilt_otherwise(
             "facts": {name: value for name, value in receipt.facts.items() if name not in names},
             "ledger": receipt.ledger,
         }
-        for receipt in (stored, rebuilt)
+        for receipt in (stored_receipt, rebuilt)
     ]
     for what in claims[0]:
         if claims[0][what] != claims[1][what]:
@@ -79,10 +79,10 @@ def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> 
     """
     names = {str(path.relative_to(root)) for root in (held, made) for path in root.rglob("*") if path.is_file()}
     for name in sorted(names - left_out - {NAME}):
-        here, there = held / name, made / name
-        if not (here.is_file() and there.is_file()):
-            yield f"{name} is {'not there' if there.is_file() else 'there'}, unlike after a rebuild"
-        elif (byte := first_difference(here, there)) is not None:
+        held_file, made_file = held / name, made / name
+        if not (held_file.is_file() and made_file.is_file()):
+            yield f"{name} is {'not there' if made_file.is_file() else 'there'}, unlike after a rebuild"
+        elif (byte := first_difference(held_file, made_file)) is not None:
             yield f"{name} differs from a rebuild of the source, from byte {byte:,} on"
 
 

@@ -83,7 +83,7 @@ def find_in_workers(
         engine: Who does the work.
         prepare: As for `WorkerPool`.
     """
-    tasks = [Task(TaskId(one.artifact.partition or "", "checks"), find, (one,)) for one in partitions]
+    tasks = [Task(TaskId(partition.artifact.partition or "", "checks"), find, (partition,)) for partition in partitions]
     if not tasks:
         return
     with engine.open(min(workers, len(tasks)), prepare) as pool:
@@ -127,11 +127,11 @@ def of_all_partitions(
         if remember(artifact(partition), store, versions[partition], findings, checks):
             fresh[partition] = findings
     before = of_slots({p: artifact(p) for p in partitions if p not in fresh}, store, checks)
-    found = {p: fresh.get(p) or dict(before[p].findings) for p in partitions if p in fresh or p in before}
+    known_findings = {p: fresh.get(p) or dict(before[p].findings) for p in partitions if p in fresh or p in before}
     for check in checks:
-        of_check = {p: of[check.name] for p, of in found.items()}
+        of_check = {p: partition_findings[check.name] for p, partition_findings in known_findings.items()}
         now = [p for p in examined if p in fresh]
-        yield check.name, summarized(of_check, now, len(partitions) - len(found), noun)
+        yield check.name, summarized(of_check, now, len(partitions) - len(known_findings), noun)
 
 
 def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard") -> Finding:
@@ -151,24 +151,28 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
         f"{noun}s_failed": len(bad),
         f"{noun}s_not_examined_yet": unknown,
     }
-    shown = next((findings[p] for p in examined if p in findings), None)
-    if shown is not None and len(examined) == 1:
-        facts |= shown.facts
+    example_finding = next((findings[p] for p in examined if p in findings), None)
+    if example_finding is not None and len(examined) == 1:
+        facts |= example_finding.facts
     when, before = "", len(findings) - now
     if before:
         when = f"{now:,} checked now, {before:,} before"
     if unknown:
         when = f"{when}{', ' if when else ''}{unknown:,} not checked yet"
     if not bad:
-        example = f". For example {examined[0]}: {shown.summary}" if shown and shown.summary else "."
+        example = (
+            f". For example {examined[0]}: {example_finding.summary}"
+            if example_finding and example_finding.summary
+            else "."
+        )
         passing = _all_pass(len(findings), unknown, noun)
         return Finding(
             passed=True,
             facts=facts,
-            table=shown.table if shown else (),
+            table=example_finding.table if example_finding else (),
             summary=f"{passing}{': ' if when else ''}{when}{example}",
         )
-    first = next(iter(bad))
+    first_bad = next(iter(bad))
     fail = "fails" if len(bad) == 1 else "fail"
     return Finding(
         passed=False,
@@ -176,7 +180,7 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
         facts=facts,
         summary=f"{len(bad):,} of {count_of(len(findings), noun)} {fail}"
         + (f" ({when})" if when else "")
-        + f", first {first}: {bad[first].summary}",
+        + f", first {first_bad}: {bad[first_bad].summary}",
         table=tuple({noun: partition, "what": f.summary} for partition, f in bad.items()),
     )
 
@@ -231,11 +235,11 @@ def write_record(
         return False
     if content is None:
         return True
-    kept: dict[str, KeptFinding] = {
+    kept_findings: dict[str, KeptFinding] = {
         check.name: {
-            "passed": (found := findings[check.name]).passed,
-            "summary": found.summary,
-            "warning": found.warning,
+            "passed": (finding := findings[check.name]).passed,
+            "summary": finding.summary,
+            "warning": finding.warning,
             "version": check.version,
             "blocking": check.blocking,
             "every_document": check.every_document,
@@ -249,7 +253,7 @@ def write_record(
         "content": content,
         "of": of,
         "at": time.time(),
-        "findings": kept,
+        "findings": kept_findings,
     }
     before = read_record(path)
     # another build of what failed fails again: the version of the first build shows that it was built again
@@ -264,7 +268,9 @@ def write_record(
 def failing_in(record: Record) -> list[str]:
     """The names of the blocking checks in a record that failed as errors."""
     findings = record["findings"].items()
-    return [name for name, one in findings if not one["passed"] and not one["warning"] and one["blocking"]]
+    return [
+        name for name, finding in findings if not finding["passed"] and not finding["warning"] and finding["blocking"]
+    ]
 
 
 def of_slots(
@@ -276,12 +282,12 @@ def of_slots(
     # they are partitions of one artifact, with all of their records in one folder
     folder = memory(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
-    found = {
+    verdicts = {
         slot: verdict_in(f"{folder}/{artifact.partition}.json", [artifact], store, version, checks, some=some)
         for (slot, artifact), version in zip(artifacts.items(), versions, strict=True)
         if version is not None
     }
-    return {slot: verdict for slot, verdict in found.items() if verdict is not None}
+    return {slot: verdict for slot, verdict in verdicts.items() if verdict is not None}
 
 
 def verdict_in(
@@ -301,16 +307,18 @@ def verdict_in(
         return None
     findings = {}
     for check in checks:
-        kept = record["findings"].get(check.name)
-        if kept is None and some:
+        kept_finding = record["findings"].get(check.name)
+        if kept_finding is None and some:
             continue
-        if kept is None or kept["version"] != check.version:
+        if kept_finding is None or kept_finding["version"] != check.version:
             return None
-        if check.every_document and not kept["every_document"]:
+        if check.every_document and not kept_finding["every_document"]:
             return None  # a sample gave it
-        if check.limit != kept["limit"]:
+        if check.limit != kept_finding["limit"]:
             return None
-        findings[check.name] = Finding(passed=kept["passed"], summary=kept["summary"], warning=kept["warning"])
+        findings[check.name] = Finding(
+            passed=kept_finding["passed"], summary=kept_finding["summary"], warning=kept_finding["warning"]
+        )
     is_rebuilt = record["version"] != version
     # The inputs of a whole artifact may have been damaged when it was built again, which its receipt does not tell.
     if is_rebuilt and ((of and not failing_in(record)) or record["content"] != content_of(artifacts, store)):
@@ -363,9 +371,9 @@ def _claims(receipt: Receipt) -> list[object]:
 def forget_absent(dataset: str, store: ArtifactStore) -> None:
     """Remove the remembered verdicts on partitions that are not there any more."""
     for folder in (store.root / dataset / FOLDER).glob("*/"):
-        there = set(store.partitions(dataset, folder.name))
+        present_partitions = set(store.partitions(dataset, folder.name))
         for path in folder.glob("*.json"):
-            if path.stem not in there:
+            if path.stem not in present_partitions:
                 path.unlink(missing_ok=True)
 
 
@@ -438,11 +446,11 @@ class PartitionChecks(Generic[T, S]):
     def find(self, store: ArtifactStore, partitions: Sequence[str]) -> Verdicts:
         """Check these partitions; yields each with its findings when they are there."""
         find, workers = partial(find_all, self.checks, self.open, self.guard), self.workers(store, partitions)
-        planned = self.planned(store, partitions)
+        planned_partitions = self.planned(store, partitions)
         if workers is None:
-            return ((one.artifact.partition or "", find(one)) for one in planned)
+            return ((partition.artifact.partition or "", find(partition)) for partition in planned_partitions)
         count = worker_count(workers.declared)
-        return find_in_workers(planned, find, count, engine=workers.engine, prepare=workers.prepare)
+        return find_in_workers(planned_partitions, find, count, engine=workers.engine, prepare=workers.prepare)
 
     def examine(
         self, spec: CheckedSpec, store: ArtifactStore, partitions: Sequence[str]

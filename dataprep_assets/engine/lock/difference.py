@@ -97,13 +97,16 @@ class LockDifference:
         """The differences as lines of text, with the counts that leave."""
         yield from (f"{side}: {name}" for side, name in zip("ab", self.names, strict=True))
         if self.is_none:
-            first = [side for side, _ in self.totals.values()]
-            files, total = sum(count for count, _ in first), sum((counts for _, counts in first), LockCounts())
-            counted = (
+            first_totals = [side for side, _ in self.totals.values()]
+            files, total = (
+                sum(count for count, _ in first_totals),
+                sum((counts for _, counts in first_totals), LockCounts()),
+            )
+            counts_text = (
                 f"{count_of(files, 'source file')}, {count_of(total.documents, 'document')}, "
                 f"{count_of(total.tokens, 'token')}"
             )
-            yield "no differences" if privacy.closed else f"no differences: {counted}"
+            yield "no differences" if privacy.closed else f"no differences: {counts_text}"
         for split, sides in self.totals.items():
             yield from self._lines_of_split(split, sides, privacy)
         yield from _section("artifacts only in b", self.added)
@@ -115,10 +118,10 @@ class LockDifference:
         yield from _section("obsolete artifacts, not compared", self.obsolete)
 
     def _lines_of_split(self, split: str, sides: Sequence[tuple[int, LockCounts]], privacy: Privacy) -> Iterator[str]:
-        own = [one for one in self.files if one.split == split]
+        own = [source for source in self.files if source.split == split]
         if not own:
             return
-        kinds = [one.kind for one in own]
+        kinds = [source.kind for source in own]
         changes = ", ".join(
             f"{privacy.count(kinds.count(kind))} {kind}" for kind in ("added", "removed", "changed") if kind in kinds
         )
@@ -126,11 +129,12 @@ class LockDifference:
         for what in ("documents", "tokens"):
             was, now = (getattr(counts, what) for _, counts in sides)
             gains = [
-                getattr(one.after or LockCounts(), what) - getattr(one.before or LockCounts(), what) for one in own
+                getattr(source.after or LockCounts(), what) - getattr(source.before or LockCounts(), what)
+                for source in own
             ]
             plus, minus = (privacy.count(sum(max(0, sign * gain) for gain in gains)) for sign in (1, -1))
             yield f"  {what:<10}{privacy.count(was):>16} → {privacy.count(now):>16}  (+{plus} −{minus})"
-        yield from _shorten_lines([f"  {_file_line(one, privacy)}" for one in own])
+        yield from _shorten_lines([f"  {_file_line(source, privacy)}" for source in own])
 
 
 def grouped(reasons: Mapping[str, str]) -> list[str]:
@@ -149,12 +153,12 @@ def _file_line(one: ChangedSource, privacy: Privacy) -> str:
     gains = {what: getattr(after, what) - getattr(before, what) for what in ("documents", "tokens")}
     if privacy.hides(abs(gains["documents"])):  # their tokens would tell how many documents they are
         del gains["tokens"]
-    told = []
+    texts = []
     for what, gain in gains.items():
         # a count that is hidden stays in the plural
-        shown = privacy.count(abs(gain))
-        told.append(f"{'-' if gain < 0 else '+'}{shown} {what.removesuffix('s') if shown == '1' else what}")
-    return f"{one.kind:<8} {one.file}: {', '.join(told)}"
+        amount = privacy.count(abs(gain))
+        texts.append(f"{'-' if gain < 0 else '+'}{amount} {what.removesuffix('s') if amount == '1' else what}")
+    return f"{one.kind:<8} {one.file}: {', '.join(texts)}"
 
 
 def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
@@ -164,8 +168,8 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _shorten_lines(lines: Sequence[str]) -> Sequence[str]:
-    more = len(lines) - _SHOWN
-    return [*lines[:_SHOWN], f"  … and {more:,} more (use --json to print all)"] if more > 0 else lines
+    hidden_count = len(lines) - _SHOWN
+    return [*lines[:_SHOWN], f"  … and {hidden_count:,} more (use --json to print all)"] if hidden_count > 0 else lines
 
 
 def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
@@ -180,7 +184,7 @@ def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
     if a.is_hidden or b.is_hidden:
         a, b = a.hidden(), b.hidden()
     sides = before, after = _files_of(a), _files_of(b)
-    reasons = {name: a.reason(name, one) for name, one in b.artifacts.items() if name in a.artifacts}
+    reasons = {name: a.reason(name, entry) for name, entry in b.artifacts.items() if name in a.artifacts}
     added, removed = ([name for name in x.artifacts if name not in y.artifacts] for x, y in ((b, a), (a, b)))
     return LockDifference(
         names=names,
@@ -207,19 +211,19 @@ def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
 def _files_of(lock: Lock) -> _Files:
     """The counted source files of the artifacts that a run would build; if it counts none, each kind's partitions."""
     files: dict[tuple[str, str], tuple[frozenset[str], LockCounts]] = {}
-    for name, one in lock.artifacts.items():
+    for name, entry in lock.artifacts.items():
         split = split_of(name.partition("/")[2])
-        for file, line in one.files.items() if name not in lock.obsolete else ():
+        for file, line in entry.files.items() if name not in lock.obsolete else ():
             digests, counts = files.get((split, file_of(file)), (frozenset(), LockCounts()))
             files[split, file_of(file)] = digests | {line.sha256}, counts + line.counts
     if not files:
-        for name, one in lock.artifacts.items():
+        for name, entry in lock.artifacts.items():
             kind, _, partition = name.partition("/")
-            if one.counts is not None and partition and name not in lock.obsolete:
-                files[kind, partition] = frozenset({one.key or ""}), one.counts
+            if entry.counts is not None and partition and name not in lock.obsolete:
+                files[kind, partition] = frozenset({entry.key or ""}), entry.counts
     return files
 
 
 def _total(files: _Files, split: str) -> tuple[int, LockCounts]:
-    own = [counts for (of, _), (_, counts) in files.items() if of == split]
+    own = [counts for (file_split, _), (_, counts) in files.items() if file_split == split]
     return len(own), sum(own, LockCounts())

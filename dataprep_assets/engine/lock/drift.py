@@ -49,17 +49,17 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
     for spec in specs:
         if spec.adopt is None or spec.listed is None or store.intact(spec.located(store)) is not None:
             continue
-        wanted = lock.artifacts.get(lock_name(spec.located(store)))
-        if wanted is None or wanted.key is None:
+        plan = lock.artifacts.get(lock_name(spec.located(store)))
+        if plan is None or plan.key is None:
             continue
         # the lock of a sensitive dataset has digests of names: the files that are there are found by hashing theirs
         paths = {hidden_name(path) if lock.is_hidden else path: path for path in spec.listed()}
         shards = {
-            name.partition("/")[2]: [paths[file_of(file)] for file in one.files if file_of(file) in paths]
-            for name, one in lock.artifacts.items()
-            if one.files
+            name.partition("/")[2]: [paths[file_of(file)] for file in entry.files if file_of(file) in paths]
+            for name, entry in lock.artifacts.items()
+            if entry.files
         }
-        spec.adopt(store, shards, wanted.key)
+        spec.adopt(store, shards, plan.key)
 
 
 def drift_of_recipes(
@@ -73,18 +73,18 @@ def drift_of_recipes(
         lock: Of the same dataset.
         only: Compare only the recipes of these artifacts; None: all.
     """
-    present = _Present(specs, store, lock)
+    present_artifacts = _Present(specs, store, lock)
     if only is None:
         yield from undeclared(specs, store, lock)
     for spec in specs if only is None else only:
-        if not spec.kept or not present.is_planned(spec):
+        if not spec.kept or not present_artifacts.is_planned(spec):
             continue
         slots = spec.slots(store)
         ready = []
         for slot in slots:
             if lock_name(spec.located(store, slot)) not in lock.artifacts:
                 yield Drift(name=lock_name(spec.located(store, slot)), reason="declared, but not in the lock")
-            elif present.has_inputs(spec, slot):
+            elif present_artifacts.has_inputs(spec, slot):
                 ready.append(slot)
         yield from _compared(spec, store, lock, ready)
 
@@ -104,23 +104,23 @@ def _compared(spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Seque
         name = lock_name(recipe.artifact)
         if receipt is not None and receipt.key == recipe.key:
             # some recipes are only a key, whose ingredients the receipt has
-            made = Locked.from_receipt(receipt)
+            entry = Locked.from_receipt(receipt)
         else:
-            made = Locked(key=recipe.key, content=lock.artifacts[name].content).made_of(recipe)
-        reason = lock.reason(name, made)
+            entry = Locked(key=recipe.key, content=lock.artifacts[name].content).made_of(recipe)
+        reason = lock.reason(name, entry)
         if reason is not None:
             yield Drift(name=name, reason=reason + _came_and_went(spec, lock))
 
 
 def _came_and_went(spec: ArtifactSpec, lock: Lock) -> str:
     """The source files that were added since the lock, and those that are gone, if the artifact lists its files."""
-    known = {file_of(file) for one in lock.artifacts.values() for file in one.files}
-    if spec.listed is None or not known:
+    locked_files = {file_of(file) for entry in lock.artifacts.values() for file in entry.files}
+    if spec.listed is None or not locked_files:
         return ""
-    listed = {hidden_name(name) if lock.is_hidden else name for name in spec.listed()}
-    changes = {"added": sorted(listed - known), "removed": sorted(known - listed)}
-    told = [f"{len(names):,} {what}: {first_of(names)}" for what, names in changes.items() if names]
-    return f" (files {'; '.join(told)})" if told else ""
+    listed_files = {hidden_name(name) if lock.is_hidden else name for name in spec.listed()}
+    changes = {"added": sorted(listed_files - locked_files), "removed": sorted(locked_files - listed_files)}
+    texts = [f"{len(names):,} {what}: {first_of(names)}" for what, names in changes.items() if names]
+    return f" (files {'; '.join(texts)})" if texts else ""
 
 
 def drift_of_contents(
@@ -186,8 +186,8 @@ class _Present:
     def _is_whole(self, spec: ArtifactSpec) -> bool:
         if not spec.kept:  # it has no files: it reports on its inputs
             return self.has_inputs(spec, None)
-        there = self._present_slots(spec)
-        return there is not None and len(there) == len(spec.slots(self._store))
+        present_slots = self._present_slots(spec)
+        return present_slots is not None and len(present_slots) == len(spec.slots(self._store))
 
     def _present_slots(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
         """The slots of a spec that are present as in the lock; None if they are not planned."""
@@ -198,10 +198,10 @@ class _Present:
     def _compare(self, spec: ArtifactSpec) -> frozenset[str | None]:
         slots = spec.slots(self._store)
         artifacts = [spec.located(self._store, slot) for slot in slots]
-        found = zip(slots, artifacts, _receipts(self._store, artifacts), strict=True)
+        slot_receipts = zip(slots, artifacts, _receipts(self._store, artifacts), strict=True)
         return frozenset(
             slot
-            for slot, artifact, receipt in found
+            for slot, artifact, receipt in slot_receipts
             if receipt is not None
             and lock_name(artifact) in self._lock.artifacts
             and self._lock.reason(lock_name(artifact), Locked.from_receipt(receipt)) is None
@@ -248,21 +248,25 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
             unless they are in the dataset's folder.
         select: Globs of the artifacts that the copy should have; empty: all.
     """
-    placed: list[tuple[tuple[str, ...], str, Verified, Receipt]] = []
+    entries: list[tuple[tuple[str, ...], str, Verified, Receipt]] = []
     strays: list[Verified] = []
     for verdict in verdicts:
         if verdict.receipt is not None:
-            placed.append((*name_in(verdict.folder, verdict.receipt), verdict, verdict.receipt))
+            entries.append((*name_in(verdict.folder, verdict.receipt), verdict, verdict.receipt))
         elif verdict.defects:
             yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
         else:
             strays.append(verdict)
     # the place may be the dataset's own folder, or hold it at any depth with strays beside it
-    most = Counter(above for above, _, _, receipt in placed if receipt.dataset == lock.dataset)
-    home = most.most_common(1)[0][0] if most else None
-    own = {name: one for above, name, _, one in placed if above == home and one.dataset == lock.dataset}
+    folder_counts = Counter(above for above, _, _, receipt in entries if receipt.dataset == lock.dataset)
+    home = folder_counts.most_common(1)[0][0] if folder_counts else None
+    own = {
+        name: own_receipt
+        for above, name, _, own_receipt in entries
+        if above == home and own_receipt.dataset == lock.dataset
+    }
     obsolete = Lock.of_receipts(lock.dataset, own).obsolete
-    for above, name, verdict, receipt in placed:
+    for above, name, verdict, receipt in entries:
         is_own, is_home = receipt.dataset == lock.dataset, above == home
         if is_own and not is_home:
             yield Drift(name=name, reason=f"extra: {verdict.location} is in a different folder")

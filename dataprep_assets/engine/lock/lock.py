@@ -97,7 +97,7 @@ class Locked(RecipeInputs):
     def from_receipt(cls, receipt: Receipt) -> "Locked":
         """The entry of a finished artifact."""
         ledger = receipt.ledger
-        made = cls(
+        entry = cls(
             key=receipt.key,
             content=receipt.content,
             bytes=receipt.total_bytes,
@@ -112,7 +112,7 @@ class Locked(RecipeInputs):
             else LockCounts(rows=ledger.rows_in, documents=ledger.documents, tokens=ledger.tokens),
             files=dict(_source_files(receipt)),
         )
-        return made.made_of(RecipeInputs.of_receipt(receipt) or RecipeInputs())
+        return entry.made_of(RecipeInputs.of_receipt(receipt) or RecipeInputs())
 
     def made_of(self, ingredients: RecipeInputs) -> "Locked":
         """A copy with other ingredients."""
@@ -148,12 +148,12 @@ class Locked(RecipeInputs):
             return change.reason if change is not None else "built from different inputs or settings"
         if self.content == now.content:
             return None
-        others = [
+        library_changes = [
             f"{name} was {self.libraries.get(name, 'not installed')}, is {now.libraries.get(name, 'not installed')} now"
             for name in sorted({*self.libraries, *now.libraries})
             if self.libraries.get(name) != now.libraries.get(name)
         ]
-        why = f"; it was built with different libraries: {', '.join(others)}" if others else ""
+        why = f"; it was built with different libraries: {', '.join(library_changes)}" if library_changes else ""
         return f"its content is {now.content[:12]}…, but the lock has {self.content[:12]}…{why}"
 
 
@@ -169,8 +169,8 @@ def file_of(name: str) -> str:
 
 def _source_files(receipt: Receipt) -> Iterator[tuple[str, LockedFile]]:
     """The source files of a shard. Some receipts list them in the fact `sources`, which may also be something else."""
-    found = receipt.sources or receipt.facts.get("sources", ())
-    for line in found:
+    lines = receipt.sources or receipt.facts.get("sources", ())
+    for line in lines:
         if not isinstance(line, Mapping) or not {"file", "sha256", "rows_in"} <= line.keys():
             return
         rows = line.get("rows")
@@ -210,13 +210,13 @@ class Lock:
     @property
     def files(self) -> int:
         """Number of source files (or ranges of rows) whose documents are counted."""
-        return sum(len(one.files) for one in self.artifacts.values())
+        return sum(len(entry.files) for entry in self.artifacts.values())
 
     def hidden(self) -> "Lock":
         """A copy with digests instead of the names of source files, and with rounded counts."""
         if self.is_hidden:
             return self
-        return replace(self, is_hidden=True, artifacts={name: one.hidden() for name, one in self.artifacts.items()})
+        return replace(self, is_hidden=True, artifacts={name: entry.hidden() for name, entry in self.artifacts.items()})
 
     def reason(self, name: str, now: Locked) -> str | None:
         """How an artifact differs from the entry of this name, in one sentence; None if it does not."""
@@ -277,23 +277,23 @@ def lock_of_receipts(receipts: Iterable[tuple[str, Receipt]], where: str, datase
     """
     by_dataset: dict[str, dict[str, Receipt]] = {}
     for name, receipt in receipts:
-        found = by_dataset.setdefault(receipt.dataset, {})
-        if name in found:
+        dataset_receipts = by_dataset.setdefault(receipt.dataset, {})
+        if name in dataset_receipts:
             raise ConfigError(
                 f"{where}: contains two copies of {receipt.dataset}/{name}. Pass the folder of one of them"
             )
-        found[name] = receipt
+        dataset_receipts[name] = receipt
     if not by_dataset:
         raise MissingArtifactError(f"{where}: no finished artifact found")
     if dataset is None and len(by_dataset) > 1:
         raise ConfigError(
             f"{where}: contains several datasets, {', '.join(sorted(by_dataset))}. Select one with --dataset"
         )
-    chosen = dataset or next(iter(by_dataset))
-    if chosen not in by_dataset:
+    dataset_name = dataset or next(iter(by_dataset))
+    if dataset_name not in by_dataset:
         names = ", ".join(sorted(by_dataset))
-        raise MissingArtifactError(f"{where}: no artifact of {chosen} found. Available: {names}")
-    return Lock.of_receipts(chosen, by_dataset[chosen])
+        raise MissingArtifactError(f"{where}: no artifact of {dataset_name} found. Available: {names}")
+    return Lock.of_receipts(dataset_name, by_dataset[dataset_name])
 
 
 # --- what a dataset plans no longer, by its receipts
@@ -306,18 +306,24 @@ def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
     are obsolete. A name is obsolete if the dataset's newer card does not have it. Of a blend its plan names
     the run.
     """
-    own = {name: one for name, one in found.items() if name_of(one.artifact, one.partition) == name}
+    own = {
+        name: own_receipt
+        for name, own_receipt in found.items()
+        if name_of(own_receipt.artifact, own_receipt.partition) == name
+    }
     card = next((receipt for receipt in own.values() if "planned" in receipt.facts), None)
-    planned = frozenset(card.facts["planned"] if card is not None else ())
+    planned_names = frozenset(card.facts["planned"] if card is not None else ())
 
     def artifact_name(name: str) -> str:
         """The artifact's name and split; months and tasks have no split, which the card tells."""
         kind, _, partition = name.partition("/")
-        return kind if kind in planned else name_of(kind, split_of(partition))
+        return kind if kind in planned_names else name_of(kind, split_of(partition))
 
     def is_undeclared(name: str) -> bool:
-        created, made = (one.measured.get("created", "") for one in (own[name], card) if one is not None)
-        return created < made and planned.isdisjoint((name, artifact_name(name)))
+        created, card_time = (
+            own_receipt.measured.get("created", "") for own_receipt in (own[name], card) if own_receipt is not None
+        )
+        return created < card_time and planned_names.isdisjoint((name, artifact_name(name)))
 
     obsolete = _of_earlier_plans(own) | (set() if card is None else set(filter(is_undeclared, own)))
     used: set[str] = set()
@@ -336,9 +342,13 @@ def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
 
 def _of_earlier_plans(own: Mapping[str, Receipt]) -> set[str]:
     """The runs of a blend that its plan, which names its own, does not have."""
-    planned = {one.facts["run_hash"] for name, one in own.items() if "/" not in name and "run_hash" in one.facts}
+    planned_runs = {
+        own_receipt.facts["run_hash"]
+        for name, own_receipt in own.items()
+        if "/" not in name and "run_hash" in own_receipt.facts
+    }
     runs = {name: receipt.recipe.get("settings", {}).get("run_hash") for name, receipt in own.items()}
-    return {name for name, run in runs.items() if planned and run is not None and run not in planned}
+    return {name for name, run in runs.items() if planned_runs and run is not None and run not in planned_runs}
 
 
 # --- the file
@@ -404,10 +414,10 @@ def parse_lock(data: bytes, where: str) -> Lock:
         )
     try:
         value = validated(data, _LockJson)
-        for one in value["artifacts"].values():
-            one |= {part: value["shared"][one[part]] for part in ("settings", "libraries")}
-        found = validated(json.dumps(value["artifacts"]).encode(), dict[str, Locked])
-        artifacts = {_name(name): _with_file_sources(found[name]) for name in sorted(found)}
+        for entry in value["artifacts"].values():
+            entry |= {part: value["shared"][entry[part]] for part in ("settings", "libraries")}
+        entries = validated(json.dumps(value["artifacts"]).encode(), dict[str, Locked])
+        artifacts = {_name(name): _with_file_sources(entries[name]) for name in sorted(entries)}
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
             f"{where}: damaged lock file ({_fault(error)}). Restore it from version control, or lock the dataset again"
@@ -423,8 +433,8 @@ def _with_file_sources(one: Locked) -> Locked:
 def _fault(error: Exception) -> str:
     """What is wrong, in a line: of pydantic's error the place and the message of the first fault."""
     if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        first_fault = error.errors()[0]
+        return f"{'.'.join(map(str, first_fault['loc']))}: {first_fault['msg']}"
     return f"{type(error).__name__}: {str(error)[:80]}"
 
 

@@ -56,36 +56,36 @@ class Drops:
         head = ("rule", "documents", "", "bytes", "", "drops")
         rows = [
             (
-                one.rule,
-                privacy.count(one.documents),
-                privacy.share(one.documents, self.documents),
+                rule_drops.rule,
+                privacy.count(rule_drops.documents),
+                privacy.share(rule_drops.documents, self.documents),
                 *(
                     # the bytes of few documents would tell how many they are
                     ("", "")
-                    if privacy.hides(one.documents)
-                    else (privacy.count(one.bytes), privacy.share(one.bytes, self.bytes))
+                    if privacy.hides(rule_drops.documents)
+                    else (privacy.count(rule_drops.bytes), privacy.share(rule_drops.bytes, self.bytes))
                 ),
-                one.drops,
+                rule_drops.drops,
             )
-            for one in self.rules
+            for rule_drops in self.rules
         ]
         yield from align_rows([head, *rows], right=range(1, 5))
         for rule in self.rules:
             shares, counts = [], privacy.counts(list(rule.by_source.values()))
             for (source, number), count in list(zip(rule.by_source.items(), counts, strict=True))[:8]:
                 share = privacy.share(number, self.sources[source])
-                told = f"{count:,}" if isinstance(count, int) else count
-                shares.append(f"{source} {told}" + (f" ({share})" if share else ""))
+                text = f"{count:,}" if isinstance(count, int) else count
+                shares.append(f"{source} {text}" + (f" ({share})" if share else ""))
             if shares:
-                more = len(rule.by_source) - len(shares)
+                hidden_count = len(rule.by_source) - len(shares)
                 yield f"{rule.rule}: by source: {', '.join(shares)}" + (
-                    f" and {count_of(more, 'more source')}" if more > 0 else ""
+                    f" and {count_of(hidden_count, 'more source')}" if hidden_count > 0 else ""
                 )
             if rule.examples:
                 yield f"{rule.rule}: for example {', '.join(rule.examples)}"
-        for told in self.over_budget:
+        for text in self.over_budget:
             blocked = "over the budget, so the check `within_budget` will fail"
-            yield privacy.text(f"{blocked}: {told}", blocked)
+            yield privacy.text(f"{blocked}: {text}", blocked)
         if self.untagged and not privacy.closed:
             yield f"not counted until `dataprep run` tags them: {count_of(self.untagged, 'shard')}"
 
@@ -96,13 +96,13 @@ class Drops:
             counts = privacy.row({"documents": rule.documents, "bytes": rule.bytes})
             by_source = _format_counts(privacy, rule.by_source)
             rules.append({**vars(rule), **counts, "by_source": by_source, "examples": list(rule.examples)})
-        whole = privacy.row({"documents": self.documents, "bytes": self.bytes})
+        totals = privacy.row({"documents": self.documents, "bytes": self.bytes})
         return {
-            **whole,
+            **totals,
             "sources": _format_counts(privacy, self.sources),
             "rules": rules,
             "untagged": privacy.value(self.untagged),
-        } | {"over_budget": [privacy.text(told, "over the budget") for told in self.over_budget]}
+        } | {"over_budget": [privacy.text(text, "over the budget") for text in self.over_budget]}
 
 
 def _format_counts(privacy: Privacy, counts: Mapping[str, int]) -> dict[str, int | str]:

@@ -60,11 +60,12 @@ class Question:
     tfrecord_row: int | None = None
 
     def __post_init__(self) -> None:
-        ways = [f.name for f in fields(self) if f.name not in _WHERE]
-        if len(given := [name for name in ways if getattr(self, name) is not None]) != 1:
-            names = ["text (--text-file)" if way == "text" else way for way in ways]
+        field_names = [f.name for f in fields(self) if f.name not in _WHERE]
+        if len(set_names := [name for name in field_names if getattr(self, name) is not None]) != 1:
+            names = ["text (--text-file)" if field_name == "text" else field_name for field_name in field_names]
             raise ConfigError(
-                f"trace: use exactly one of {', '.join(names)}" + (f", not {' and '.join(given)}" if given else "")
+                f"trace: use exactly one of {', '.join(names)}"
+                + (f", not {' and '.join(set_names)}" if set_names else "")
             )
         if (self.row is None and self.file is not None) or (self.row is not None and self.file is self.shard is None):
             raise ConfigError("trace: `file` and `row` must be used together")
@@ -149,9 +150,9 @@ class Trace:
             details += [f"{name.replace('_', ' ')} {_number(value)}" for name, value in place.at.items()]
             yield f"  {place.artifact}: {place.file}: {', '.join(details)}"
         if self.text is not None:
-            cut = self.text[:_SHOWN]
-            yield f"  text: {cut!r}" + (
-                f" and {count_of(len(self.text) - _SHOWN, 'character')} more" if cut != self.text else ""
+            excerpt = self.text[:_SHOWN]
+            yield f"  text: {excerpt!r}" + (
+                f" and {count_of(len(self.text) - _SHOWN, 'character')} more" if excerpt != self.text else ""
             )
 
 

@@ -29,8 +29,8 @@ _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
 
 def seconds_of(duration: str) -> int | None:
     """Seconds of `10m`, `36h`, `2d`; None for anything else."""
-    found = _DURATION.fullmatch(duration)
-    return int(found[1]) * _SECONDS[found[2]] if found else None
+    match = _DURATION.fullmatch(duration)
+    return int(match[1]) * _SECONDS[match[2]] if match else None
 
 
 def _cron(text: str) -> str:
@@ -177,8 +177,8 @@ class Automation(Declared):
     @property
     def crons(self) -> dict[str, str]:
         """Cron expressions by their YAML keys."""
-        found = {"on_new_files": self.look_cron, "schedule": self.schedule}
-        return {key: cron for key, cron in found.items() if cron is not None}
+        cron_by_key = {"on_new_files": self.look_cron, "schedule": self.schedule}
+        return {key: cron for key, cron in cron_by_key.items() if cron is not None}
 
 
 def _interval_or_cron(text: str) -> str:

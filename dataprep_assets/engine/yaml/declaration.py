@@ -222,9 +222,9 @@ def resolved(path: Path, folder: Path) -> Path:
 
     Raises ConfigError for a path that no file can have.
     """
-    found = expanded(path)
+    full_path = expanded(path)
     # not `resolve`, which raises for a link that leads to itself
-    return found if found.is_absolute() else Path(os.path.realpath(folder / found))
+    return full_path if full_path.is_absolute() else Path(os.path.realpath(folder / full_path))
 
 
 # Who makes a dataset whose heavy steps are tasks of an engine (`execution.pool`): worker processes or Ray.

@@ -44,22 +44,22 @@ def meant_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str:
     if (near := near_key(model, keys)) is not None:
         return f"did you mean `{near}`?"
     paths = list(dict.fromkeys(_paths(model)))
-    beside = f"available: {', '.join(_known_beside(model, keys))}"
+    alternatives = f"available: {', '.join(_known_beside(model, keys))}"
     for position, kind in enumerate(keys[:-1]):
         # the path that pydantic reports names the kind of a block, which is no key
         if (*keys[:position], *keys[position + 1 :]) in paths and tuple(keys[: position + 1]) not in paths:
-            return f"not a key of `kind: {kind}`; {beside}"
-    known = [path[-1] for path in paths]
+            return f"not a key of `kind: {kind}`; {alternatives}"
+    key_names = [path[-1] for path in paths]
     # of what is merely alike nobody knows whether it is meant
-    elsewhere = str(keys[-1]) if keys[-1] in known else nearest(str(keys[-1]), known, cutoff=_SURE)
+    elsewhere = str(keys[-1]) if keys[-1] in key_names else nearest(str(keys[-1]), key_names, cutoff=_SURE)
     if elsewhere is not None:
-        places = [".".join(path) for path in paths if path[-1] == elsewhere]
+        dotted_paths = [".".join(path) for path in paths if path[-1] == elsewhere]
         # the shortest first: the others are mostly the same block in other places
-        nearest_top = sorted(places, key=lambda place: place.count("."))[:2]
-        shown = [f"`{place}`" + ("" if "." in place else " at the top level") for place in nearest_top]
-        where = " or ".join(shown)
+        nearest_top = sorted(dotted_paths, key=lambda place: place.count("."))[:2]
+        path_texts = [f"`{place}`" + ("" if "." in place else " at the top level") for place in nearest_top]
+        where = " or ".join(path_texts)
         return f"it belongs at {where}" if elsewhere == keys[-1] else f"did you mean {where}?"
-    return beside
+    return alternatives
 
 
 def _known_beside(model: "type[BaseModel]", keys: Sequence[str | int]) -> list[str]:
@@ -72,9 +72,9 @@ def _paths(model: "type[BaseModel]", above: tuple[str, ...] = ()) -> Iterator[tu
     for name, info in model.model_fields.items():
         path = (*above, info.alias or name)
         yield path
-        named = (*path, "NAME") if _is_mapping(info.annotation) else path
+        inner_path = (*path, "NAME") if _is_mapping(info.annotation) else path
         for inner in models_in(info.annotation):
-            yield from _paths(inner, named)
+            yield from _paths(inner, inner_path)
 
 
 def _is_mapping(annotation: Any) -> bool:
@@ -93,18 +93,18 @@ def _likeness(name: str, other: str | int) -> float:
 def field_at(model: "type[BaseModel]", keys: Sequence[str | int]) -> "tuple[type[BaseModel], FieldInfo | None]":
     """The innermost model on the path that pydantic reports, and its field that the last key names."""
     owner: type[BaseModel] = model
-    here: Any = model
+    annotation: Any = model
     field: FieldInfo | None = None
     for key in keys:
-        inner = models_in(here)
-        chosen = next((m for m in inner if key in m.model_fields), None)
-        if chosen is not None:
-            owner, field = chosen, chosen.model_fields[str(key)]
-            here = field.annotation
+        inner = models_in(annotation)
+        key_model = next((m for m in inner if key in m.model_fields), None)
+        if key_model is not None:
+            owner, field = key_model, key_model.model_fields[str(key)]
+            annotation = field.annotation
             continue
         tagged = [m for m in inner if any(key in literals(f.annotation) for f in m.model_fields.values())]
         if tagged and len(inner) > 1:
-            here = owner = tagged[0]
+            annotation = owner = tagged[0]
             continue
         owner, field = (inner[0], None) if len(inner) == 1 else (owner, field)
     return owner, field
@@ -120,7 +120,7 @@ def models_in(annotation: Any) -> "list[type[BaseModel]]":
     if origin is Annotated:
         return models_in(get_args(annotation)[0])
     if origin in (Union, types.UnionType) or (origin is not None and origin is not Literal):
-        return [found for part in get_args(annotation) for found in models_in(part)]
+        return [model for part in get_args(annotation) for model in models_in(part)]
     return []
 
 

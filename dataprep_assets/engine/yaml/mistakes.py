@@ -145,7 +145,7 @@ class Document:
         node = self.node
         for key in keys:
             if isinstance(node, yaml.MappingNode):
-                node = next((value for one, value in node.value if one.value == str(key)), node)
+                node = next((value for key_node, value in node.value if key_node.value == str(key)), node)
             elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
                 node = node.value[key]
         return str(node.value) if isinstance(node, yaml.ScalarNode) else None
@@ -180,24 +180,24 @@ def not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     """The line where text stops being YAML, and why, in words about what is written there."""
     mark, context, problem = error.problem_mark or error.context_mark, error.context or "", error.problem or str(error)
     line = mark.line + 1 if mark is not None else 1
-    begun = error.context_mark.line + 1 if error.context_mark is not None else line
-    written = "".join(text.splitlines()[line - 1 : line])
-    if "\t" in written:
+    start_line = error.context_mark.line + 1 if error.context_mark is not None else line
+    line_text = "".join(text.splitlines()[line - 1 : line])
+    if "\t" in line_text:
         return line, "found a tab, but YAML is indented with spaces"
     if "constructor for the tag" in problem:
         return line, f"unknown tag {problem.rpartition('tag ')[2]}. Remove it"
     if "unknown escape" in problem:
         return line, "invalid escape after a backslash. Put the value in single quotes"
     if "end of stream" in problem and "quoted scalar" in context:
-        return begun, "unclosed quote"
+        return start_line, "unclosed quote"
     if "expected" in problem and (unclosed := _unclosed(text, line)) is not None:
         return unclosed, "unclosed quote"
     if "flow sequence" in context or "flow mapping" in context:
-        return begun, f"unclosed `{'[' if 'sequence' in context else '{'}`"
+        return start_line, f"unclosed `{'[' if 'sequence' in context else '{'}`"
     if "alias" in context or "alias" in problem or "cannot start any token" in problem:
-        character = written[mark.column] if mark is not None and mark.column < len(written) else "*"
+        character = line_text[mark.column] if mark is not None and mark.column < len(line_text) else "*"
         return line, f"a value begins with `{'*' if 'alias' in context else character}`. Put it in quotes"
-    if ":" in written and "mapping values" in problem:
+    if ":" in line_text and "mapping values" in problem:
         return line, "unexpected colon. Put the value in quotes"
     if "expected key" in problem:
         return line, "expected a key, or deeper indentation"
@@ -233,14 +233,14 @@ _MERGE = "tag:yaml.org,2002:merge"
 def _refuse_malformed(path: Path, node: yaml.Node) -> None:
     line = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
+        lines: dict[str, int] = {}
         for key, value in node.value:
             _refuse_key(path, key)
-            if key.value in seen:
+            if key.value in lines:
                 raise ConfigError(
-                    f"{path}:{key.start_mark.line + 1}: duplicate key `{key.value}`, first in line {seen[key.value]}"
+                    f"{path}:{key.start_mark.line + 1}: duplicate key `{key.value}`, first in line {lines[key.value]}"
                 )
-            seen[key.value] = key.start_mark.line + 1
+            lines[key.value] = key.start_mark.line + 1
             _refuse_malformed(path, value)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
@@ -337,39 +337,39 @@ def _truths_as_numbers(written: Any, value: Any, keys: tuple[str | int, ...]) ->
         from pydantic import BaseModel
 
         inner = dict(value) if isinstance(value, BaseModel | Mapping) else {}
-        for key, one in written.items():
-            yield from _truths_as_numbers(one, inner.get(key), (*keys, key))
+        for key, item in written.items():
+            yield from _truths_as_numbers(item, inner.get(key), (*keys, key))
     elif isinstance(written, list) and isinstance(value, list | tuple):
-        for at, (one, made) in enumerate(zip(written, value, strict=False)):
-            yield from _truths_as_numbers(one, made, (*keys, at))
+        for index, (item, parsed_item) in enumerate(zip(written, value, strict=False)):
+            yield from _truths_as_numbers(item, parsed_item, (*keys, index))
 
 
 def mistakes(error: "ValidationError", model: "type[BaseModel]", document: Document) -> list[str]:
     """One sentence for each mistake: `file:line: key: what is wrong`, in the order of the file."""
     hides_all = bool(model.model_config.get("hide_input_in_errors", False))
     lines = []
-    every = error.errors(include_url=False)
+    errors = error.errors(include_url=False)
     # a misspelt key should not also be reported as missing
     meant = {
-        (d["loc"][:-1], near) for d in every if d["type"] == "extra_forbidden" and (near := near_key(model, d["loc"]))
+        (d["loc"][:-1], near) for d in errors if d["type"] == "extra_forbidden" and (near := near_key(model, d["loc"]))
     }
-    for details in every:
+    for details in errors:
         if details["type"] == "missing" and (details["loc"][:-1], details["loc"][-1]) in meant:
             continue
-        if details["type"] in _KINDS and _is_other_form(details, every, document.attributes):
+        if details["type"] in _KINDS and _is_other_form(details, errors, document.attributes):
             continue
         keys = list(details["loc"])
         if details["type"] == "union_tag_invalid":
             keys.append(str(details["ctx"]["discriminator"]).strip("'"))
         line = document.line_of([*keys, *_named_first(details)])
-        written = map(str, _written_keys(keys, document.attributes, details["type"]))
-        shown = ".".join(key if key.isprintable() else repr(key) for key in written)
+        written_keys = map(str, _written_keys(keys, document.attributes, details["type"]))
+        key_text = ".".join(key if key.isprintable() else repr(key) for key in written_keys)
         # a secret may have been written in the wrong place
         hidden = hides_all or not SECRETS.isdisjoint(keys)
         got = "" if hidden else _shown(details["input"], document.scalar_at(details["loc"]))
         sentence = _unset(document, line, details) or _sentence(details, model, got)
         where = f"{document.path}:{line}" if line else str(document.path)
-        lines.append((line, f"{where}: {f'{shown}: ' if shown else ''}{sentence}"))
+        lines.append((line, f"{where}: {f'{key_text}: ' if key_text else ''}{sentence}"))
     # a mistake in one member of a union is reported for each of its members
     return list(dict.fromkeys(text for _, text in sorted(lines, key=lambda one: one[0])))
 
@@ -384,7 +384,7 @@ def _is_other_form(details: "ErrorDetails", every: "Sequence[ErrorDetails]", att
         _, value = _led_to(value, key)
     if not isinstance(value, dict) or value is not details["input"]:  # its own value: `member` is a key, not a form
         return False
-    inside = (one["loc"] for one in every if len(one["loc"]) > len(before) + 1)
+    inside = (other_details["loc"] for other_details in every if len(other_details["loc"]) > len(before) + 1)
     return any(list(loc[: len(before)]) == before and loc[len(before)] != member for loc in inside)
 
 
@@ -392,15 +392,15 @@ def _unset(document: Document, line: int, details: "ErrorDetails") -> str | None
     """What is said of a key whose value is that of a variable of the environment which is not set."""
     if details["input"] is not None or not line or not document.path.is_file():
         return None
-    written = document.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1 : line]
-    found = re.search(r"\{\{\s*env(?:\.|\(['\"])(\w+)", "".join(written))
-    return None if found is None else f"the variable {found[1]} is not set"
+    lines = document.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1 : line]
+    match = re.search(r"\{\{\s*env(?:\.|\(['\"])(\w+)", "".join(lines))
+    return None if match is None else f"the variable {match[1]} is not set"
 
 
 def _named_first(details: "ErrorDetails") -> list[str]:
     """The key that a block's own validator names first in its sentence (`template.header: …`): its line is meant."""
-    found = re.match(r"Value error, `?([a-z_]+(?:\.[a-z_]+)*)", details["msg"])
-    return found[1].split(".") if found else []
+    match = re.match(r"Value error, `?([a-z_]+(?:\.[a-z_]+)*)", details["msg"])
+    return match[1].split(".") if match else []
 
 
 def _written_keys(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[str | int]:
@@ -414,8 +414,8 @@ def _written_keys(keys: Sequence[str | int], attributes: Any, kind: str) -> Iter
 
 def _led_to(value: Any, key: str | int) -> tuple[bool, Any]:
     """Whether a value has the key, and what that leads to; the value itself if it has not: a tag of a union."""
-    listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
-    has = listed or (isinstance(value, dict) and key in value)
+    is_item = isinstance(value, list) and isinstance(key, int) and key < len(value)
+    has = is_item or (isinstance(value, dict) and key in value)
     return has, value[key] if has else value
 
 
@@ -443,12 +443,12 @@ def _sentence(details: "ErrorDetails", model: "type[BaseModel]", got: str) -> st
     if kind in _KINDS:
         return _KINDS[kind] + (f", not {got}" if got else "")
     if kind == "string_pattern_mismatch":
-        described = "" if details["loc"][-1] == "[key]" else _described(field)
-        return f"invalid value {got}".strip() + (described or f": must match {context.get('pattern')}")
+        description = "" if details["loc"][-1] == "[key]" else _described(field)
+        return f"invalid value {got}".strip() + (description or f": must match {context.get('pattern')}")
     if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
-        bound = f"{next(iter(context.values())):g}"
+        limit = f"{next(iter(context.values())):g}"
         words = {"greater_than_equal": "at least", "greater_than": "greater than", "less_than_equal": "at most"}
-        return f"must be {words.get(kind, 'less than')} {bound}" + (f", not {got}" if got else "")
+        return f"must be {words.get(kind, 'less than')} {limit}" + (f", not {got}" if got else "")
     if kind in ("too_short", "string_too_short"):
         return "must not be empty" + _described(field)
     message = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
@@ -461,8 +461,8 @@ def _choice(details: "ErrorDetails", context: dict[str, Any], got: str) -> str:
     names = [name.strip() for name in allowed.split(",")]
     value = context.get("tag", details["input"])
     near = nearest(str(value), names) if got else None
-    shown = f"unknown value {value!r:.80}; " if got else ""
-    return f"{shown}one of {', '.join(names)}" + (f". Did you mean `{near}`?" if near else "")
+    start = f"unknown value {value!r:.80}; " if got else ""
+    return f"{start}one of {', '.join(names)}" + (f". Did you mean `{near}`?" if near else "")
 
 
 def _described(field: "FieldInfo | None") -> str:
@@ -498,7 +498,7 @@ def rendered(attributes: Any, scope: Mapping[str, Any], path: Path, own: Collect
     texts = _templates(attributes, own)
     if not texts:
         return attributes
-    wrong = [(keys, told) for keys, text in texts for told in _mistakes(text, scope)]
+    wrong = [(keys, sentence) for keys, text in texts for sentence in _mistakes(text, scope)]
     values: dict[Keys, Any] = {}
     for keys, text in [] if wrong else texts:
         try:
@@ -507,8 +507,8 @@ def rendered(attributes: Any, scope: Mapping[str, Any], path: Path, own: Collect
             wrong.append((keys, f"`{text.strip()}` cannot be resolved: {error}"))
     if wrong:
         (document, *_) = read_documents(path)
-        where = [(document.line_of(keys), ".".join(map(str, keys)), told) for keys, told in wrong]
-        raise mistakes_error([f"{path}:{line}: {key}: {told}" for line, key, told in sorted(where)])
+        where = [(document.line_of(keys), ".".join(map(str, keys)), sentence) for keys, sentence in wrong]
+        raise mistakes_error([f"{path}:{line}: {key}: {sentence}" for line, key, sentence in sorted(where)])
     return _replaced(attributes, values, ())
 
 
@@ -519,7 +519,7 @@ def has_templates(attributes: Any, own: Collection[Keys] = ()) -> bool:
 
 def has_dates(value: Any) -> bool:
     """Whether a value that YAML takes for a date or a time is in the values of a `defs.yaml`."""
-    return isinstance(value, date) or any(has_dates(one) for _, one in _items(value))
+    return isinstance(value, date) or any(has_dates(item) for _, item in _items(value))
 
 
 def _templates(attributes: Any, own: Collection[Keys]) -> list[tuple[Keys, str]]:
@@ -529,8 +529,8 @@ def _templates(attributes: Any, own: Collection[Keys]) -> list[tuple[Keys, str]]
 
 def _texts(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
     """The texts in a value which are templates, each with the keys that lead to it."""
-    for key, one in _items(value):
-        yield from _texts(one, (*keys, key))
+    for key, item in _items(value):
+        yield from _texts(item, (*keys, key))
     if isinstance(value, str) and _TEMPLATE.search(value):
         yield keys, value
 
@@ -544,9 +544,9 @@ def _items(value: Any) -> Iterable[tuple[str | int, Any]]:
 def _replaced(value: Any, values: Mapping[Keys, Any], keys: Keys) -> Any:
     """The value with the texts at these keys replaced."""
     if isinstance(value, Mapping):
-        return {key: _replaced(one, values, (*keys, key)) for key, one in value.items()}
+        return {key: _replaced(item, values, (*keys, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_replaced(one, values, (*keys, i)) for i, one in enumerate(value)]
+        return [_replaced(item, values, (*keys, i)) for i, item in enumerate(value)]
     return values.get(keys, value)
 
 
@@ -595,8 +595,8 @@ def _mistakes(text: str, scope: Mapping[str, Any]) -> Iterator[str]:
         return
     for name in sorted(unknown):
         near = nearest(name, [*scope])
-        more = f"did you mean `{near}`?" if near else f"available: {', '.join(sorted(scope))}"
-        yield f"unknown variable `{name}` in `{{{{ {name} }}}}`; {more}"
+        suggestion = f"did you mean `{near}`?" if near else f"available: {', '.join(sorted(scope))}"
+        yield f"unknown variable `{name}` in `{{{{ {name} }}}}`; {suggestion}"
     for name in _unset_in_text(tree):
         yield f"the variable {name} is not set"
 
@@ -613,7 +613,12 @@ def _unset_in_text(tree: "nodes.Template") -> Sequence[str]:
     outputs = [node for output in tree.find_all(nodes.Output) for node in output.nodes]
     names = []
     if len(outputs) > 1:  # else its value is none, which is the key's own matter
-        names += [n for one in outputs if isinstance(one, nodes.Getattr) for n in variable(one.node, one.attr)]
+        names += [
+            n
+            for output_node in outputs
+            if isinstance(output_node, nodes.Getattr)
+            for n in variable(output_node.node, output_node.attr)
+        ]
     for call in tree.find_all(nodes.Call):
         if len(call.args) == 1 and not call.kwargs and isinstance(call.args[0], nodes.Const):
             names += variable(call.node, call.args[0].value)

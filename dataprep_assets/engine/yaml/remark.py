@@ -31,5 +31,7 @@ def mistakes_error(mistakes: Sequence[str]) -> ConfigError:
 
     What is declared counts nobody, so all of it is shown.
     """
-    more = len(mistakes) - MOST_SHOWN
-    return ConfigError("\n".join([*mistakes[:MOST_SHOWN], *([f"… and {more} more"] if more > 0 else [])]))
+    hidden_count = len(mistakes) - MOST_SHOWN
+    return ConfigError(
+        "\n".join([*mistakes[:MOST_SHOWN], *([f"… and {hidden_count} more"] if hidden_count > 0 else [])])
+    )
