@@ -320,10 +320,10 @@ class LocalArtifacts(ArtifactStore):
         size = receipt.file(name).bytes
         path = self.directory(artifact) / name  # the receipt is known: it need not be read and parsed again
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
-            found = None
-        if found is None or not S_ISREG(found.st_mode) or found.st_size != size:
+            status = None
+        if status is None or not S_ISREG(status.st_mode) or status.st_size != size:
             self.require(artifact)
             raise IntegrityError(
                 f"{path}: its size differs from the {count_of(size, 'byte')} in its receipt. Materialize it again"
@@ -402,21 +402,21 @@ def digest_of_parts(
 
     Raises IntegrityError naming the part whose bytes differ, or when there are more or fewer bytes than the parts say.
     """
-    whole, source = hashlib.sha256(), iter(blocks)
+    total_digest, source = hashlib.sha256(), iter(blocks)
     # blocks and parts do not end together: the rest of a block is cut without a copy
-    rest = memoryview(b"")
+    buffer = memoryview(b"")
     for part in parts:
-        digest, left = hashlib.sha256(), part.record.bytes
-        while left:
-            if not rest:
+        digest, remaining = hashlib.sha256(), part.record.bytes
+        while remaining:
+            if not buffer:
                 block = next(source, None)
                 if block is None:
                     raise IntegrityError(f"{where}: shorter than the sum of its parts: it ends in {part.artifact}")
-                rest = memoryview(block)
-            piece, rest = rest[:left], rest[left:]
+                buffer = memoryview(block)
+            piece, buffer = buffer[:remaining], buffer[remaining:]
             digest.update(piece)
-            whole.update(piece)
-            left -= len(piece)
+            total_digest.update(piece)
+            remaining -= len(piece)
             if counted is not None:
                 counted(len(piece))
         if digest.hexdigest() != part.record.sha256:
@@ -424,9 +424,9 @@ def digest_of_parts(
                 f"{part.artifact}/{part.record.path}: does not match its receipt (sha256 {digest.hexdigest()}, "
                 f"receipt {part.record.sha256}). Materialize {part.artifact} again to rebuild it"
             )
-    if len(rest) or next(source, None) is not None:
+    if len(buffer) or next(source, None) is not None:
         raise IntegrityError(f"{where}: longer than the sum of its parts")
-    return whole.hexdigest()
+    return total_digest.hexdigest()
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
@@ -597,15 +597,15 @@ class RemoteTokens:
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            wanted = range(*index.indices(len(self)))
-            if not wanted:
+            positions = range(*index.indices(len(self)))
+            if not positions:
                 import numpy as np
 
                 return np.empty(0, self.dtype)
             # one request for all between the lowest and the highest; what a step leaves out is fetched as well
-            low, high = min(wanted[0], wanted[-1]), max(wanted[0], wanted[-1])
+            low, high = min(positions[0], positions[-1]), max(positions[0], positions[-1])
             ids = self._range(low, high + 1)
-            return ids[:: wanted.step] if wanted.step > 0 else ids[::-1][:: -wanted.step]
+            return ids[:: positions.step] if positions.step > 0 else ids[::-1][:: -positions.step]
         position = int(index)
         if not -len(self) <= position < len(self):
             raise IndexError(f"token {position} of {len(self)}")

@@ -77,7 +77,7 @@ class ObjectRanges:
         # a reader asks at the end of a file, too (`_RemoteFile`), and HTTP has no empty range
         if start >= stop:
             return b""
-        for last in (False, True):
+        for is_last_try in (False, True):
             if self._info is None:
                 self._info = self._store.pinned(self._artifact, self._receipt, self._name)
             try:
@@ -85,7 +85,7 @@ class ObjectRanges:
             except (ConflictError, MissingArtifactError):
                 # The object of this content may have moved to another key, or may have been rewritten.
                 self._info = None
-                if last:
+                if is_last_try:
                     raise
         raise AssertionError("unreachable")
 
@@ -166,9 +166,9 @@ class BucketArtifacts(ArtifactStore):
 
     def sweep(self, artifacts: Iterable[Artifact]) -> None:
         """As for a folder; in the bucket, uploads idle for a day are aborted."""
-        every = list(artifacts)
-        super().sweep(every)
-        for dataset in sorted({artifact.dataset for artifact in every}):
+        all_artifacts = list(artifacts)
+        super().sweep(all_artifacts)
+        for dataset in sorted({artifact.dataset for artifact in all_artifacts}):
             self.store.sweep(f"{dataset}/", older_than_seconds=_ABANDONED_SECONDS)
 
     def partitions(self, dataset: str, name: str) -> list[str]:
@@ -221,8 +221,8 @@ class BucketArtifacts(ArtifactStore):
             return []
         # one listing, where asking for each partition would be a request each
         below = f"{artifacts[0].dataset}/{artifacts[0].name}/"
-        found = {info.key: info.version for info in self.store.list(below)}
-        return [found.get(f"{artifact}/{NAME}") for artifact in artifacts]
+        version_by_key = {info.key: info.version for info in self.store.list(below)}
+        return [version_by_key.get(f"{artifact}/{NAME}") for artifact in artifacts]
 
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
         """Missing objects, wrong sizes and wrong digests; with `full`, every digest is known and compared.
@@ -232,11 +232,11 @@ class BucketArtifacts(ArtifactStore):
         publication = self._publication(artifact)
 
         def defect(record: FileRecord) -> str:
-            found = publication.located(receipt, record)
+            info = publication.located(receipt, record)
             # an object of another size is wrong already, and need not be read
-            if found is not None and verification == "full" and found.bytes == record.bytes:
-                found = self._digests.with_digest(self.store, found)
-            return differs(record, found)
+            if info is not None and verification == "full" and info.bytes == record.bytes:
+                info = self._digests.with_digest(self.store, info)
+            return differs(record, info)
 
         return [sentence for sentence in map_all(defect, receipt.files, AT_ONCE) if sentence]
 
@@ -248,17 +248,21 @@ class BucketArtifacts(ArtifactStore):
         """
         if self.must_rebuild(artifact):
             return None
-        found = self._current(artifact, key, verification)
-        if found is not None:
-            return found
+        receipt = self._current(artifact, key, verification)
+        if receipt is not None:
+            return receipt
         with alone(self.directory(artifact)) as mine:
             if not mine:  # another process builds it; or this one does, further up the stack
                 return None
             try:
-                built = read_receipt(self.directory(artifact))
+                built_receipt = read_receipt(self.directory(artifact))
             except IntegrityError:
                 return None
-            if built is None or built.key != key or damage(self.directory(artifact), built, "full"):
+            if (
+                built_receipt is None
+                or built_receipt.key != key
+                or damage(self.directory(artifact), built_receipt, "full")
+            ):
                 return None
             self.publish(artifact)
         return self._current(artifact, key, verification)
@@ -270,8 +274,8 @@ class BucketArtifacts(ArtifactStore):
         except IntegrityError:
             return None
         if receipt is None:
-            present, _ = publication.complete_publications()
-            receipt = present.receipt if present is not None else None
+            present_receipt, _ = publication.complete_publications()
+            receipt = present_receipt.receipt if present_receipt is not None else None
         if receipt is None or receipt.key != key:
             return None
         if self.damage(artifact, receipt, verification):
@@ -318,13 +322,13 @@ class BucketArtifacts(ArtifactStore):
         publication = self._publication(artifact)
 
         def fetch(record: FileRecord, target: Path) -> None:
-            found = publication.located(receipt, record)
-            if found is None or differs(record, found):
+            info = publication.located(receipt, record)
+            if info is None or differs(record, info):
                 raise MissingArtifactError(
-                    f"{self.location(artifact)}/{record.path}: {differs(record, found)}. Materialize {artifact} again"
+                    f"{self.location(artifact)}/{record.path}: {differs(record, info)}. Materialize {artifact} again"
                 )
             try:
-                self.store.download(found.key, target, sha256=record.sha256)
+                self.store.download(info.key, target, sha256=record.sha256)
             except CorruptSourceError as error:
                 raise IntegrityError(
                     f"{self.location(artifact)}/{record.path}: does not match its receipt. Materialize {artifact} again"
@@ -339,15 +343,15 @@ class BucketArtifacts(ArtifactStore):
         """
         record, publication = receipt.file(name), self._publication(artifact)
         for _ in range(_TRIES):
-            found = publication.located(receipt, record)
+            info = publication.located(receipt, record)
             now = self.receipt(artifact)
             if now is None or now.content != receipt.content:
                 raise self._replaced(artifact)
             # The receipt changes before any object under a final key, so the objects found belong to it.
-            if found is not None and not differs(record, found):
-                return found
+            if info is not None and not differs(record, info):
+                return info
         raise MissingArtifactError(
-            f"{self.location(artifact)}/{name}: {differs(record, found)}. Materialize {artifact} again"
+            f"{self.location(artifact)}/{name}: {differs(record, info)}. Materialize {artifact} again"
         )
 
     def join(
@@ -377,27 +381,27 @@ class BucketArtifacts(ArtifactStore):
         receipt = read_receipt(directory)
         if receipt is None:
             raise MissingArtifactError(f"{directory}: no committed artifact to publish")
-        present, broken = publication.complete_publications()
-        area = publication.area(receipt, present)
-        sent = {
+        present_receipt, broken = publication.complete_publications()
+        area = publication.area(receipt, present_receipt)
+        sent_objects = {
             record.path: self._send(directory, record, (joined or {}).get(record.path), f"{area}/{record.path}")
             for record in receipt.files
-            if not publication.is_kept(record, present)
+            if not publication.is_kept(record, present_receipt)
         }
         data = (directory / NAME).read_bytes()
-        if present is None:
+        if present_receipt is None:
             publication.claim(receipt, data, broken)
             publication.complete(receipt, data)
-        elif present.receipt is None or (present.receipt.key, present.receipt.content) != (
+        elif present_receipt.receipt is None or (present_receipt.receipt.key, present_receipt.receipt.content) != (
             receipt.key,
             receipt.content,
         ):
-            publication.replace(receipt, data, present)
+            publication.replace(receipt, data, present_receipt)
         # also where nothing had to be written: another machine, or a killed run of this one, had published the same
         publication.settle(receipt)
         for record in receipt.files:
-            if record.path in sent:
-                self._check_sent(publication, record, sent[record.path])
+            if record.path in sent_objects:
+                self._check_sent(publication, record, sent_objects[record.path])
         self.copies.adopt(artifact, directory, receipt)
 
     def _blocks(self, parts: Sequence[FileRef]) -> Iterator[bytes]:
@@ -414,9 +418,9 @@ class BucketArtifacts(ArtifactStore):
                 yield from self.store.read(info.key, version=info.version)
 
     def _send(self, directory: Path, record: FileRecord, joined: JoinedFile | None, key: str) -> ObjectInfo:
-        there = self.store.head(key)
-        if there is not None and not differs(record, there, certain=True):
-            return there  # an interrupted publication has sent it
+        present_info = self.store.head(key)
+        if present_info is not None and not differs(record, present_info, certain=True):
+            return present_info  # an interrupted publication has sent it
         path = directory / record.path
         if path.is_file():
             info = self.store.upload(path, key, sha256=record.sha256)
@@ -430,16 +434,16 @@ class BucketArtifacts(ArtifactStore):
 
     def _compose(self, joined: JoinedFile, key: str) -> ObjectInfo:
         def find(part: FileRef) -> ObjectInfo:
-            found = self._publication(part.artifact).located(self.require(part.artifact), part.record)
-            if found is None or differs(part.record, found):
+            info = self._publication(part.artifact).located(self.require(part.artifact), part.record)
+            if info is None or differs(part.record, info):
                 raise IntegrityError(
-                    f"{self.location(part.artifact)}: {differs(part.record, found)}. Materialize {part.artifact} again"
+                    f"{self.location(part.artifact)}: {differs(part.record, info)}. Materialize {part.artifact} again"
                 )
-            return found
+            return info
 
         sources = map_all(find, joined.parts, AT_ONCE)
         keys = [source.key for source in sources]
-        made = (
+        joined_info = (
             self.store.copy(keys[0], key)
             if len(keys) == 1
             else self.store.compose(keys, key, sha256=joined.record.sha256)
@@ -452,7 +456,7 @@ class BucketArtifacts(ArtifactStore):
                     f"{self.url}/{before.key}: the object was replaced by another process while it was being "
                     "joined. Run again"
                 )
-        return made
+        return joined_info
 
     def _check_sent(self, publication: Publication, record: FileRecord, sent: ObjectInfo) -> None:
         """Check the sent object: a concurrent run that published first may have overwritten it."""
@@ -464,8 +468,8 @@ class BucketArtifacts(ArtifactStore):
             )
         assert final is not None
         for name in ("md5", "crc32c"):
-            known, wanted = getattr(final, name), getattr(sent, name)
-            if final.sha256 is None and None not in (known, wanted) and known != wanted:
+            final_digest, sent_digest = getattr(final, name), getattr(sent, name)
+            if final.sha256 is None and None not in (final_digest, sent_digest) and final_digest != sent_digest:
                 raise IntegrityError(
                     f"{publication.location}/{record.path}: {name} changed immediately after it was written"
                 )

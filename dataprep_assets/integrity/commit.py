@@ -65,13 +65,13 @@ def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> Da
     if error.errno not in _FULL:
         return DataprepError(f"{path}: {error.strerror or error}. Correct the path or its permissions, then run again")
     # free space can only be asked of a folder that exists, and this one may not have been made yet
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
-    wanted = "" if needed is None else f"{count_of(needed, 'byte is', 'bytes are')} needed, "
+    ancestor = folder.absolute()
+    while not ancestor.exists():
+        ancestor = ancestor.parent
+    need = "" if needed is None else f"{count_of(needed, 'byte is', 'bytes are')} needed, "
     full = "the disk is full" if error.errno == errno.ENOSPC else "the quota is exhausted"
     return DiskFullError(
-        f"{path}: {full}: {wanted}{count_of(shutil.disk_usage(there).free, 'byte is', 'bytes are')} free. Finished "
+        f"{path}: {full}: {need}{count_of(shutil.disk_usage(ancestor).free, 'byte is', 'bytes are')} free. Finished "
         "artifacts are kept. Free space there or choose a different disk (DATAPREP_ROOT), then run again"
     )
 
@@ -101,8 +101,8 @@ def fsync_tree(path: Path) -> None:
     for a commit of its own.
     """
     # each folder, too (the empty name): a file whose entry is lost in a crash is lost itself
-    every = [Path(folder, name) for folder, _, names in os.walk(path) for name in ("", *names)]
-    for _ in _threads(os.getpid()).map(partial(fsync_path, flags=os.O_NOFOLLOW), every):
+    paths = [Path(folder, name) for folder, _, names in os.walk(path) for name in ("", *names)]
+    for _ in _threads(os.getpid()).map(partial(fsync_path, flags=os.O_NOFOLLOW), paths):
         pass
 
 
@@ -130,8 +130,8 @@ def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
             file.flush()
             if durably:
                 os.fsync(file.fileno())
-            written = os.fstat(file.fileno()).st_mtime
-        _discard_old_drafts(path.parent, written)
+            write_time = os.fstat(file.fileno()).st_mtime
+        _discard_old_drafts(path.parent, write_time)
         os.replace(temporary, path)
     finally:
         # there after an error alone: the rename takes it along
@@ -231,21 +231,21 @@ def staging(final: Path, key: str) -> Iterator[Path]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # under the lock: whoever holds it may be between the two renames of a replacement
         recover_aside(final)
-        wanted = area / f"{final.name}-{key[:16]}"
-        said = lock.read()
-        for other in _begun(final, said):
-            if other != wanted:
-                shutil.rmtree(other)
+        directory = area / f"{final.name}-{key[:16]}"
+        lock_text = lock.read()
+        for old_directory in _begun(final, lock_text):
+            if old_directory != directory:
+                shutil.rmtree(old_directory)
         # Named before it is made: a kill in between leaves a name without a directory, which costs nothing. The other
         # way round it would leave a directory of which the next build does not know.
-        if said != (name := wanted.name.encode() + _NEW):
+        if lock_text != (name := directory.name.encode() + _NEW):
             lock.seek(0)
             lock.truncate()
             lock.write(name)
             lock.flush()
-        wanted.mkdir(exist_ok=True)
-        refuse_link(wanted)
-        yield wanted
+        directory.mkdir(exist_ok=True)
+        refuse_link(directory)
+        yield directory
 
 
 @contextmanager
@@ -268,8 +268,8 @@ def remove_directory(final: Path, first: str) -> None:
         (final / first).unlink(missing_ok=True)
         fsync_directory(final)
         shutil.rmtree(final)
-    for other in _list_staged(final.parent / STAGING, {final.name}):
-        shutil.rmtree(other)
+    for staged_directory in _list_staged(final.parent / STAGING, {final.name}):
+        shutil.rmtree(staged_directory)
     if final.parent.is_dir():
         fsync_directory(final.parent)
 
@@ -289,9 +289,11 @@ def sweep(finals: Iterable[Path]) -> None:
             if _something_left(final):
                 _sweep_one(final)
             continue
-        left = {_final_name(other) for other in _list_staged(parent / STAGING, names)}
-        left |= {name for entry in parent.glob(f"{_ASIDE}*") if (name := entry.name.removeprefix(_ASIDE)) in names}
-        for name in left:
+        leftover_names = {_final_name(staged_directory) for staged_directory in _list_staged(parent / STAGING, names)}
+        leftover_names |= {
+            name for entry in parent.glob(f"{_ASIDE}*") if (name := entry.name.removeprefix(_ASIDE)) in names
+        }
+        for name in leftover_names:
             _sweep_one(names[name])
 
 
@@ -312,8 +314,8 @@ def _sweep_one(final: Path) -> None:
         if not mine:
             return
         recover_aside(final)
-        for other in _list_staged(final.parent / STAGING, {final.name}):
-            shutil.rmtree(other)
+        for staged_directory in _list_staged(final.parent / STAGING, {final.name}):
+            shutil.rmtree(staged_directory)
 
 
 @contextmanager
@@ -340,8 +342,8 @@ def _begun(final: Path, said: bytes) -> list[Path]:
         return _list_staged(area, {final.name})
     # what is named is removed: a damaged file, or one that somebody else wrote, must not lead elsewhere
     of_this = re.compile(re.escape(final.name) + "-[^/]{16}")
-    named = [area / name for name in said.decode(errors="replace").split() if of_this.fullmatch(name)]
-    return [path for path in named if path.is_dir() and not path.is_symlink()]
+    candidates = [area / name for name in said.decode(errors="replace").split() if of_this.fullmatch(name)]
+    return [path for path in candidates if path.is_dir() and not path.is_symlink()]
 
 
 def _final_name(staged: Path) -> str:
@@ -352,8 +354,8 @@ def left_over(parent: Path) -> set[str]:
     """Names in this folder of which a killed build left something: staging under any key, a directory set aside."""
     with suppress(FileNotFoundError), os.scandir(parent / STAGING) as entries:
         staged = (_STAGED.fullmatch(e.name) for e in entries if e.is_dir(follow_symlinks=False))
-        begun = {found[1] for found in staged if found}
-        return begun | {path.name.removeprefix(_ASIDE) for path in parent.glob(f"{_ASIDE}*")}
+        staged_names = {match[1] for match in staged if match}
+        return staged_names | {path.name.removeprefix(_ASIDE) for path in parent.glob(f"{_ASIDE}*")}
     return set()
 
 

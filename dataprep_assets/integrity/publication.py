@@ -110,21 +110,21 @@ class Publication:
         """
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
         # Checked only now: objects listed while this receipt was there cannot belong to a later one.
-        present = self.read_present()
-        if present is None or not present.has(receipt):
+        present_receipt = self.read_present()
+        if present_receipt is None or not present_receipt.has(receipt):
             return
         mine = self._areas(receipt)
         # Before the first copy: a machine that was paused while it copied for an older receipt finds its source gone.
         map_all(
             self.store.delete,
-            [key for key in staged if not key.startswith(mine) and not present.is_base_of(key)],
+            [key for key in staged if not key.startswith(mine) and not present_receipt.is_base_of(key)],
             AT_ONCE,
         )
         moved = self._move(receipt, [key for key in staged if key.startswith(mine)])
         # Listed before the receipt is looked at once more: so nothing of a later publication can be among them.
         strays = self._strays(receipt)
-        present = self.read_present()
-        if present is not None and present.has(receipt):
+        present_receipt = self.read_present()
+        if present_receipt is not None and present_receipt.has(receipt):
             map_all(self.store.delete, [*strays, *moved], AT_ONCE)
 
     def complete_publications(self) -> tuple[PresentReceipt | None, ObjectInfo | None]:
@@ -134,8 +134,8 @@ class Publication:
         """
         key = self._claim_key
         for _ in range(_TRIES):
-            present, broken = self.read_present(), None
-            if present is None and (info := self.store.head(key)) is not None:
+            present_receipt, broken = self.read_present(), None
+            if present_receipt is None and (info := self.store.head(key)) is not None:
                 try:
                     data = b"".join(self.store.read(key, version=info.version))
                 except (ConflictError, MissingArtifactError):
@@ -143,11 +143,15 @@ class Publication:
                 if self.read_present() is not None:  # the claim may be void, made after the receipt
                     continue
                 broken = None if self._complete_claimed(data) else info
-                present = self.read_present()
-            if present is not None and present.receipt is not None and not self.is_settled(present.receipt):
-                self.settle(present.receipt)
-                present = self.read_present()
-            return present, broken if present is None else None
+                present_receipt = self.read_present()
+            if (
+                present_receipt is not None
+                and present_receipt.receipt is not None
+                and not self.is_settled(present_receipt.receipt)
+            ):
+                self.settle(present_receipt.receipt)
+                present_receipt = self.read_present()
+            return present_receipt, broken if present_receipt is None else None
         raise self.lost_race_error()
 
     def _complete_claimed(self, data: bytes) -> bool:
@@ -173,14 +177,14 @@ class Publication:
                 claimed = parse_receipt(b"".join(self.store.read(key)), f"{self.location}/{STAGING}/{_CLAIM}").content
             except MissingArtifactError:  # published meanwhile
                 claimed = None
-            present = self.read_present()
+            present_receipt = self.read_present()
             # A rival of the same content is none: both write the same bytes under the same keys.
-            if claimed != receipt.content if present is None else not present.has(receipt):
+            if claimed != receipt.content if present_receipt is None else not present_receipt.has(receipt):
                 raise self.lost_race_error() from error
         else:
             # Claims are removed after the receipt was written: one made since then is void.
-            present = self.read_present()
-            if present is not None and not present.has(receipt):
+            present_receipt = self.read_present()
+            if present_receipt is not None and not present_receipt.has(receipt):
                 self.store.delete(key)
                 raise self.lost_race_error()
 
@@ -237,10 +241,10 @@ class Publication:
 
     def _strays(self, receipt: Receipt) -> list[str]:
         """Keys below the artifact that are neither its files nor staged."""
-        listed = {f"{self.artifact}/{record.path}" for record in receipt.files} | {f"{self.artifact}/{NAME}"}
+        listed_keys = {f"{self.artifact}/{record.path}" for record in receipt.files} | {f"{self.artifact}/{NAME}"}
         staging = f"{self.artifact}/{STAGING}/"
-        found = [info.key for info in self.store.list(f"{self.artifact}/")]
-        strays = [key for key in found if key not in listed and not key.startswith(staging)]
+        keys = [info.key for info in self.store.list(f"{self.artifact}/")]
+        strays = [key for key in keys if key not in listed_keys and not key.startswith(staging)]
         # Another artifact below this one must not be removed.
         return [] if any(key.endswith(f"/{NAME}") for key in strays) else strays
 
@@ -248,10 +252,14 @@ class Publication:
         """Return whether nothing is left to copy or to remove for this receipt."""
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
         # mostly nothing is staged, and then the receipt need not be read
-        present = self.read_present() if staged else None
+        present_receipt = self.read_present() if staged else None
         mine = self._areas(receipt)
-        left = [key for key in staged if key.startswith(mine) or present is None or not present.is_base_of(key)]
-        return not left and not self._strays(receipt)
+        remaining_keys = [
+            key
+            for key in staged
+            if key.startswith(mine) or present_receipt is None or not present_receipt.is_base_of(key)
+        ]
+        return not remaining_keys and not self._strays(receipt)
 
     def read_present(self) -> PresentReceipt | None:
         """The receipt with its version; None when the artifact does not exist."""

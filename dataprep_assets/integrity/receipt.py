@@ -103,23 +103,23 @@ class Ledger:
     def total(cls, ledgers: Iterable["Ledger"]) -> "Ledger":
         """The sum of many ledgers; the empty ledger for none."""
         # each field goes through all of them, and the caller may give a generator
-        every = list(ledgers)
-        dropped: Counter[str] = Counter()
-        for one in every:
-            dropped.update(one.dropped)
+        all_ledgers = list(ledgers)
+        drops: Counter[str] = Counter()
+        for ledger in all_ledgers:
+            drops.update(ledger.dropped)
         return cls(
-            **{name: sum(getattr(one, name) for one in every) for name in _COUNTS},
-            dropped=dict(sorted(dropped.items())),
-            min_id=min((one.min_id for one in every if one.min_id is not None), default=None),
-            max_id=max((one.max_id for one in every if one.max_id is not None), default=None),
+            **{name: sum(getattr(ledger, name) for ledger in all_ledgers) for name in _COUNTS},
+            dropped=dict(sorted(drops.items())),
+            min_id=min((ledger.min_id for ledger in all_ledgers if ledger.min_id is not None), default=None),
+            max_id=max((ledger.max_id for ledger in all_ledgers if ledger.max_id is not None), default=None),
         )
 
     def named_drops(self, reasons: Mapping[str, int]) -> Self:
         """The ledger with these counts by reason of the selection, instead of the number of the rows it drops."""
         if not self.dropped.get(SELECTED):
             return self
-        others = {reason: count for reason, count in self.dropped.items() if reason != SELECTED}
-        return replace(self, dropped=dict(sorted((Counter(others) + Counter(reasons)).items())))
+        other_drops = {reason: count for reason, count in self.dropped.items() if reason != SELECTED}
+        return replace(self, dropped=dict(sorted((Counter(other_drops) + Counter(reasons)).items())))
 
     def to_json(self) -> dict[str, Any]:
         """Plain builtins, for a receipt."""
@@ -197,7 +197,7 @@ class Receipt:
 
     def write(self, directory: Path) -> None:
         """Write `receipt.json` into the staged directory. The commit makes it durable."""
-        value = {each.name: getattr(self, each.name) for each in fields(self)} | {
+        value = {field.name: getattr(self, field.name) for field in fields(self)} | {
             "content": self.content,
             "files": [asdict(record) for record in self.files],
             "ledger": self.ledger.to_json() if self.ledger else None,
@@ -216,9 +216,9 @@ def _own_digest(value: Mapping[str, Any]) -> str:
 
 def record_files(directory: Path, digests: Mapping[str, str] | None = None) -> tuple[FileRecord, ...]:
     """Records of every file in a staged directory, in name order; `digests` spares a second read of known ones."""
-    known = digests or {}
+    known_digests = digests or {}
     return tuple(
-        FileRecord(path=name, bytes=path.stat().st_size, sha256=known.get(name) or sha256_file(path))
+        FileRecord(path=name, bytes=path.stat().st_size, sha256=known_digests.get(name) or sha256_file(path))
         for path in sorted(directory.rglob("*"))
         if path.is_file() and (name := path.relative_to(directory).as_posix()) != NAME
     )
@@ -308,15 +308,19 @@ def _require_types(receipt: Receipt) -> None:
     numbers = {f"files.{file.path}.bytes": file.bytes for file in receipt.files}
     if ledger is not None:
         values = {field.name: getattr(ledger, field.name) for field in fields(ledger)}
-        objects["ledger.dropped"] = dropped = values.pop("dropped")
+        objects["ledger.dropped"] = drops = values.pop("dropped")
         # the range of ids of an empty stream
         values = {
             name: value for name, value in values.items() if value is not None or name not in ("min_id", "max_id")
         }
         numbers |= {f"ledger.{name}": value for name, value in values.items()}
-        numbers |= {f"ledger.dropped.{reason}": count for reason, count in dict(dropped).items()}
-    for kind, word, found in ((str, "text", texts), (dict, "an object", objects), (int, "a whole number", numbers)):
-        for name, value in found.items():
+        numbers |= {f"ledger.dropped.{reason}": count for reason, count in dict(drops).items()}
+    for kind, word, values_by_name in (
+        (str, "text", texts),
+        (dict, "an object", objects),
+        (int, "a whole number", numbers),
+    ):
+        for name, value in values_by_name.items():
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise TypeError(f"{name} must be {word}, not {value!r:.40}")
 
@@ -335,27 +339,29 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
     `verification` "full" reads every byte, "size" only the sizes. What the receipt does not list is a defect too: a
     reader would take it for part of the artifact. So is what is no regular file, or belongs to somebody else.
     """
-    found, there = [], _contents(directory)
+    defects, statuses = [], _contents(directory)
     # the artifact's own owner, this user and root: anybody else could change a file after it was verified
-    owners = {there.pop("").st_uid, os.geteuid(), 0}
+    owners = {statuses.pop("").st_uid, os.geteuid(), 0}
     folders = {str(parent) for record in receipt.files for parent in PurePosixPath(record.path).parents}
     for record in receipt.files:
-        status = there.pop(record.path, None)
+        status = statuses.pop(record.path, None)
         if status is None:
-            found.append(f"{record.path}: missing")
+            defects.append(f"{record.path}: missing")
         elif why := _strange(status, owners):
-            found.append(f"{record.path}: {why}")
+            defects.append(f"{record.path}: {why}")
         elif status.st_size != record.bytes:
-            found.append(f"{record.path}: has {count_of(status.st_size, 'byte')}, but the receipt lists {record.bytes}")
+            defects.append(
+                f"{record.path}: has {count_of(status.st_size, 'byte')}, but the receipt lists {record.bytes}"
+            )
         elif verification == "full" and (actual := _sha256(directory / record.path)) != f"sha256 {record.sha256}":
-            found.append(f"{record.path}: {actual}, but the receipt lists {record.sha256}")
+            defects.append(f"{record.path}: {actual}, but the receipt lists {record.sha256}")
     # What is left is in no list. Only the receipt itself may be, and folders above listed files.
-    for name, status in sorted(there.items()):
+    for name, status in sorted(statuses.items()):
         is_folder = stat.S_ISDIR(status.st_mode)
         why = _strange(status, owners, is_folder=is_folder and name != NAME)
         if why or (name != NAME and not (is_folder and name in folders)):
-            found.append(f"{name}: {why or ('a folder that is ' if is_folder else '') + 'not in the receipt'}")
-    return found
+            defects.append(f"{name}: {why or ('a folder that is ' if is_folder else '') + 'not in the receipt'}")
+    return defects
 
 
 def _sha256(path: Path) -> str:
@@ -385,16 +391,16 @@ def _strange(status: os.stat_result, owners: Set[int], *, is_folder: bool = Fals
 
 def _contents(directory: Path) -> dict[str, os.stat_result]:
     """The status of everything below a directory, and of itself as the empty path; no link is followed."""
-    found, left = {"": os.stat(directory)}, [""]
-    while left:
-        below = left.pop()
+    statuses, remaining = {"": os.stat(directory)}, [""]
+    while remaining:
+        below = remaining.pop()
         with os.scandir(directory / below) as entries:
             for entry in entries:
                 name = f"{below}/{entry.name}" if below else entry.name
-                found[name] = entry.stat(follow_symlinks=False)
+                statuses[name] = entry.stat(follow_symlinks=False)
                 if entry.is_dir(follow_symlinks=False):
-                    left.append(name)
-    return found
+                    remaining.append(name)
+    return statuses
 
 
 @lru_cache(maxsize=1)
@@ -402,13 +408,13 @@ def versions(
     packages: Iterable[str] = ("fastokens", "tokenizers", "numpy", "orjson", "pyarrow", "zstandard"),
 ) -> dict[str, str]:
     """Versions of the libraries that can affect the bytes; recorded, but not part of any key."""
-    found = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
+    version_by_name = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
     for name in (*packages, "dataprep-assets"):
         try:
-            found[name] = metadata.version(name)
+            version_by_name[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            version_by_name[name] = "not installed"
+    return version_by_name
 
 
 def current_time() -> str:

@@ -68,13 +68,15 @@ class OverlayArtifacts(ArtifactStore):
 
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
         below = [artifact for artifact in artifacts if self._holder(artifact) is self.below]
-        found = dict(zip(below, self.below.receipts(below), strict=True))
-        return [found[artifact] if artifact in found else self.receipt(artifact) for artifact in artifacts]
+        receipts_below = dict(zip(below, self.below.receipts(below), strict=True))
+        return [
+            receipts_below[artifact] if artifact in receipts_below else self.receipt(artifact) for artifact in artifacts
+        ]
 
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
         below = self.below.receipt_versions(artifacts)
-        here = self._scratch.receipt_versions(artifacts)
-        return [version or found for version, found in zip(here, below, strict=True)]
+        scratch_versions = self._scratch.receipt_versions(artifacts)
+        return [version or version_below for version, version_below in zip(scratch_versions, below, strict=True)]
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         return sorted({*self._scratch.partitions(dataset, name), *self.below.partitions(dataset, name)})
@@ -128,13 +130,13 @@ def scratch(dataset: Path) -> Iterator[Path]:
         _sweep(area)
         folder = area / secrets.token_hex(8)
         folder.mkdir(mode=0o700)
-        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(held, fcntl.LOCK_EX)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
+        os.close(descriptor)
 
 
 def sweep_scratch(dataset: Path) -> None:
@@ -160,14 +162,14 @@ def _area(dataset: Path) -> Iterator[Path]:
 
 def _sweep(area: Path) -> None:
     with os.scandir(area) as entries:
-        left = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    for path in left:
+        paths = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for path in paths:
         try:
-            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:  # its process is at its end
             continue
         try:
-            if try_lock(held):
+            if try_lock(descriptor):
                 shutil.rmtree(path, ignore_errors=True)
         finally:
-            os.close(held)
+            os.close(descriptor)

@@ -48,8 +48,8 @@ class LocalStorage:
         return LocalPlace(root=self.root)
 
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
-        place = self.place() if declared is None else place_of(declared, os.environ)
-        return artifacts_at(place, self.cache, self.cache_bytes, private=private)
+        address = self.place() if declared is None else place_of(declared, os.environ)
+        return artifacts_at(address, self.cache, self.cache_bytes, private=private)
 
 
 def artifacts_at(place: StoreAddress, cache: Path, cache_bytes: int | None, *, private: bool) -> ArtifactStore:

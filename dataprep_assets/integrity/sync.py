@@ -100,14 +100,17 @@ class Sync:
     def plan(self) -> SyncPlan:
         """Compare the two places; nothing is written."""
         self._known.update(self._remembered())
-        found = [info for info in self.source.list(self.prefix) if self._is_wanted(info.key)]
-        recorded = self._recorded(found)
-        there = {info.key: info for info in self.destination.list(self.prefix)}
-        kept = self._kept_manifest()
-        items = [self._item(info, recorded.get(info.key), there.get(info.key), kept) for info in found]
+        source_objects = [info for info in self.source.list(self.prefix) if self._is_wanted(info.key)]
+        digests = self._recorded(source_objects)
+        destination_objects = {info.key: info for info in self.destination.list(self.prefix)}
+        manifest = self._kept_manifest()
+        items = [
+            self._item(info, digests.get(info.key), destination_objects.get(info.key), manifest)
+            for info in source_objects
+        ]
         return SyncPlan(
             items=tuple(sorted(items, key=lambda item: _receipts_last(item.key))),
-            findings=tuple(inventory(found)),
+            findings=tuple(inventory(source_objects)),
             on_server=self.server is not None,
         )
 
@@ -121,7 +124,7 @@ class Sync:
         Raises IntegrityError or CorruptSourceError for an object whose bytes are not those of its receipt,
         TransferError, and ConflictError if the source changed (plan again).
         """
-        done: dict[str, dict[str, Any]] = {}
+        synced_objects: dict[str, dict[str, Any]] = {}
         outdated = {item.key for item in plan.todo if item.action == "replace" and _is_receipt(item.key)}
         self.work.mkdir(parents=True, exist_ok=True)
         for item in plan.items:
@@ -142,13 +145,13 @@ class Sync:
                     f"{self.destination.url}/{item.key}: differs from the copied object, so another process writes "
                     "to it. Run again when it has finished"
                 )
-            done[item.key] = {
+            synced_objects[item.key] = {
                 "bytes": item.bytes,
                 "sha256": digest,
                 "source_version": item.version,
                 "version": info.version,
             }
-        self._write_manifest(plan, done)
+        self._write_manifest(plan, synced_objects)
         # after the manifest: until it is written, the journal alone has the digests
         shutil.rmtree(self.work, ignore_errors=True)
         return len(plan.todo)
@@ -184,8 +187,8 @@ class Sync:
             # asked for by itself, because a listing need not have digests (S3's has none)
             source = info if sha256 else self.source.head(info.key) or info
             sha256 = sha256 or source.sha256
-            other = self.destination.head(info.key) or there
-            action, sha256, why = self._compared(source, other, sha256, kept.get(info.key, {}))
+            target_info = self.destination.head(info.key) or there
+            action, sha256, why = self._compared(source, target_info, sha256, kept.get(info.key, {}))
         return SyncItem(key=info.key, bytes=info.bytes, version=info.version, sha256=sha256, action=action, why=why)
 
     def _compared(
@@ -195,19 +198,23 @@ class Sync:
         # what an earlier sync noted holds for the versions of which it was noted alone
         if sha256 is None and kept.get("source_version") == source.version:
             sha256 = kept.get("sha256")
-        other = there.sha256 or (kept.get("sha256") if kept.get("version") == there.version else None)
-        if sha256 is None or other is None:
+        target_sha256 = there.sha256 or (kept.get("sha256") if kept.get("version") == there.version else None)
+        if sha256 is None or target_sha256 is None:
             # a digest that both servers have spares reading both objects
             for name in ("md5", "crc32c"):
                 mine, theirs = getattr(source, name), getattr(there, name)
                 if None not in (mine, theirs):
-                    same = mine == theirs
-                    return ("skip" if same else "replace"), sha256 or other if same else sha256, f"{name} compared"
+                    is_same = mine == theirs
+                    return (
+                        ("skip" if is_same else "replace"),
+                        sha256 or target_sha256 if is_same else sha256,
+                        f"{name} compared",
+                    )
         sha256 = sha256 or _digest(self.source, source)
-        other = other or _digest(self.destination, there)
+        target_sha256 = target_sha256 or _digest(self.destination, there)
         return (
             ("skip", sha256, "sha256 compared")
-            if sha256 == other
+            if sha256 == target_sha256
             else ("replace", sha256, "different sha256 at the destination")
         )
 
@@ -219,12 +226,12 @@ class Sync:
             return self._copy_in_pieces(item, moved)
         path = self.work / "object"
         try:
-            found = self.source.download(item.key, path, sha256=item.sha256, progress=moved)
+            info = self.source.download(item.key, path, sha256=item.sha256, progress=moved)
         except CorruptSourceError:
             # wrong bytes are no damage if another version was planned
             self._require_planned(item, self.source.head(item.key))
             raise
-        self._require_planned(item, found)
+        self._require_planned(item, info)
         digest = item.sha256 or _digest_file(path)
         self.destination.upload(path, item.key, sha256=digest)
         path.unlink()
@@ -235,16 +242,16 @@ class Sync:
         store, source_prefix, destination_prefix = self.server
         # the server copies what is there now, whatever was planned
         before = self._require_planned(item, self.source.head(item.key))
-        made = store.copy(f"{source_prefix}{item.key}", f"{destination_prefix}{item.key}")
+        info = store.copy(f"{source_prefix}{item.key}", f"{destination_prefix}{item.key}")
         for name in ("sha256", "md5", "crc32c"):
-            mine, theirs = getattr(before, name), getattr(made, name)
+            mine, theirs = getattr(before, name), getattr(info, name)
             if None not in (mine, theirs) and mine != theirs:
                 raise TransferError(
                     f"{self.destination.url}/{item.key}: the server's copy has a different {name}. Run again"
                 )
-        if item.sha256 is not None and made.sha256 is None and before.sha256 is None:
+        if item.sha256 is not None and info.sha256 is None and before.sha256 is None:
             # Only reading can show that the bytes are those of the receipt.
-            digest = _digest(self.destination, replace(made, key=item.key))
+            digest = _digest(self.destination, replace(info, key=item.key))
             if digest != item.sha256:
                 raise self._not_its_receipt(item)
         return item.sha256 or before.sha256
@@ -259,7 +266,7 @@ class Sync:
         """Copy a big object, one piece at a time; those that a killed sync had sent are read again, but not sent."""
         # named by the version, too: pieces of another one are never composed with these
         area = f"{PIECES}{hashlib.sha256(f'{item.key} {item.version}'.encode()).hexdigest()[:32]}/"
-        whole, pieces, path = hashlib.sha256(), [], self.work / "piece"
+        total_digest, pieces, path = hashlib.sha256(), [], self.work / "piece"
         for number, start in enumerate(range(0, item.bytes, self.piece_bytes)):
             stop = min(start + self.piece_bytes, item.bytes)
             piece = hashlib.sha256()
@@ -267,21 +274,24 @@ class Sync:
                 for block in self.source.read(item.key, start, stop, version=item.version):
                     file.write(block)
                     piece.update(block)
-                    whole.update(block)
+                    total_digest.update(block)
                     if moved is not None:
                         moved(len(block))
             key = f"{area}{number:06d}"
-            there = self.destination.head(key)
-            if there is None or (there.sha256 or _digest(self.destination, there)) != piece.hexdigest():
+            present_info = self.destination.head(key)
+            if (
+                present_info is None
+                or (present_info.sha256 or _digest(self.destination, present_info)) != piece.hexdigest()
+            ):
                 self.destination.upload(path, key, sha256=piece.hexdigest())
             pieces.append(key)
         path.unlink()
-        if item.sha256 is not None and whole.hexdigest() != item.sha256:
+        if item.sha256 is not None and total_digest.hexdigest() != item.sha256:
             raise self._not_its_receipt(item)
-        self.destination.compose(pieces, item.key, sha256=whole.hexdigest())
+        self.destination.compose(pieces, item.key, sha256=total_digest.hexdigest())
         for key in pieces:
             self.destination.delete(key)
-        return whole.hexdigest()
+        return total_digest.hexdigest()
 
     def _not_its_receipt(self, item: SyncItem) -> IntegrityError:
         return IntegrityError(f"{self.source.url}/{item.key}: does not match its receipt. Rebuild the artifact")
@@ -291,20 +301,24 @@ class Sync:
         try:
             if self.destination.head(MANIFEST) is None:
                 return {}
-            noted = json_of(b"".join(self.destination.read(MANIFEST)))["objects"].items()
+            entries = json_of(b"".join(self.destination.read(MANIFEST)))["objects"].items()
         except (ValueError, KeyError, TypeError, AttributeError):
             return {}
-        return {key: of for key, of in noted if isinstance(of, dict) and isinstance(of.get("sha256"), str | None)}
+        return {
+            key: entry
+            for key, entry in entries
+            if isinstance(entry, dict) and isinstance(entry.get("sha256"), str | None)
+        }
 
     def _write_manifest(self, plan: SyncPlan, done: Mapping[str, Mapping[str, Any]]) -> None:
         """Write the manifest of everything that was ever synced and is still there, so that syncs of parts add up."""
-        kept = {key: value for key, value in self._kept_manifest().items() if key not in done}
+        old_entries = {key: value for key, value in self._kept_manifest().items() if key not in done}
         value = {
             "schema_version": 1,
             "source": self.source.url,
             "destination": self.destination.url,
             "findings": list(plan.findings),
-            "objects": dict(sorted({**kept, **done}.items())),
+            "objects": dict(sorted({**old_entries, **done}.items())),
         }
         self.destination.put(MANIFEST, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
 

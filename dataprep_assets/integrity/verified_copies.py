@@ -65,14 +65,14 @@ class Copies:
 
         Raises ConfigError when they cannot fit into the budget.
         """
-        directory, wanted = self.directory(artifact, receipt.content), list(records)
+        directory, required_records = self.directory(artifact, receipt.content), list(records)
         with private_files(self.private), self._lock(directory, "filling"):
             # first: a folder without a receipt is no copy that counts, and could not be evicted (`_copies_below`)
             _write_receipt(directory, receipt)
-            missing = [record for record in wanted if not _is_intact(directory / record.path, record)]
+            missing = [record for record in required_records if not _is_intact(directory / record.path, record)]
             if missing:
                 # All that is wanted, with what is here already: that cannot be evicted to make room for the rest.
-                self._require_possible(artifact, wanted)
+                self._require_possible(artifact, required_records)
                 with self.room(sum(record.bytes for record in missing), filling=directory):
                     for record in missing:
                         target = directory / record.path
@@ -99,9 +99,9 @@ class Copies:
             _write_receipt(directory, receipt)
             shutil.rmtree(built)
         # Copies of older contents. What this process itself has handed out stays: somebody may read it.
-        for other in directory.parent.iterdir():
-            if other != directory and (other / NAME).is_file():
-                self._evict(other, own=False)
+        for sibling in directory.parent.iterdir():
+            if sibling != directory and (sibling / NAME).is_file():
+                self._evict(sibling, own=False)
         # what was built here did not ask for room when it was written
         with self.room(0):
             pass
@@ -121,11 +121,11 @@ class Copies:
             yield
             return
         with self._lock(self.root, "room"):
-            held = sorted(_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
-            total = sum(copy.bytes for copy in held)
+            copies = sorted(_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
+            total = sum(copy.bytes for copy in copies)
             # what this process has handed out goes last
             for own in (False, True):
-                for copy in held:
+                for copy in copies:
                     if total + needed <= self.budget_bytes:
                         break
                     # not what is being filled, nor what has gone in the first round
@@ -188,7 +188,9 @@ class Copies:
                 _LEASES[directory] = descriptor
             _LEASES.move_to_end(directory)
             # beyond the limit the oldest go, but never one that a handle holds
-            for old in [known for known in _LEASES if _HELD[known] <= 0][: max(0, len(_LEASES) - _LEASES_KEPT)]:
+            for old in [leased_directory for leased_directory in _LEASES if _HELD[leased_directory] <= 0][
+                : max(0, len(_LEASES) - _LEASES_KEPT)
+            ]:
                 os.close(_LEASES.pop(old))
 
     def _lock_path(self, directory: Path, what: str) -> Path:
@@ -236,14 +238,14 @@ def _copies_below(area: Path) -> Iterator[_Copy]:
 
 def _bytes_of(copy: str) -> int:
     """Bytes of the files in the folder of a copy, but for its receipt."""
-    found = 0
+    size = 0
     for folder, _, names in os.walk(copy):
         for name in names:
             # A partial download is part of what its fetch needs, not of the space in use.
             if name != NAME and not name.endswith(".part"):
                 with suppress(FileNotFoundError):
-                    found += os.stat(os.path.join(folder, name)).st_size
-    return found
+                    size += os.stat(os.path.join(folder, name)).st_size
+    return size
 
 
 def _make_read_only(path: Path) -> None:

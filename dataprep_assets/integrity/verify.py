@@ -69,12 +69,12 @@ def verify_place(
 
     Raises ConfigError if nothing is there.
     """
-    found = place if dataset is None else place_of_dataset(place, dataset)
-    if not isinstance(found, LocalPlace):
-        return verify_store(found(), verification, strays=strays)
-    if not found.root.exists():
-        raise ConfigError(f"{found.root}: no artifacts found to verify. Run `dataprep run NAME` to build a dataset")
-    return verify(found.root, verification, strays=strays)
+    address = place if dataset is None else place_of_dataset(place, dataset)
+    if not isinstance(address, LocalPlace):
+        return verify_store(address(), verification, strays=strays)
+    if not address.root.exists():
+        raise ConfigError(f"{address.root}: no artifacts found to verify. Run `dataprep run NAME` to build a dataset")
+    return verify(address.root, verification, strays=strays)
 
 
 def place_of_dataset(place: StoreAddress, dataset: str) -> StoreAddress:
@@ -176,15 +176,15 @@ def _verify(tree: _Tree, verification: Verification, strays: bool) -> Iterator[V
         try:
             if (receipt := tree.receipt(path)) is None:  # removed meanwhile
                 continue
-            found = _verified(tree, path, receipt, verification)
-            if found.defects and (now := tree.receipt(path)) != receipt:  # removed or replaced meanwhile
+            verdict = _verified(tree, path, receipt, verification)
+            if verdict.defects and (now := tree.receipt(path)) != receipt:  # removed or replaced meanwhile
                 if now is None:
                     continue
-                found = _verified(tree, path, now, verification)
+                verdict = _verified(tree, path, now, verification)
         except IntegrityError as error:
             folder = tree.folder(path)
-            found = Verified(location=tree.location(path), name=path.name, folder=folder, defects=(str(error),))
-        yield found
+            verdict = Verified(location=tree.location(path), name=path.name, folder=folder, defects=(str(error),))
+        yield verdict
     for path in tree.strays() if strays else ():
         yield Verified(location=tree.location(path), name=path.name, folder=tree.folder(path))
 
@@ -199,12 +199,14 @@ def _receipts(tree: _Tree) -> Iterator[tuple[str, Receipt]]:
 
 def _contradictions(receipt: Receipt) -> Iterator[str]:
     """Inputs for which a receipt contradicts itself: between its inputs and its recipe."""
-    asked: dict[str, set[str]] = {name: {digest} for name, digest in receipt.recipe.get("sources", {}).items()}
+    expected_digests: dict[str, set[str]] = {
+        name: {digest} for name, digest in receipt.recipe.get("sources", {}).items()
+    }
     for name, content in _upstream(receipt).items():
         # an input is named only by its partition, which several upstream artifacts may have
-        asked.setdefault(name.partition("/")[2], set()).add(content)
+        expected_digests.setdefault(name.partition("/")[2], set()).add(content)
     for name, digest in receipt.inputs.items():
-        if name in asked and digest not in asked[name]:
+        if name in expected_digests and digest not in expected_digests[name]:
             yield f"the receipt contradicts itself: its recipe has a {name} other than {digest}. Rebuild the artifact"
 
 
@@ -218,20 +220,20 @@ def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[
     changed: list[str] = []
     if dataset is None:
         return missing, changed
-    kept: dict[PurePosixPath, bool] = {}
+    kind_presence: dict[PurePosixPath, bool] = {}
     for name, content in sorted(_upstream(receipt).items()):
-        other, _, own = name.rpartition(":")
-        place = dataset.parent / other / own if other else dataset / own
-        kind = (dataset.parent / other if other else dataset) / own.partition("/")[0]
-        if not kept.setdefault(kind, tree.has(kind)):
+        other_dataset, _, own = name.rpartition(":")
+        input_path = dataset.parent / other_dataset / own if other_dataset else dataset / own
+        kind = (dataset.parent / other_dataset if other_dataset else dataset) / own.partition("/")[0]
+        if not kind_presence.setdefault(kind, tree.has(kind)):
             continue
         try:
-            found = tree.receipt(place)
+            input_receipt = tree.receipt(input_path)
         except IntegrityError:
             continue  # reported at its own place
-        if found is None:
+        if input_receipt is None:
             missing.append(name)
-        elif found.content != content:
+        elif input_receipt.content != content:
             changed.append(name)
     return missing, changed
 
@@ -302,8 +304,8 @@ class _Bucket(_Tree):
         self._keys = sorted(self._objects)
 
     def artifacts(self) -> Iterator[PurePosixPath]:
-        found = (PurePosixPath(key).parent for key in self._objects if PurePosixPath(key).name == NAME)
-        return iter(sorted(path for path in found if STAGING not in path.parts))
+        paths = (PurePosixPath(key).parent for key in self._objects if PurePosixPath(key).name == NAME)
+        return iter(sorted(path for path in paths if STAGING not in path.parts))
 
     def strays(self) -> Iterator[PurePosixPath]:
         ours = set(self.artifacts())
@@ -339,14 +341,14 @@ class _Bucket(_Tree):
             return self._defect(record, info, verification)
 
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            found = [told for told in threads.map(defect, receipt.files) if told]
-        listed = {str(path / record.path) for record in receipt.files} | {str(path / NAME)}
+            defects = [sentence for sentence in threads.map(defect, receipt.files) if sentence]
+        listed_keys = {str(path / record.path) for record in receipt.files} | {str(path / NAME)}
         for key in below:
             name = PurePosixPath(key).relative_to(path)
             # what a publication has staged is not part of the artifact, or not yet
-            if key not in listed and STAGING not in name.parts:
-                found.append(f"{name}: not in the receipt")
-        return found
+            if key not in listed_keys and STAGING not in name.parts:
+                defects.append(f"{name}: not in the receipt")
+        return defects
 
     def _below(self, path: PurePosixPath) -> list[str]:
         prefix = "" if path == PurePosixPath() else f"{path}/"
