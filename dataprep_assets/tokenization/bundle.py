@@ -62,10 +62,10 @@ def encoding_errors(library: str) -> Iterator[None]:
     except (TokenizerError, MemoryError):
         raise
     except Exception as error:
-        without = "unk" in str(error).casefold()
+        is_unknown = "unk" in str(error).casefold()
         why = (
             "a part of the text is not in the vocabulary, which has no unknown token"
-            if without
+            if is_unknown
             else f"{library} raises"
         )
         raise EncodingError(why) from None
@@ -149,7 +149,7 @@ class _Model:
     def ids(self) -> dict[str, int]:
         """The id of every entry of its vocabulary."""
         vocab = self.value["vocab"]
-        return {entry[0]: at for at, entry in enumerate(vocab)} if self.kind == "Unigram" else vocab
+        return {entry[0]: index for index, entry in enumerate(vocab)} if self.kind == "Unigram" else vocab
 
     @cached_property
     def pairs(self) -> list[list[str]]:
@@ -177,8 +177,8 @@ class _Model:
     def unknown_id(self) -> int | None:
         """The id of its unknown token; None if it has none."""
         if self.kind == "Unigram":
-            found: int | None = self.value.get("unk_id")
-            return found
+            token_id: int | None = self.value.get("unk_id")
+            return token_id
         return self.ids.get(self.value.get("unk_token") or _UNKNOWN.get(self.kind, ""))
 
     def knows_every_byte(self, splitters: Collection[str]) -> bool:
@@ -216,8 +216,8 @@ class _Model:
         if needed:
             raise TokenizerError(f"the special token {min(needed)!r} is a character, or part of other tokens")
         skipped = len(self.value.get("continuing_subword_prefix") or "")
-        kept = [[first, second] for first, second in self.pairs if first + second[skipped:] not in contents]
-        self.value["merges"] = _short_merges(kept) or kept
+        kept_pairs = [[first, second] for first, second in self.pairs if first + second[skipped:] not in contents]
+        self.value["merges"] = _short_merges(kept_pairs) or kept_pairs
 
 
 @lru_cache(maxsize=2)
@@ -263,9 +263,9 @@ def definition_of(path: Path, _digest: str, ends: tuple[str, ...], decoder: str 
         may_drop=not knows or any(map(_may_remove, parts)),
         normalizer=_rewriting(value.get("normalizer")),
         takes_blanks=tuple(
-            (token["content"], token["content"] in contents, left, right)
+            (token["content"], token["content"] in contents, strips_left, strips_right)
             for token in added
-            if (left := bool(token.get("lstrip"))) | (right := bool(token.get("rstrip")))
+            if (strips_left := bool(token.get("lstrip"))) | (strips_right := bool(token.get("rstrip")))
         ),
         is_completed=added != before,
     )
@@ -281,23 +281,25 @@ def _completed(added: list[dict[str, Any]], model: _Model, decoder: Any, path: P
             f"{path.with_name('tokenizer_config.json')}: `added_tokens_decoder` is not an object of ids and tokens. "
             "Save it again with `save_pretrained(folder)` of transformers"
         )
-    found = {token["content"]: token for token in added}
+    token_by_content = {token["content"]: token for token in added}
     following = max([len(model.ids), *(token["id"] + 1 for token in added)])
     for number, token in sorted(decoder.items(), key=lambda one: int(one[0])):
         content = token["content"]
         # of a token that the file has, its id counts for every library
-        held: int = found[content]["id"] if content in found else model.ids.get(content, following)
-        if content not in found and content not in model.ids and held != int(number):
+        token_id: int = (
+            token_by_content[content]["id"] if content in token_by_content else model.ids.get(content, following)
+        )
+        if content not in token_by_content and content not in model.ids and token_id != int(number):
             raise TokenizerError(
                 f"{path.with_name('tokenizer_config.json')}: `added_tokens_decoder` gives {content!r} the id "
-                f"{number}, but {path.name} does not contain it, and the next free id is {held}. Save both again "
+                f"{number}, but {path.name} does not contain it, and the next free id is {token_id}. Save both again "
                 "with `save_pretrained(folder)` of transformers"
             )
-        following = max(following, held + 1)
+        following = max(following, token_id + 1)
         flags = {name: bool(token.get(name)) for name in _FLAGS}
         flags["normalized"] = bool(token.get("normalized", not flags["special"]))
-        found[content] = {"id": held, "content": content, **flags}
-    return list(found.values()) if decoder else added
+        token_by_content[content] = {"id": token_id, "content": content, **flags}
+    return list(token_by_content.values()) if decoder else added
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -331,9 +333,9 @@ def _wrong(value: Mapping[str, Any]) -> str | None:
         return "`added_tokens` is not a list of objects with a string `content` and an integer `id`"
     vocab, merges = model.get("vocab"), model.get("merges")
     if model.get("type") == "Unigram" or isinstance(vocab, list):
-        if not isinstance(vocab, list) or not all(isinstance(one, list) and len(one) == 2 for one in vocab):
+        if not isinstance(vocab, list) or not all(isinstance(entry, list) and len(entry) == 2 for entry in vocab):
             return "`model.vocab` is not a list of pairs of a string and a number"
-        if set(map(type, (one[0] for one in vocab))) - {str}:
+        if set(map(type, (entry[0] for entry in vocab))) - {str}:
             return "`model.vocab` has a name that is not a string"
         numbers = [len(vocab) - 1]
     else:
@@ -373,9 +375,9 @@ def _with_literals_as_text(value: dict[str, Any], model: _Model, contents: Colle
     value["added_tokens"] = sorted(added, key=lambda token: token["content"] in names)
     if hides_bytes:
         # a text that names a byte would become that byte; no token spans a cut of the pre-tokenizer
-        cut = {"type": "Split", "pattern": {"Regex": _BETWEEN_BYTE_NAMES}, "behavior": "Isolated", "invert": False}
+        splitter = {"type": "Split", "pattern": {"Regex": _BETWEEN_BYTE_NAMES}, "behavior": "Isolated", "invert": False}
         before = value.get("pre_tokenizer")
-        value["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [before, cut]} if before else cut
+        value["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [before, splitter]} if before else splitter
     return orjson.dumps(value).decode()
 
 
@@ -436,12 +438,12 @@ def _ids(model: _Model, added: list[dict[str, Any]]) -> dict[str, int] | None:
     ids: dict[str, int] = dict(vocab)
     following = len(vocab)
     for token in added:
-        content, declared = token["content"], token["id"]
+        content, token_id = token["content"], token["id"]
         # the last case is a content that is added twice
-        if not content or declared != vocab.get(content, following) or (content in ids and content not in vocab):
+        if not content or token_id != vocab.get(content, following) or (content in ids and content not in vocab):
             return None
-        ids[content] = declared
-        following = max(following, declared + 1)
+        ids[content] = token_id
+        following = max(following, token_id + 1)
     return ids
 
 
@@ -549,8 +551,10 @@ class TokenizerBundle:
         # one in which special tokens have other names cannot decode them
         unchanged = self.definition.refusal is None and self.definition.as_text == self.definition.text
         readings = ("match", "text") if unchanged else ("match",)
-        kept = next((known for one in readings if (known := _kept_references.get((self.digest, one)))), None)
-        return kept or reference_tokenizer(self, readings[-1])
+        reference = next(
+            (candidate for reading in readings if (candidate := _kept_references.get((self.digest, reading)))), None
+        )
+        return reference or reference_tokenizer(self, readings[-1])
 
     @cached_property
     def vocab_size(self) -> int:
@@ -591,12 +595,12 @@ class TokenizerBundle:
 
         Raises TokenizerError, naming the configuration `key` that asked for it.
         """
-        if (found := self._id(content)) is None:
+        if (token_id := self._id(content)) is None:
             raise TokenizerError(
                 f"{key}: {content!r} is not in the vocabulary of {self.name}. Available special tokens: "
                 f"{self._some_special}"
             )
-        return SpecialToken(content=content, id=found)
+        return SpecialToken(content=content, id=token_id)
 
     def configured(self, name: str) -> str | None:
         """The content of `pad_token`, `unk_token` or another such token of tokenizer_config.json; None without one."""
@@ -616,8 +620,8 @@ class TokenizerBundle:
             return self._apart(self.token(declared, key=key), special_tokens, key)
         configured = self.configured("eos_token")
         if configured and not self.ends_chat_turn(configured):
-            found = self.token(configured, key=f"{key} (auto: eos_token)")
-            return self._apart(found, special_tokens, key)
+            eos_token = self.token(configured, key=f"{key} (auto: eos_token)")
+            return self._apart(eos_token, special_tokens, key)
         # only special ones: `</s>` is an ordinary word of many vocabularies
         ours = [token.content for token in self.special_tokens if token.content in _DOCUMENT_END_TOKENS]
         because = (
@@ -686,8 +690,8 @@ class TokenizerBundle:
 @lru_cache(maxsize=8)
 def _digest(directory: Path, versions: tuple[str | None, ...]) -> str:
     """The digest of a bundle, computed once a process as long as its files are the same ones (`version_of`)."""
-    there = [name for name, version in zip(_FILES, versions, strict=True) if version is not None]
-    return digest_value([(name, sha256_file(directory / name)) for name in there])
+    present_names = [name for name, version in zip(_FILES, versions, strict=True) if version is not None]
+    return digest_value([(name, sha256_file(directory / name)) for name in present_names])
 
 
 _kept_references: dict[tuple[str, str], Reference] = {}
@@ -729,7 +733,8 @@ class LiteralFinder:
         prefixes = sorted({literal[:2] for literal in literals if literal})
         # of both characters the one that is no letter or digit, the second rather than the first
         self._begins = tuple(
-            (next((one for one in reversed(prefix) if not one.isalnum()), prefix[0]), prefix) for prefix in prefixes
+            (next((character for character in reversed(prefix) if not character.isalnum()), prefix[0]), prefix)
+            for prefix in prefixes
         )
         self._pattern = re.compile(
             "|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True) if x) or r"(?!)"

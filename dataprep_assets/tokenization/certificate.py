@@ -127,7 +127,11 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
             yield "".join(generator.choice(alphabet) for _ in range(length))
     for number in range(60):
         text = "".join(generator.choice(alphabet) for _ in range(2000))
-        yield text if number < 60 - _WITH_SEAMS else "".join(text[at:] + text[:at] for at in range(0, 2000, 100))
+        yield (
+            text
+            if number < 60 - _WITH_SEAMS
+            else "".join(text[offset:] + text[:offset] for offset in range(0, 2000, 100))
+        )
     for _ in range(200):  # any code point except surrogates
         yield "".join(chr(c) for c in (generator.randrange(1, 0x110000) for _ in range(60)) if not 0xD800 <= c < 0xE000)
     for version in VERSIONS:
@@ -247,21 +251,21 @@ def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> li
 
     If the engine raises for all of them together, it is tried document by document, and differs where it raises.
     """
-    expected, bounds = reference.encode(texts)
+    expected_ids, bounds = reference.encode(texts)
     try:
-        actual, offsets = engine.encode(texts)
+        actual_ids, offsets = engine.encode(texts)
     except Exception:  # any exception of an engine for a document counts as a disagreement
         if len(texts) == 1:
             return [0]
         return [i for i, text in enumerate(texts) if disagreements(engine, reference, [text])]
-    if np.array_equal(offsets, bounds) and np.array_equal(actual, expected):
+    if np.array_equal(offsets, bounds) and np.array_equal(actual_ids, expected_ids):
         return []
     if len(offsets) != len(bounds):
         return list(range(len(texts)))  # another number of documents: which ids are whose is not known
     return [
         i
         for i in range(len(texts))
-        if not np.array_equal(actual[offsets[i] : offsets[i + 1]], expected[bounds[i] : bounds[i + 1]])
+        if not np.array_equal(actual_ids[offsets[i] : offsets[i + 1]], expected_ids[bounds[i] : bounds[i + 1]])
     ]
 
 
@@ -280,15 +284,15 @@ def compare(
     literals = bundle.special_literals
     if documents is None:
         documents = adversarial_documents([t.content for t in bundle.special_tokens])
-    compared: Counter[str] = Counter()
-    differing: Counter[str] = Counter()
+    compared_counts: Counter[str] = Counter()
+    differing_counts: Counter[str] = Counter()
     for batch in batches(documents):
         wrong = set(disagreements(engine, reference, batch))
         for index, text in enumerate(batch):
             kind = document_class(text, literals)
-            compared[kind] += 1
-            differing[kind] += index in wrong
-    return Comparison(compared=compared, differing=differing)
+            compared_counts[kind] += 1
+            differing_counts[kind] += index in wrong
+    return Comparison(compared=compared_counts, differing=differing_counts)
 
 
 def adversarial_comparison(
@@ -307,11 +311,11 @@ def adversarial_comparison(
     engines = [engine.name, engine.version, reference.name, reference.version]
     # Python's Unicode is in it because it decides the class of a document, which may be normalized or not
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
-    found = _remembered(key)
-    if found is None:
-        found = compare(bundle, engine, reference)
-        remember("adversarial", key, {"compared": found.compared, "differing": found.differing})
-    return found
+    comparison = _remembered(key)
+    if comparison is None:
+        comparison = compare(bundle, engine, reference)
+        remember("adversarial", key, {"compared": comparison.compared, "differing": comparison.differing})
+    return comparison
 
 
 def _remembered(key: str) -> Comparison | None:
@@ -319,9 +323,13 @@ def _remembered(key: str) -> Comparison | None:
     value = recall("adversarial", key, dict[str, dict[str, NonNegativeInt]])
     if value is None or value.keys() != {"compared", "differing"}:
         return None
-    found = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
+    comparison = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
     # another version of this package may have other classes
-    return found if found.compared and set(found.compared) | set(found.differing) <= set(CLASSES) else None
+    return (
+        comparison
+        if comparison.compared and set(comparison.compared) | set(comparison.differing) <= set(CLASSES)
+        else None
+    )
 
 
 def certify(
@@ -340,22 +348,24 @@ def certify(
     already is one for exactly this engine.
     """
     judge = reference or ReferenceEngine(bundle, special_tokens)
-    found = {
+    comparisons = {
         "adversarial": adversarial or compare(bundle, engine, judge),
         "corpus": compare(bundle, engine, judge, corpus_sample),
     }
-    compared = {f"{origin}:{kind}": n for origin, each in found.items() for kind, n in each.compared.items()}
-    differing = found["adversarial"].differing + found["corpus"].differing
-    refused: tuple[str, ...] = tuple(kind for kind in CLASSES if differing[kind])
+    compared_counts = {
+        f"{origin}:{kind}": n for origin, comparison in comparisons.items() for kind, n in comparison.compared.items()
+    }
+    differing_counts = comparisons["adversarial"].differing + comparisons["corpus"].differing
+    refused_classes: tuple[str, ...] = tuple(kind for kind in CLASSES if differing_counts[kind])
     reason = None
-    if refused:
-        seen = ", ".join(f"{differing[k]} of class {k}" for k in refused)
-        total = sum(compared.values())
+    if refused_classes:
+        counts = ", ".join(f"{differing_counts[k]} of class {k}" for k in refused_classes)
+        total = sum(compared_counts.values())
         reason = (
-            f"{engine.name} {engine.version} differs from the reference on {seen} (of {count_of(total, 'document')})"
+            f"{engine.name} {engine.version} differs from the reference on {counts} (of {count_of(total, 'document')})"
         )
-        if "ascii" in refused:
-            refused = CLASSES
+        if "ascii" in refused_classes:
+            refused_classes = CLASSES
             reason += "; it differs on plain ASCII text, so it is refused for this tokenizer"
     return Certificate(
         tokenizer_digest=bundle.digest,
@@ -364,8 +374,8 @@ def certify(
         engine_version=engine.version,
         reference_version=judge.version,
         unicode_version=unicodedata.unidata_version,
-        compared=dict(sorted(compared.items())),
-        refused=refused,
+        compared=dict(sorted(compared_counts.items())),
+        refused=refused_classes,
         reason=reason,
         reference_tables=bundle.reference_tables,
     )
@@ -455,10 +465,10 @@ class CertifiedEncoder:
         slow = [document_class(t, literals) in self.certificate.refused for t in texts]
         self.reference_documents += sum(slow)
         by_engine = {
-            is_slow: iter(_split_ids(engine.encode(chosen)))
+            is_slow: iter(_split_ids(engine.encode(batch)))
             for is_slow in set(slow)
             for engine in [self.reference if is_slow else self._fast]
-            for chosen in [[text for text, s in zip(texts, slow, strict=True) if s == is_slow]]
+            for batch in [[text for text, s in zip(texts, slow, strict=True) if s == is_slow]]
         }
         rows = [next(by_engine[is_slow]) for is_slow in slow]
         offsets = np.zeros(len(rows) + 1, np.uint64)

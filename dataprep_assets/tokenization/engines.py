@@ -193,10 +193,10 @@ def try_out(bundle: TokenizerBundle, engine: str = ReferenceEngine.name) -> None
 def _refusal(directory: Path, _digest: str, engine: str) -> str | None:
     """Return what was wrong in the process; None if nothing was. Tried once a process, because it may take a minute."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    given = (str(directory), engine, MEMORY_BYTES, CPU_SECONDS)
+    arguments = (str(directory), engine, MEMORY_BYTES, CPU_SECONDS)
     threads = ("RAYON_NUM_THREADS", "FASTOKENS_BPE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     process = subprocess.Popen(
-        [sys.executable, "-c", f"from dataprep_assets.tokenization.engines import main; main{given}"],
+        [sys.executable, "-c", f"from dataprep_assets.tokenization.engines import main; main{arguments}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         # a library that panics says so here, and the reason is told below
@@ -208,9 +208,9 @@ def _refusal(directory: Path, _digest: str, engine: str) -> str | None:
     except subprocess.TimeoutExpired:
         process.kill()
         output, _ = process.communicate()
-    told = output.decode(errors="replace").strip()
+    reason = output.decode(errors="replace").strip()
     if process.returncode == 0:
-        return told or None
+        return reason or None
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return f"needs more than {CPU_SECONDS} CPU seconds for a few short texts"
     if process.returncode == -signal.SIGABRT:
@@ -256,12 +256,12 @@ def _wrong_ids(engine: Engine) -> str | None:
     """Return what is wrong with the ids that an engine gives; None if nothing is."""
     for text in _TEXTS:
         try:
-            (ids, _), (again, _) = engine.encode([text]), engine.encode([text])
+            (ids, _), (second_ids, _) = engine.encode([text]), engine.encode([text])
         except PanicError:
             raise
         except EncodingError:  # the text has a character that it does not know: such a row is named later
             continue
-        if not np.array_equal(ids, again):
+        if not np.array_equal(ids, second_ids):
             return "gives the same text different ids the second time"
         if len(ids) > MAX_IDS_PER_BYTE * len(text.encode()):
             return f"encodes a text of {count_of(len(text), 'character')} as {count_of(len(ids), 'id')}"

@@ -90,9 +90,9 @@ class Losses:
         replaced = (str((part.get("pattern") or {}).get("String") or "") for part in parts_of(self._normalizer))
         self._replaced = [text for text in replaced if len(text) > 1 and not (text.isspace() and len({*text}) == 1)]
         self._blanks = [
-            (content, re.compile(rf"({blanks[left]}){re.escape(content)}({blanks[right]})"))
+            (content, re.compile(rf"({blanks[strips_left]}){re.escape(content)}({blanks[strips_right]})"))
             for blanks in [(r"", r"\s*")]
-            for content, is_special, left, right in definition.takes_blanks
+            for content, is_special, strips_left, strips_right in definition.takes_blanks
             if special_tokens == "match" or not is_special
         ]
         self.counts = dict.fromkeys(LOSSES, 0)
@@ -107,8 +107,8 @@ class Losses:
             )
         if not self._may_drop and self._normalizer is None:
             return
-        kept = [self._spaces.strip(text) for text in texts]
-        codes = np.frombuffer("".join(kept).encode("utf-32-le", "surrogatepass"), np.uint32)
+        stripped_texts = [self._spaces.strip(text) for text in texts]
+        codes = np.frombuffer("".join(stripped_texts).encode("utf-32-le", "surrogatepass"), np.uint32)
         found = self._kinds[codes]
         if not found.all():
             self._learn([*map(chr, np.unique(codes[found == _NEW]).tolist())])
@@ -116,10 +116,10 @@ class Losses:
         self.counts["dropped_characters"] += int(np.count_nonzero(found == _DROPPED))
         self.counts["changed_characters"] += (
             sum(map(len, texts))
-            - sum(map(len, kept))
+            - sum(map(len, stripped_texts))
             + int(np.count_nonzero(found == _CHANGED))
-            + self._spaces.count_repeated(codes, found, [*map(len, kept)])
-            + sum(len(one) * text.count(one) for one in self._replaced for text in texts)
+            + self._spaces.count_repeated(codes, found, [*map(len, stripped_texts)])
+            + sum(len(replaced_text) * text.count(replaced_text) for replaced_text in self._replaced for text in texts)
         )
 
     @cached_property
@@ -133,29 +133,31 @@ class Losses:
 
     def _learn(self, characters: list[str]) -> None:
         """Find out what becomes of these characters."""
-        asked = [character for character in characters if not character.isspace()]
+        non_spaces = [character for character in characters if not character.isspace()]
         self._kinds[[*map(ord, characters)]] = _KEPT
         if self._normalizer is not None:
             # between letters that compose with none, as a combining mark begins no text
-            normalized = normalizing(self._normalizer, [f"q{character}q" for character in asked])
-            for character, text in zip(asked, normalized, strict=True):
+            normalized = normalizing(self._normalizer, [f"q{character}q" for character in non_spaces])
+            for character, text in zip(non_spaces, normalized, strict=True):
                 if normalize("NFC", character) not in normalize("NFC", text):
                     self._kinds[ord(character)] = _CHANGED
             self._kinds[[*map(ord, self._spaces.changed)]] = _CHANGED
         if self._may_drop:
-            self._learn_dropped(asked)
+            self._learn_dropped(non_spaces)
 
     def _learn_dropped(self, characters: list[str]) -> None:
         """Find out which of these characters leave no trace."""
         # alone, within a word and between words: an engine may write a sign of its own before a text
         frames = ("{}", "x{}x", "x {} x")
-        without = [self._ids(frame.format("")) for frame in frames]
+        bare_ids = [self._ids(frame.format("")) for frame in frames]
         for character in characters:
-            found = [self._ids(frame.format(character)) for frame in frames]
+            frame_ids = [self._ids(frame.format(character)) for frame in frames]
             # unknown neighbors share one token with an unknown character, which shows nothing
-            known = [ids is not None and self._unknown_id not in ids for ids in found]
-            same = [ids == bare for ids, bare in zip(found, without, strict=True)]
-            if known[0] and any(one and other for one, other in zip(known, same, strict=True)):
+            known_flags = [ids is not None and self._unknown_id not in ids for ids in frame_ids]
+            same_flags = [ids == bare for ids, bare in zip(frame_ids, bare_ids, strict=True)]
+            if known_flags[0] and any(
+                is_known and is_same for is_known, is_same in zip(known_flags, same_flags, strict=True)
+            ):
                 self._kinds[ord(character)] = _DROPPED
 
     @cached_property
@@ -183,41 +185,42 @@ class _Spaces:
         self._runs: NDArray[np.uint8] | None = None
         if normalizer is None:
             return
-        (bare,), single, double, left, right = (
+        (bare,), single, double, leading, trailing = (
             normalizing(normalizer, texts)
             for texts in (
                 ["qq"],
-                [f"q{one}q" for one in _SPACES],
-                [f"q{one}{one}q" for one in _SPACES],
-                [f"{one}qq" for one in _SPACES],
-                [f"qq{one}" for one in _SPACES],
+                [f"q{space}q" for space in _SPACES],
+                [f"q{space}{space}q" for space in _SPACES],
+                [f"{space}qq" for space in _SPACES],
+                [f"qq{space}" for space in _SPACES],
             )
         )
-        inside = [(at, one) for at, one in enumerate(_SPACES) if single[at] != bare]
+        inside = [(index, space) for index, space in enumerate(_SPACES) if single[index] != bare]
         self._at_ends = (
-            "".join(one for at, one in inside if left[at] == bare),
-            "".join(one for at, one in inside if right[at] == bare),
+            "".join(space for index, space in inside if leading[index] == bare),
+            "".join(space for index, space in inside if trailing[index] == bare),
         )
         # what stands for a space, such as `▁`, is no loss: so what is the same for two characters is
         alike = Counter(single)
         self.changed = frozenset(
-            one
-            for one, text in zip(_SPACES, single, strict=True)
-            if text == bare or (one != " " and alike[text] > 1 and normalize("NFC", one) not in normalize("NFC", text))
+            space
+            for space, text in zip(_SPACES, single, strict=True)
+            if text == bare
+            or (space != " " and alike[text] > 1 and normalize("NFC", space) not in normalize("NFC", text))
         )
-        merged = [
-            (one, text) for one, text, twice in zip(_SPACES, single, double, strict=True) if text == twice != bare
+        merged_spaces = [
+            (space, text) for space, text, twice in zip(_SPACES, single, double, strict=True) if text == twice != bare
         ]
-        if merged:
-            classes = {text: at for at, text in enumerate({text for _, text in merged}, 1)}
+        if merged_spaces:
+            classes = {text: index for index, text in enumerate({text for _, text in merged_spaces}, 1)}
             self._runs = np.zeros(0x110000, np.uint8)
-            for one, text in merged:
-                self._runs[ord(one)] = classes[text]
+            for space, text in merged_spaces:
+                self._runs[ord(space)] = classes[text]
 
     def strip(self, text: str) -> str:
         """The text without what the normalizer takes from its ends."""
-        left, right = self._at_ends
-        return text.lstrip(left).rstrip(right)
+        leading, trailing = self._at_ends
+        return text.lstrip(leading).rstrip(trailing)
 
     def count_repeated(self, codes: NDArray[np.uint32], found: NDArray[np.uint8], sizes: Sequence[int]) -> int:
         """Return how many characters follow another of their run, and are changed by nothing else.

@@ -51,7 +51,9 @@ class UnicodeVersion:
     @cached_property
     def sample(self) -> tuple[str, ...]:
         """Its characters without those with a decomposition."""
-        return tuple(_character(point) for given in (self.letters, self.others, self.moved) for point in given.split())
+        return tuple(
+            _character(point) for points in (self.letters, self.others, self.moved) for point in points.split()
+        )
 
     @cached_property
     def marks(self) -> tuple[str, ...]:
@@ -62,7 +64,7 @@ class UnicodeVersion:
     def compositions(self) -> tuple[tuple[str, str], ...]:
         """`(composed, decomposed)` of its characters with a canonical decomposition."""
         pairs = (entry.split("=") for entry in self.composed.split())
-        return tuple((_character(one), "".join(map(_character, parts.split("+")))) for one, parts in pairs)
+        return tuple((_character(point), "".join(map(_character, parts.split("+")))) for point, parts in pairs)
 
 
 def _character(point: str) -> str:
@@ -140,14 +142,14 @@ class _Before1:
         self._tokenizer.encode_special_tokens = special_as_text
 
     def encode(self, texts: Sequence[str]) -> list[Any]:
-        return [one.ids for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False))
 
     def vocabulary(self) -> dict[str, int] | None:
-        found: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
-        return found
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        return vocabulary
 
 
 class _From1:
@@ -165,7 +167,7 @@ class _From1:
         encoded = self._tokenizer.encode_batch(
             list(texts), add_special_tokens=False, encode_special_tokens=self._special_as_text
         )
-        return [one.ids_array for one in encoded]
+        return [encoding.ids_array for encoding in encoded]
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False))
@@ -225,18 +227,18 @@ def installed_tables() -> dict[str, str]:
     """The newest Unicode that the library's tables know, found by trying: `normalization` and `letters`."""
     normalizer = load_reference(_probe(normalizer={"type": "NFC"}), special_as_text=True)
     splitter = load_reference(_probe(splits=True), special_as_text=True)
-    found = {NORMALIZATION: OLDEST, LETTERS: OLDEST}
-    for one in VERSIONS:
+    tables = {NORMALIZATION: OLDEST, LETTERS: OLDEST}
+    for version in VERSIONS:
         # a mark that is known is put behind one that belongs nearer to the letter
-        behind = [text for mark in one.marks for text in (f"a{mark}\u0334", f"a\u0334{mark}")]
+        behind = [text for mark in version.marks for text in (f"a{mark}\u0334", f"a\u0334{mark}")]
         ids = [list(row) for row in normalizer.encode(behind)]
         if behind and ids[::2] == ids[1::2]:
-            found[NORMALIZATION] = one.name
+            tables[NORMALIZATION] = version.name
         # a letter that is known is in one word with the letter before, with which its first byte makes a token
-        words = splitter.encode([f"a{character}" for character in one.sample])
-        if any(len(word) == len(letter.encode()) for word, letter in zip(words, one.sample, strict=True)):
-            found[LETTERS] = one.name
-    return {name: f"Unicode {newest}" for name, newest in found.items()}
+        words = splitter.encode([f"a{character}" for character in version.sample])
+        if any(len(word) == len(letter.encode()) for word, letter in zip(words, version.sample, strict=True)):
+            tables[LETTERS] = version.name
+    return {name: f"Unicode {newest}" for name, newest in tables.items()}
 
 
 def _probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:
@@ -255,7 +257,7 @@ def _probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) ->
         "fuse_unk": False,
         "byte_fallback": False,
         "ignore_merges": False,
-        "vocab": {token: at for at, token in enumerate(vocabulary)},
+        "vocab": {token: index for index, token in enumerate(vocabulary)},
         "merges": merges,
     }
     return json.dumps(

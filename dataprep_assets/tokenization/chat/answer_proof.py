@@ -38,8 +38,8 @@ class _Probe:
 
 
 def _answer(text: str, reasoning: str | None = None, calls: list[Any] | None = None) -> dict[str, Any]:
-    given = {"reasoning_content": reasoning, "tool_calls": calls}
-    return {"role": "assistant", "content": text, **{name: value for name, value in given.items() if value}}
+    optional_fields = {"reasoning_content": reasoning, "tool_calls": calls}
+    return {"role": "assistant", "content": text, **{name: value for name, value in optional_fields.items() if value}}
 
 
 def _probes(choices: ChatChoices) -> Iterator[_Probe]:
@@ -93,7 +93,7 @@ def prove_answers(
             _refuse_ambiguous(probe, template)
             continue
         for chunks in rendered.sequences:
-            for at, chunk in enumerate(chunks):
+            for index, chunk in enumerate(chunks):
                 if not chunk.trained:
                     continue
                 if (opening := _opening(chunk, probe)) is not None:
@@ -101,7 +101,7 @@ def prove_answers(
                 elif probe.tools is None:  # some templates leave out the text beside calls
                     as_given = False
                 if marked is not None:
-                    _compare_marks(chunks, at, probe, marked)
+                    _compare_marks(chunks, index, probe, marked)
     return tuple(sorted(openings)) if as_given else ()
 
 
@@ -112,8 +112,8 @@ def _own_texts(message: dict[str, Any]) -> list[str]:
 def _opening(chunk: RenderedChunk, probe: _Probe) -> str | None:
     """Return what is trained before the answer's own text; None if that text is not rendered verbatim."""
     texts = [text for message in probe.messages if message["role"] == "assistant" for text in _own_texts(message)]
-    places = [place for text in texts if (place := chunk.text.find(text)) >= 0]
-    return chunk.text[: min(places)] if places else None
+    positions = [position for text in texts if (position := chunk.text.find(text)) >= 0]
+    return chunk.text[: min(positions)] if positions else None
 
 
 def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
@@ -122,27 +122,27 @@ def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
         if message["role"] != "assistant":
             continue
         try:
-            whole = template.render(probe.messages[: index + 1], probe.tools, prompt=False, thinking=True)
+            rendering = template.render(probe.messages[: index + 1], probe.tools, prompt=False, thinking=True)
             prompts = [
                 template.render(probe.messages[:index], probe.tools, prompt=True, thinking=mode)
                 for mode in (True, False)
             ]
         except TemplateRenderError:
             return
-        if any(map(whole.startswith, prompts)):
+        if any(map(rendering.startswith, prompts)):
             continue
         for prompt in prompts:
             stripped = prompt.rstrip()
-            rest = whole[len(stripped) :]
-            own = min((rest.find(text) for text in _own_texts(message) if text in rest), default=0)
+            tail = rendering[len(stripped) :]
+            own = min((tail.find(text) for text in _own_texts(message) if text in tail), default=0)
             # what stands between the prompt and the answer's own text may belong to either
-            if stripped and whole.startswith(stripped) and rest[:own].strip():
-                raise _two_readings(probe, f"its prompt ends in {prompt[-24:]!r}", rest, rest[own:])
+            if stripped and rendering.startswith(stripped) and tail[:own].strip():
+                raise _two_readings(probe, f"its prompt ends in {prompt[-24:]!r}", tail, tail[own:])
 
 
 def _compare_marks(chunks: tuple[RenderedChunk, ...], at: int, probe: _Probe, marked: Renderer) -> None:
     """Raise ConfigError if the template's own marks begin an answer elsewhere than at the end of the prompt."""
-    whole = "".join(chunk.text for chunk in chunks)
+    rendering = "".join(chunk.text for chunk in chunks)
     start = sum(len(chunk.text) for chunk in chunks[:at])
     for stop in range(1, len(probe.messages) + 1):
         for mode in (True, False):
@@ -152,15 +152,15 @@ def _compare_marks(chunks: tuple[RenderedChunk, ...], at: int, probe: _Probe, ma
                 continue
             # only a rendering that is this sequence, but for the marks, says where its answers begin
             pieces = text.replace(GENERATION_MARKS[1], "").split(GENERATION_MARKS[0])
-            if "".join(pieces) == whole:
+            if "".join(pieces) == rendering:
                 begins = [sum(map(len, pieces[: i + 1])) for i in range(len(pieces) - 1)]
                 if start not in begins:
-                    nearest = min(begins, key=lambda place: abs(place - start), default=len(whole))
+                    nearest = min(begins, key=lambda place: abs(place - start), default=len(rendering))
                     raise _two_readings(
                         probe,
                         "its prompt places the answer differently from `{% generation %}`",
-                        whole[start:],
-                        whole[nearest:],
+                        rendering[start:],
+                        rendering[nearest:],
                     )
                 return
 

@@ -88,7 +88,9 @@ class ChatEncoder:
                         if ids[-1] < 0:
                             text = part if rendered.mark is None else self._restored(part, rendered.mark)
                             texts.append(text)
-                            is_literal.append(rendered.mark is not None and any(one in text for one in self._structure))
+                            is_literal.append(
+                                rendered.mark is not None and any(literal in text for literal in self._structure)
+                            )
                 ends.append(len(ids))
         special = np.array(ids, np.int64) >= 0
         # a special token is one id, a text as many as the encoder gives
@@ -108,12 +110,12 @@ class ChatEncoder:
         if not any(is_literal):
             return self._encoder.encode(texts)
         rows: dict[int, NDArray[np.uint32]] = {}
-        for engine, wanted in ((self._encoder, False), (self._flagged, True)):
-            places = [at for at, one in enumerate(is_literal) if one == wanted]
-            if places:
-                found, bounds = engine.encode([texts[at] for at in places])
-                rows |= dict(zip(places, np.split(found, bounds[1:-1].astype(np.int64)), strict=True))
-        return flat_ids([rows[at] for at in range(len(texts))])
+        for engine, is_flagged in ((self._encoder, False), (self._flagged, True)):
+            indices = [index for index, flag in enumerate(is_literal) if flag == is_flagged]
+            if indices:
+                ids, bounds = engine.encode([texts[index] for index in indices])
+                rows |= dict(zip(indices, np.split(ids, bounds[1:-1].astype(np.int64)), strict=True))
+        return flat_ids([rows[index] for index in range(len(texts))])
 
     def _restored(self, text: str, mark: str) -> str:
         """Text with its placeholders put back."""
@@ -161,8 +163,8 @@ def check_cutting(
     (`lstrip`, `rstrip`), or that begins every text with a space of its own (SentencePiece), or that cannot encode it.
     """
     # the reference on both sides, so that nothing but the cutting can differ
-    refused = refused_outright(bundle, "text", "tokenizers", "comparison with the reference itself")
-    encoder = ChatEncoder(bundle, CertifiedEncoder(bundle, "text", refused), structure)
+    certificate = refused_outright(bundle, "text", "tokenizers", "comparison with the reference itself")
+    encoder = ChatEncoder(bundle, CertifiedEncoder(bundle, "text", certificate), structure)
     try:
         tokens = encoder.encode([rendered]).tokens
     except EncodingError as error:

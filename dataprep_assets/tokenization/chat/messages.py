@@ -105,17 +105,17 @@ def read_conversation(
     tools = _tools(value_at(row, fields.tools), choices)
     if isinstance(tools, Refusal):
         return tools
-    given = value_at(row, fields.messages)
-    if not isinstance(given, list) or not given:
+    row_messages = value_at(row, fields.messages)
+    if not isinstance(row_messages, list) or not row_messages:
         return NO_MESSAGES
     messages = []
-    for index, message in enumerate(given):
+    for index, message in enumerate(row_messages):
         if type(message) is not dict and not isinstance(message, Mapping):  # asking an abstract class takes long
             return Refusal("message_not_an_object", index)
-        checked = _message(message, choices)
-        if isinstance(checked, str):
-            return Refusal(checked, index)
-        messages.append(checked)
+        checked_message = _message(message, choices)
+        if isinstance(checked_message, str):
+            return Refusal(checked_message, index)
+        messages.append(checked_message)
     if (refusal := _needs_tools(messages, bool(tools), choices)) is not None:
         return refusal
     return Conversation(messages, tools)
@@ -145,30 +145,30 @@ def _tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refusal |
 
 def _message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any] | str:
     """A checked copy of a message, or the reason against it."""
-    checked = {key: value for key, value in message.items() if value is not None}  # Parquet fills absent fields
-    role = checked.get("role")
+    copy = {key: value for key, value in message.items() if value is not None}  # Parquet fills absent fields
+    role = copy.get("role")
     if not isinstance(role, str) or (choices.roles != "any" and role not in choices.roles):
         return "unknown_role"
     if choices.content != "as_given":
-        content = _content(checked.get("content", ""), choices)
+        content = _content(copy.get("content", ""), choices)
         if not isinstance(content, str):
             return "not_text" if _holds_media(content) else "content_not_a_string"
-        if not isinstance(checked.get("reasoning_content", ""), str):
+        if not isinstance(copy.get("reasoning_content", ""), str):
             return "reasoning_not_a_string"
-        checked["content"] = content
-    if (calls := checked.get("tool_calls")) and (role == "assistant" or choices.call_form == "any"):
+        copy["content"] = content
+    if (calls := copy.get("tool_calls")) and (role == "assistant" or choices.call_form == "any"):
         normalized = _tool_calls(calls, choices) if role == "assistant" else None
         if normalized is None:
             return "bad_tool_call"
-        del checked["tool_calls"]
-        checked["tool_calls"] = normalized  # the last key, because templates see the order
+        del copy["tool_calls"]
+        copy["tool_calls"] = normalized  # the last key, because templates see the order
     elif choices.call_form == "any":
-        checked.pop("tool_calls", None)
-    if _is_unclear(checked):
+        copy.pop("tool_calls", None)
+    if _is_unclear(copy):
         return "unclear_weight"
-    if choices.empty_answers == "refuse" and role == "assistant" and _says_nothing(checked):
+    if choices.empty_answers == "refuse" and role == "assistant" and _says_nothing(copy):
         return "empty_assistant"
-    return checked
+    return copy
 
 
 def _is_unclear(message: Mapping[str, Any]) -> bool:
@@ -177,8 +177,8 @@ def _is_unclear(message: Mapping[str, Any]) -> bool:
     # by type, because True is an int, too: it is no weight, as 1 is no value of `train`
     if type(weight) not in (int, float) or weight not in (0, 1) or (train is not None and type(train) is not bool):
         return True
-    asked = train is True and (message["role"] != "assistant" or weight == 0)
-    return asked or not _OTHER_MARKS.isdisjoint(message)
+    is_misplaced = train is True and (message["role"] != "assistant" or weight == 0)
+    return is_misplaced or not _OTHER_MARKS.isdisjoint(message)
 
 
 def _content(content: Any, choices: ChatChoices) -> Any:
@@ -208,8 +208,8 @@ def _tool_calls(calls: Any, choices: ChatChoices) -> list[dict[str, Any]] | None
         return None
     normalize = _call if choices.call_form == "any" else _openai_call
     normalized = [normalize(call) for call in calls]
-    found = [call for call in normalized if call is not None]
-    return found if len(found) == len(calls) else None
+    valid_calls = [call for call in normalized if call is not None]
+    return valid_calls if len(valid_calls) == len(calls) else None
 
 
 def _call(call: Any) -> dict[str, Any] | None:
@@ -254,11 +254,11 @@ def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatCh
     """The refusal of a row that calls undeclared tools; a system text with `# Tools` declares them itself."""
     if declared and choices.call_text == "declared":
         return None
-    refused = not declared and choices.undeclared_calls == "refuse"
+    refuses_calls = not declared and choices.undeclared_calls == "refuse"
     for index, message in enumerate(messages):
-        called = refused and message.get("tool_calls")
+        called = refuses_calls and message.get("tool_calls")
         if called or _says(message, _CALL):
-            if any(_says(other, _TOOLS_HEADING) for other in messages):
+            if any(_says(other_message, _TOOLS_HEADING) for other_message in messages):
                 return None
             return Refusal("tool_calls_without_tools" if called else "tool_call_text_without_tools", index)
     return None

@@ -112,9 +112,9 @@ class ConversationRenderer:
             yield self._question_twice(chunks, conversation)
             return
         for user, stop in pairwise([*users, len(messages)]):
-            turn = messages[user + 1 : stop]
-            answered = any(message["role"] == "assistant" for message in turn)
-            if answered or (turn and self._choices.untrained == "kept"):
+            turn_messages = messages[user + 1 : stop]
+            has_answer = any(message["role"] == "assistant" for message in turn_messages)
+            if has_answer or (turn_messages and self._choices.untrained == "kept"):
                 for chunks in self._turn(conversation, user + 1, stop, mark):
                     yield self._question_cut(chunks, conversation, user)
 
@@ -155,33 +155,36 @@ class ConversationRenderer:
     ) -> tuple[RenderedChunk, ...]:
         """The messages before `stop`, in which the answers from message `first` on are trained."""
         messages, tools, thinking = conversation.messages, conversation.tools, self._thinks(conversation)
-        whole = self._text(messages[:stop], tools, False, thinking, stop - 1)
+        rendering = self._text(messages[:stop], tools, False, thinking, stop - 1)
         # asked of the whole alone: whatever else is rendered has to be a beginning of it
-        if mark is not None and not _restorable(whole, mark):
+        if mark is not None and not _restorable(rendering, mark):
             raise _ChatRefusedError("template_refused", None)
         chunks: list[RenderedChunk] = []
-        at = 0
+        position = 0
         for index in range(first, stop):
             if messages[index]["role"] != "assistant":
                 continue
-            start = self._answer_start(whole, messages[: index + 1], tools, thinking, index)
-            end = len(whole)
+            start = self._answer_start(rendering, messages[: index + 1], tools, thinking, index)
+            end = len(rendering)
             if index < stop - 1:
                 before = self._text(messages[: index + 1], tools, False, thinking, index)
-                if not whole.startswith(before):
+                if not rendering.startswith(before):
                     raise _ChatRefusedError("template_mismatch", index)
                 end = len(before)
-            answer = whole[start:end].rstrip()
+            answer = rendering[start:end].rstrip()
             # an answer cannot begin within the one before it
-            if start < at:
+            if start < position:
                 raise _ChatRefusedError("template_mismatch", index)
             if not answer.endswith(self._stop):
                 raise _ChatRefusedError("no_stop_token", index)
             if self._choices.turn_end_newline:
-                answer = whole[start:end]
-            chunks += (RenderedChunk(whole[at:start], False), RenderedChunk(answer, is_trained(messages[index])))
-            at = start + len(answer)
-        chunks.append(RenderedChunk(whole[at:], False))
+                answer = rendering[start:end]
+            chunks += (
+                RenderedChunk(rendering[position:start], False),
+                RenderedChunk(answer, is_trained(messages[index])),
+            )
+            position = start + len(answer)
+        chunks.append(RenderedChunk(rendering[position:], False))
         return tuple(chunk for chunk in chunks if chunk.text)
 
     def _question_twice(
@@ -195,18 +198,18 @@ class ConversationRenderer:
         messages, tools = conversation.messages, conversation.tools
         if self._choices.system_in_question == "once" or messages[0]["role"] != "user" or not chunks:
             return chunks
-        answered = len(messages) > 1 and messages[1]["role"] == "assistant"
-        question = self._text(messages[:1], tools, answered, False, 0)
+        has_answer = len(messages) > 1 and messages[1]["role"] == "assistant"
+        question = self._text(messages[:1], tools, has_answer, False, 0)
         if _SYSTEM not in question or _QUESTION not in question:
             return chunks
-        first, *others = chunks
-        if not first.text.startswith(question):
+        first_chunk, *other_chunks = chunks
+        if not first_chunk.text.startswith(question):
             raise _ChatRefusedError("template_mismatch", 0)
         end = question.find(_TURN_END) + len(_TURN_END)
         return (
-            RenderedChunk(first.text[:end], False),
-            RenderedChunk(first.text[question.find(_QUESTION) :], False),
-            *others,
+            RenderedChunk(first_chunk.text[:end], False),
+            RenderedChunk(first_chunk.text[question.find(_QUESTION) :], False),
+            *other_chunks,
         )
 
     def _question_cut(
@@ -220,8 +223,8 @@ class ConversationRenderer:
         if self._choices.question_end == "text" or behind == "assistant" or not chunks:
             return chunks
         before, tools, thinking = conversation.messages[: user + 1], conversation.tools, self._thinks(conversation)
-        cut = len(self._text(before, tools, True, thinking, user))
-        parts = (chunks[0].text[:cut], chunks[0].text[cut:])
+        prompt_length = len(self._text(before, tools, True, thinking, user))
+        parts = (chunks[0].text[:prompt_length], chunks[0].text[prompt_length:])
         return (*(RenderedChunk(text, False) for text in parts if text), *chunks[1:])
 
     def _answer_start(
@@ -265,8 +268,8 @@ class ConversationRenderer:
         return text
 
     def _holds_literals(self, conversation: Conversation) -> bool:
-        held = [(self._literals_of(message), message) for message in conversation.messages]
-        values = [*held, (self._of_models, conversation.tools)]
+        text_sources = [(self._literals_of(message), message) for message in conversation.messages]
+        values = [*text_sources, (self._of_models, conversation.tools)]
         return any(literals.found_in(text) for literals, value in values for text in _strings(value))
 
     def _protected(self, conversation: Conversation) -> tuple[str, Conversation]:
@@ -308,12 +311,12 @@ def _begins_at(text: str, cut: int, message: dict[str, Any]) -> bool:
 
     The text may begin before the cut: reasoning within an answer's text begins with the tag that ends a prompt.
     """
-    said = [t for key in ("reasoning_content", "content") if isinstance(t := message.get(key), str) and t.strip()]
-    for beginning in (t.strip()[:_COMPARED] for t in said):
+    texts = [t for key in ("reasoning_content", "content") if isinstance(t := message.get(key), str) and t.strip()]
+    for beginning in (t.strip()[:_COMPARED] for t in texts):
         start = text.find(beginning, max(0, cut - len(beginning) + 1))
         if start >= 0 and not text[cut:start].strip():
             return True
-    return not said
+    return not texts
 
 
 def _restorable(text: str, mark: str) -> bool:
@@ -355,12 +358,12 @@ def stop_token(renderer: Renderer, specials: Sequence[SpecialToken], declared: s
         ) from failure
     ending = [s for s in specials if text.endswith(s.content)]
     # the longest, because one special token may end with another
-    found = max(ending, key=lambda s: len(s.content), default=None)
-    if found is None or declared not in ("auto", found.content):
-        said = repr(found.content) if found else "no special token of this tokenizer"
-        known = [s.content for s in specials][:12]
+    token = max(ending, key=lambda s: len(s.content), default=None)
+    if token is None or declared not in ("auto", token.content):
+        end_text = repr(token.content) if token else "no special token of this tokenizer"
+        contents = [s.content for s in specials][:12]
         raise ConfigError(
-            f"chat_template {renderer.name}: an answer ends with {said}, expected {declared!r}; its text ends in "
-            f"{text[-24:]!r}. Use a template and a tokenizer that belong together. Available special tokens: {known}"
+            f"chat_template {renderer.name}: an answer ends with {end_text}, expected {declared!r}; its text ends in "
+            f"{text[-24:]!r}. Use a template and a tokenizer that belong together. Available special tokens: {contents}"
         )
-    return found
+    return token

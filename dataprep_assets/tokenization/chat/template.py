@@ -90,20 +90,20 @@ class ChatTemplate:
 
     @classmethod
     def _of_folder(cls, folder: Path, called: str) -> "ChatTemplate":
-        beside = folder / "chat_template.jinja"
-        if beside.is_file():
-            with _reading(beside):
-                return cls(beside.name, beside.read_text(encoding="utf-8"))
-        found = _tokenizer_config(folder).get("chat_template")
-        if isinstance(found, list):
-            named = {given.get("name"): given.get("template") for given in found if isinstance(given, dict)}
-            found = named.get("default")
-        if not isinstance(found, str):
+        path = folder / "chat_template.jinja"
+        if path.is_file():
+            with _reading(path):
+                return cls(path.name, path.read_text(encoding="utf-8"))
+        template = _tokenizer_config(folder).get("chat_template")
+        if isinstance(template, list):
+            text_by_name = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+            template = text_by_name.get("default")
+        if not isinstance(template, str):
             raise ConfigError(
                 f"chat_template: {called} has none (no chat_template.jinja, no `chat_template` in "
                 f"tokenizer_config.json). Set a path, {{repo, revision, file}}, or {SHIPPED[0]}, which is included"
             )
-        return cls(OF_TOKENIZER, found)
+        return cls(OF_TOKENIZER, template)
 
     @property
     def digest(self) -> str:
@@ -128,9 +128,9 @@ def _published_path(name: str) -> Path:
     for folder in (package.submodule_search_locations or ()) if package else ():
         if (path := Path(folder, *inside.parts[1:])).is_file():
             return path
-    other = "" if inside.stem == name else f" (the recipes of {name} use {inside.stem})"
+    hint = "" if inside.stem == name else f" (the recipes of {name} use {inside.stem})"
     raise ConfigError(
-        f"chat_template: {name} is not part of this project{other}: it is src/{inside} in NVIDIA-NeMo/Nemotron on "
+        f"chat_template: {name} is not part of this project{hint}: it is src/{inside} in NVIDIA-NeMo/Nemotron on "
         f"GitHub. Clone that repository and set the path of the file, or use the included `{SHIPPED[0]}`"
     )
 
@@ -156,8 +156,8 @@ def _tokenizer_config(folder: Path) -> dict[str, Any]:
 def template_variables(bundle: TokenizerBundle) -> dict[str, str]:
     """`bos_token` and similar tokens of the tokenizer's configuration, which transformers passes to every template."""
     config = _tokenizer_config(bundle.directory)
-    found = {name: config.get(name) for name in _TOKENIZER_VARIABLES}
-    contents = {name: v.get("content") if isinstance(v, dict) else v for name, v in found.items()}
+    configured_tokens = {name: config.get(name) for name in _TOKENIZER_VARIABLES}
+    contents = {name: v.get("content") if isinstance(v, dict) else v for name, v in configured_tokens.items()}
     return {name: value for name, value in contents.items() if isinstance(value, str)}
 
 
@@ -189,15 +189,15 @@ class Renderer:
         `enable_thinking`, and in `chat_template_kwargs`, which is where Nemotron's templates look for it. Raises
         TemplateRenderError when the template refuses or fails.
         """
-        given = {**self._kwargs, "enable_thinking": thinking}
+        variables = {**self._kwargs, "enable_thinking": thinking}
         try:
             return self._render(
-                **given,
+                **variables,
                 messages=messages,
                 tools=tools,
                 documents=None,
                 add_generation_prompt=prompt,
-                chat_template_kwargs=given,
+                chat_template_kwargs=variables,
             )
         except self._failures as error:
             raise TemplateRenderError(f"{type(error).__name__}: {error}") from error
@@ -250,8 +250,8 @@ def compile_template(
                 "different bytes tomorrow. Set `template_date`"
             )
         environment.globals["strftime_now"] = today.strftime
-    if taken := sorted(_OF_A_RENDERING & {*(kwargs or {})}):
-        raise ConfigError(f"template_kwargs: {', '.join(taken)}: set by each rendering. Remove them")
+    if reserved_names := sorted(_OF_A_RENDERING & {*(kwargs or {})}):
+        raise ConfigError(f"template_kwargs: {', '.join(reserved_names)}: set by each rendering. Remove them")
     fixed = dict(variables or {})
     # the errors that Python raises inside a template for unexpected data
     failures = (
@@ -339,8 +339,10 @@ def _is_wide_format(called: Any, given: Sequence[Any]) -> bool:
     text = getattr(getattr(called, "__wrapped__", called), "__self__", None)  # the sandbox's is around that of the text
     if not isinstance(text, str):
         return False
-    held = [value for one in given for value in (one.values() if isinstance(one, dict) else (one,))]
-    is_large = any(isinstance(value, int) and value > _MOST_MADE for value in held)
+    values = [
+        value for argument in given for value in (argument.values() if isinstance(argument, dict) else (argument,))
+    ]
+    is_large = any(isinstance(value, int) and value > _MOST_MADE for value in values)
     return _WIDE_FIELD.search(text) is not None or (is_large and _WIDTH_GIVEN.search(text) is not None)
 
 
