@@ -91,8 +91,8 @@ class Cache:
 
     def is_verified(self, index: int) -> bool:
         """Return whether the shard is there and unchanged since a process verified it. Reads no data."""
-        known = self._state.verified().get(str(index))
-        return known is not None and known == self._looks(index)
+        verified_looks = self._state.verified().get(str(index))
+        return verified_looks is not None and verified_looks == self._looks(index)
 
     def open(self, index: int) -> Shard:
         """A verified shard, memory-mapped. Raises CorruptSourceError if it is not, or no longer, what was verified."""
@@ -118,10 +118,10 @@ class Cache:
 
     def _looks(self, index: int) -> list[list[int]] | None:
         try:
-            found = [self.path(file).stat() for file in self._shards[index].files]
+            statuses = [self.path(file).stat() for file in self._shards[index].files]
         except FileNotFoundError:
             return None
-        return [[status.st_size, status.st_ino, status.st_mtime_ns] for status in found]
+        return [[status.st_size, status.st_ino, status.st_mtime_ns] for status in statuses]
 
     def _label(self, index: int) -> str:
         return f"shard {self._shards[index].token_file.key} of {self._place}"
@@ -235,31 +235,31 @@ class Cache:
         only_copies: set[int] = set()
         while True:
             with self._state.locked():
-                chosen = self._victims(shard, only_copies)
+                candidates = self._victims(shard, only_copies)
             # A store may answer slowly, so it is asked without the lock.
-            for index in chosen:
+            for index in candidates:
                 if why := self._only_copy(index):
                     only_copies.add(index)
                     note("kept", index, f"{self._label(index)} is kept: {why}")
             with self._state.locked():
                 # Chosen again: others may hold some of them by now. What the store was not asked about waits.
-                evicted = [index for index in self._victims(shard, only_copies) if index in chosen]
+                evicted = [index for index in self._victims(shard, only_copies) if index in candidates]
                 for index in evicted:
                     self._throw_away(index)
-                left = {i: size for i, size in self.present_shards().items() if i != shard.index}
-                if fits(self._keep, left, shard.bytes):
+                remaining = {i: size for i, size in self.present_shards().items() if i != shard.index}
+                if fits(self._keep, remaining, shard.bytes):
                     # still under the lock, so that two processes do not both take the same room
                     self._begin(shard.token_file)
-                held = self._state.leases() if not fits(self._keep, left, shard.bytes) else None
+                leases = self._state.leases() if not fits(self._keep, remaining, shard.bytes) else None
             self._state.empty_trash()
             for index in evicted:
                 note("evicted", index, f"{self._label(index)} was evicted from {self.directory}")
-            if held is None:
+            if leases is None:
                 return
-            self._await_room(shard, held, only_copies, deadline, stopped)
+            self._await_room(shard, leases, only_copies, deadline, stopped)
             if not waiting:
                 waiting = True
-                note("waiting", shard.index, f"{self._label(shard.index)}: no space yet; {_users(held, only_copies)}")
+                note("waiting", shard.index, f"{self._label(shard.index)}: no space yet; {_users(leases, only_copies)}")
             time.sleep(POLL_SECONDS)
 
     def _begin(self, file: ReleaseFile) -> None:
@@ -293,9 +293,14 @@ class Cache:
             )
 
     def _victims(self, shard: ReleaseShard, only_copies: Collection[int]) -> list[int]:
-        held = {index for shards in self._state.leases().values() for index in shards} | set(only_copies)
+        held_indices = {index for shards in self._state.leases().values() for index in shards} | set(only_copies)
         return victims(
-            self._keep, self.present_shards(), shard.bytes, held=held, wanted=shard.index, shards=len(self._shards)
+            self._keep,
+            self.present_shards(),
+            shard.bytes,
+            held=held_indices,
+            wanted=shard.index,
+            shards=len(self._shards),
         )
 
     def _only_copy(self, index: int) -> str:
@@ -351,7 +356,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _users(held: dict[str, list[int]], only_copies: Collection[int]) -> str:
-    said = [f"process {name} holds {shards}" for name, shards in held.items() if shards]
+    texts = [f"process {name} holds {shards}" for name, shards in held.items() if shards]
     if only_copies:
-        said.append(f"{', '.join(map(str, sorted(only_copies)))} cannot be downloaded again")
-    return "; ".join(said) or "the limit is reached"
+        texts.append(f"{', '.join(map(str, sorted(only_copies)))} cannot be downloaded again")
+    return "; ".join(texts) or "the limit is reached"

@@ -60,11 +60,11 @@ def victims(
     first. Shards in `held` are never evicted, so `wanted` may still not fit afterwards.
     """
     # partial files of the wanted shard itself are already counted by `size`
-    left = {index: held_bytes for index, held_bytes in present.items() if index != wanted}
-    chosen: list[int] = []
-    for index in sorted((i for i in left if i not in held), key=lambda i: (i - wanted) % shards, reverse=True):
-        if fits(keep, left, size):
+    remaining = {index: held_bytes for index, held_bytes in present.items() if index != wanted}
+    victim_indices: list[int] = []
+    for index in sorted((i for i in remaining if i not in held), key=lambda i: (i - wanted) % shards, reverse=True):
+        if fits(keep, remaining, size):
             break
-        del left[index]
-        chosen.append(index)
-    return chosen
+        del remaining[index]
+        victim_indices.append(index)
+    return victim_indices

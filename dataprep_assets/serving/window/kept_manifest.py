@@ -21,15 +21,15 @@ def read_or_kept(place: ReleaseLocation, directory: Path) -> Release:
     Raises MissingArtifactError when the store has no manifest, FormatError when it is damaged, SourceError when the
     store cannot be reached and no manifest is kept.
     """
-    kept = directory / FOLDER / MANIFEST
+    kept_path = directory / FOLDER / MANIFEST
     try:
         return read_release(place)
     # Only where the store cannot be reached: that it has no manifest, or a damaged one, is an answer.
     except SourceError as error:
-        if not kept.is_file():
+        if not kept_path.is_file():
             raise
         logger.warning("%s/%s cannot be read (%s); using the copy in the cache", place, MANIFEST, error)
-        return Release.from_bytes(kept.read_bytes(), str(kept))
+        return Release.from_bytes(kept_path.read_bytes(), str(kept_path))
 
 
 def refuse_published(directory: Path, release: Release) -> None:
@@ -38,12 +38,12 @@ def refuse_published(directory: Path, release: Release) -> None:
     if not path.exists():
         return
     try:
-        there = Release.from_bytes(path.read_bytes(), str(path))
+        manifest = Release.from_bytes(path.read_bytes(), str(path))
     except FormatError as error:
         raise ConfigError(f"{path}: not a manifest of this release. Use a different cache folder") from error
-    if there.digest != release.digest:
+    if manifest.digest != release.digest:
         raise ConfigError(
-            f"{directory}: a different release is published there {_pair_of(there, release)}. Use a different cache "
+            f"{directory}: a different release is published there {_pair_of(manifest, release)}. Use a different cache "
             "folder"
         )
 
@@ -58,13 +58,13 @@ def keep_manifest(directory: Path, release: Release) -> None:
     mode = file_mode(release.sensitive)
     with locked_file(directory / FOLDER / "lock", mode):
         try:
-            held = Release.from_bytes(path.read_bytes(), str(path))
+            manifest = Release.from_bytes(path.read_bytes(), str(path))
         except (FileNotFoundError, FormatError):
             replace_file(path, release.to_bytes(), mode)
             return
-    if held.digest != release.digest:
+    if manifest.digest != release.digest:
         raise ConfigError(
-            f"{directory}: contains shards of a different release {_pair_of(held, release)}. Use a different cache "
+            f"{directory}: contains shards of a different release {_pair_of(manifest, release)}. Use a different cache "
             "folder, or delete it"
         )
 

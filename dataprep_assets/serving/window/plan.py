@@ -48,12 +48,12 @@ class WindowPlan:
         if not self.fits_disk:
             return f"It does not fit: up to {_size(self.disk_bytes)} are on the disk at a time."
         start = f"starts after {_time(self.first_wait_seconds)}"
-        fetch, turn = _time(self.fetch_seconds), _time(self.turn_seconds)
+        fetch_time, turn_time = _time(self.fetch_seconds), _time(self.turn_seconds)
         if not self.stalls:
-            return f"Training {start} and never waits: a shard needs {fetch}, less than its turn of {turn}."
+            return f"Training {start} and never waits: a shard needs {fetch_time}, less than its turn of {turn_time}."
         return (
             f"Training {start} and waits at {self.stalled_swaps} of {count_of(self.swaps, 'swap')}, up to "
-            f"{_time(self.stall_seconds)}: a shard needs {fetch}, but its turn is only {turn}."
+            f"{_time(self.stall_seconds)}: a shard needs {fetch_time}, but its turn is only {turn_time}."
         )
 
 
@@ -81,26 +81,26 @@ def plan_window(
         )
     sizes = [shard.bytes for shard in release.shards_of(prefix)]
     check_keep(keep, sizes)
-    turn = step_seconds * steps_per_shard
+    turn_seconds = step_seconds * steps_per_shard
     seconds_a_byte = 1 / bandwidth + 1 / verify_bandwidth
-    fetched, most, turns = _replay(sizes, keep)
+    fetched, max_bytes, turn_bytes = _replay(sizes, keep)
     # the first fetch is the start's own wait, not a stall
-    waits = [max(0.0, size * seconds_a_byte - turn) for size in turns[1:]]
-    largest = max(turns[1:], default=0)
+    waits = [max(0.0, size * seconds_a_byte - turn_seconds) for size in turn_bytes[1:]]
+    largest = max(turn_bytes[1:], default=0)
     # of a turn, what verifying leaves for the download; nothing left means that no bandwidth is enough
-    left = turn - largest / verify_bandwidth
-    needed = 0.0 if not largest else largest / left if left > 0 else math.inf
-    fits_disk = most <= disk_bytes
+    download_seconds = turn_seconds - largest / verify_bandwidth
+    needed = 0.0 if not largest else largest / download_seconds if download_seconds > 0 else math.inf
+    fits_disk = max_bytes <= disk_bytes
     plan = WindowPlan(
         stalls=any(waits),
         fits_disk=fits_disk,
-        first_wait_seconds=turns[0] * seconds_a_byte,
-        turn_seconds=turn,
+        first_wait_seconds=turn_bytes[0] * seconds_a_byte,
+        turn_seconds=turn_seconds,
         fetch_seconds=max(sizes) * seconds_a_byte,
         stall_seconds=max(waits, default=0.0),
         stalled_swaps=sum(wait > 0 for wait in waits),
         swaps=len(waits),
-        disk_bytes=most,
+        disk_bytes=max_bytes,
         fetched_bytes=fetched,
         needed_bandwidth=needed,
         advice=(),
@@ -112,53 +112,55 @@ def plan_window(
 def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
     """Bytes fetched in all, the most on disk at a time, and what is fetched for each turn of two epochs."""
     count = len(sizes)
-    present: dict[int, int] = {}
-    turns: list[int] = []
-    most = 0
-    for turn in range(_EPOCHS * count):
-        index, active = turn % count, (turn - 1) % count
-        if index in present:
-            turns.append(0)
+    present_shards: dict[int, int] = {}
+    turn_bytes: list[int] = []
+    max_bytes = 0
+    for turn_number in range(_EPOCHS * count):
+        index, active = turn_number % count, (turn_number - 1) % count
+        if index in present_shards:
+            turn_bytes.append(0)
             continue
-        # Before the first turn nothing is in use: `turn - 1` would then hold the last shard.
-        held = {active} if turn else set()
-        for victim in victims(keep, present, sizes[index], held=held, wanted=index, shards=count):
-            del present[victim]
-        assert fits(keep, present, sizes[index])
-        present[index] = sizes[index]
-        most = max(most, sum(present.values()))
-        turns.append(sizes[index])
-    return sum(turns), most, turns
+        # Before the first turn nothing is in use: `turn_number - 1` would then hold the last shard.
+        held_indices = {active} if turn_number else set()
+        for victim in victims(keep, present_shards, sizes[index], held=held_indices, wanted=index, shards=count):
+            del present_shards[victim]
+        assert fits(keep, present_shards, sizes[index])
+        present_shards[index] = sizes[index]
+        max_bytes = max(max_bytes, sum(present_shards.values()))
+        turn_bytes.append(sizes[index])
+    return sum(turn_bytes), max_bytes, turn_bytes
 
 
 def _advice(
     plan: WindowPlan, sizes: Sequence[int], disk: int, step_seconds: float, seconds_a_byte: float, keep: Keep
 ) -> tuple[str, ...]:
-    found = []
+    sentences = []
     pair = max(size + (sizes[(i + 1) % len(sizes)] if len(sizes) > 1 else 0) for i, size in enumerate(sizes))
     if not plan.fits_disk:
         if pair <= disk:
-            found.append(f"Set keep=KeepBytes({disk}): the active shard and the next need {_size(pair)}.")
+            sentences.append(f"Set keep=KeepBytes({disk}): the active shard and the next need {_size(pair)}.")
         else:
-            found.append(
+            sentences.append(
                 f"Use a disk of at least {_size(pair)}, or a release of smaller shards: two are on it at a time."
             )
     if plan.stalls:
         if math.isfinite(plan.needed_bandwidth):
-            found.append(
+            sentences.append(
                 f"Use at least {_size(plan.needed_bandwidth)}/s of bandwidth (more workers, or a store that is closer)."
             )
         if step_seconds > 0:
             steps = math.ceil(max(sizes) * seconds_a_byte / step_seconds)
-            found.append(
+            sentences.append(
                 f"Or train at least {count_of(steps, 'step')} on each shard (smaller global batches, or repeated "
                 "passes)."
             )
         if keep != "all" and sum(sizes) <= disk:
-            found.append("Set keep='all': all shards fit on this disk, so that later epochs download nothing.")
+            sentences.append("Set keep='all': all shards fit on this disk, so that later epochs download nothing.")
         elif isinstance(keep, int | KeepBytes) and sum(sizes) > disk:
-            found.append(f"Or use a disk of {_size(sum(sizes))} with keep='all': later epochs then download nothing.")
-    return tuple(found)
+            sentences.append(
+                f"Or use a disk of {_size(sum(sizes))} with keep='all': later epochs then download nothing."
+            )
+    return tuple(sentences)
 
 
 def _size(count: float) -> str:

@@ -59,10 +59,10 @@ class Shard:
     def batch(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uint32]:
         """Several samples: shape `(len(indices), sequence_length)`, a uint32 copy; IndexError beyond the last."""
         samples = self.tokens.reshape(len(self), self.sequence_length)
-        wanted = np.asarray(indices, dtype=np.int64)
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
-            raise IndexError(f"{self}: samples {wanted.min()} to {wanted.max()} are out of range")
-        return samples[wanted].astype(np.uint32, copy=False)
+        sample_indices = np.asarray(indices, dtype=np.int64)
+        if sample_indices.size and not 0 <= sample_indices.min() <= sample_indices.max() < len(self):
+            raise IndexError(f"{self}: samples {sample_indices.min()} to {sample_indices.max()} are out of range")
+        return samples[sample_indices].astype(np.uint32, copy=False)
 
     def _checked(self, k: int) -> int:
         # Negative numbers count from the end elsewhere in Python; the original would give an empty or shifted sample.

@@ -114,14 +114,14 @@ class Release:
                 f"{name} has {count_of(shard.tokens, 'token')}, not whole sequences of {self.sequence_length}"
             )
         sizes = (shard.token_file.bytes, shard.ids_file.bytes)
-        wanted = (
+        expected_sizes = (
             npy_shards.token_bytes(shard.tokens, self.dtype),
             shard.tokens // self.sequence_length * ID_BYTES,
         )
-        if sizes != wanted:
+        if sizes != expected_sizes:
             raise FormatError(
                 f"{name}: files of {', '.join(map(str, sizes))} bytes, but {shard.tokens} {self.dtype} tokens "
-                f"need {', '.join(map(str, wanted))}"
+                f"need {', '.join(map(str, expected_sizes))}"
             )
 
     @property
@@ -139,13 +139,13 @@ class Release:
 
     def shards_of(self, prefix: str) -> Sequence[ReleaseShard]:
         """The shards of a prefix; raises ConfigError naming those there are."""
-        found = self.shards.get(prefix)
-        if not found:
+        shards = self.shards.get(prefix)
+        if not shards:
             raise ConfigError(
                 f"the release of {self.dataset} has no shards of {prefix!r}. Available: "
                 f"{', '.join(sorted(self.shards))}"
             )
-        return found
+        return shards
 
     def _plain(self) -> dict[str, Any]:
         plain = {"kind": _KIND, **asdict(self)}
@@ -189,12 +189,12 @@ class Release:
             }
             release = cls(**value)
             # Inside of the `try`: NaN and half a surrogate pair can be parsed, but have no digest.
-            found = release.digest
+            actual_digest = release.digest
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
-        if found != digest:
+        if actual_digest != digest:
             raise FormatError(
-                f"{where}: changed or damaged: its digest is {found}, not {digest}. Publish the release again"
+                f"{where}: changed or damaged: its digest is {actual_digest}, not {digest}. Publish the release again"
             )
         return release
 

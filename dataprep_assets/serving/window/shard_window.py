@@ -131,8 +131,8 @@ class ShardWindow:
         room_seconds: float = 3600.0,
     ) -> None:
         directory = expanded(cache_dir, "cache_dir").absolute()
-        place = locate(release)
-        self.release = read_or_kept(place, directory)
+        location = locate(release)
+        self.release = read_or_kept(location, directory)
         shards = self.release.shards_of(prefix)
         if sequence_length not in (None, self.release.sequence_length):
             raise ConfigError(
@@ -145,7 +145,7 @@ class ShardWindow:
         self._shards, self._prefix = shards, prefix
         self._retry = retry
         self._on_event = on_event
-        self._cache = Cache(directory, files_of(place, self.release), self.release, prefix, keep, room_seconds)
+        self._cache = Cache(directory, files_of(location, self.release), self.release, prefix, keep, room_seconds)
         self._cache.attach()
         # One swap at a time; never taken by the window's thread.
         self._swapping = threading.RLock()
@@ -211,7 +211,7 @@ class ShardWindow:
             index = self._wanted
             if index is None:
                 return
-            done = self._changed.wait_for(
+            is_done = self._changed.wait_for(
                 lambda: self._closed or self._ended or index in self._ready or index in self._gave_up, timeout
             )
             if self._closed:
@@ -220,7 +220,7 @@ class ShardWindow:
                 raise self._gave_up[index]
             if self._ended:
                 raise WorkerDiedError(f"shard {index}: the window's thread ended (see its log). Open another window")
-            if not done:
+            if not is_done:
                 raise TimeoutError(
                     f"shard {index} is not ready after {timeout} s: {self._failures.get(index, 'downloading')}"
                 )
@@ -314,16 +314,16 @@ class ShardWindow:
             raise ConfigError("the window is closed. Open another one")
 
     def _needed_shards(self) -> set[int]:
-        named = {self._wanted, self._next, self._active.index if self._active is not None else None}
-        return {index for index in named if index is not None}
+        indices = {self._wanted, self._next, self._active.index if self._active is not None else None}
+        return {index for index in indices if index is not None}
 
     def _hold(self) -> None:
         """Tell the other processes what this one needs or still reads. Call it while holding `_changed`."""
-        held = self._needed_shards() | {shard.index for shard in self._open}
+        held_indices = self._needed_shards() | {shard.index for shard in self._open}
         # after `close` there is no lease to write, but a thread that hung in a transfer may still come here
-        if held != self._held and not self._closed:
-            self._cache.hold(held)
-            self._held = held
+        if held_indices != self._held and not self._closed:
+            self._cache.hold(held_indices)
+            self._held = held_indices
 
     def _forget_changed(self, index: int) -> None:
         if index in self._ready and not self._cache.is_verified(index):
@@ -334,11 +334,11 @@ class ShardWindow:
         with self._changed:
             active = self._active
             # of a single shard the next one is the active one
-            wanted = None if active is None or following == active.index else following
-            if wanted != self._next:
-                self._next = wanted
-                if wanted is not None:
-                    self._forget_changed(wanted)
+            next_index = None if active is None or following == active.index else following
+            if next_index != self._next:
+                self._next = next_index
+                if next_index is not None:
+                    self._forget_changed(next_index)
             self._hold()
             self._changed.notify_all()
 
@@ -381,11 +381,11 @@ class ShardWindow:
             except StoppedError:
                 return
             except (DataprepError, OSError) as error:
-                said = error if isinstance(error, DataprepError) else SourceError(f"shard {index}: {error}")
+                failure = error if isinstance(error, DataprepError) else SourceError(f"shard {index}: {error}")
                 failures += 1
                 # Nobody waits for a prefetch: it has until its swap, so its failures do not count.
                 tries += self._wanted == index
-                if self._report_failure(index, said, tries, failures):
+                if self._report_failure(index, failure, tries, failures):
                     return
             else:
                 self._say("ready", index, f"shard {index} is verified")
@@ -426,22 +426,24 @@ class ShardWindow:
     def _report_failure(self, index: int, error: DataprepError, tries: int, failures: int) -> bool:
         """Report a failed attempt at once, not at the swap; wait for the next one, or give up and return True."""
         # another try does not mend a ConfigError: no room, or a setting of the store
-        last = tries == self._retry.attempts or isinstance(error, ConfigError)
+        is_last = tries == self._retry.attempts or isinstance(error, ConfigError)
         urgent = self._wanted == index
         tried = f"try {tries} of {self._retry.attempts} failed" if urgent else f"prefetch failed ({failures})"
         logger.error("shard %d: %s: %s", index, tried, error)
-        tell(self._on_event, WindowEvent(kind="gave_up" if last else "failed", shard=index, detail=tried, error=error))
+        tell(
+            self._on_event, WindowEvent(kind="gave_up" if is_last else "failed", shard=index, detail=tried, error=error)
+        )
         with self._changed:
             self._failures[index] = error
-            if last:
+            if is_last:
                 self._gave_up[index] = error
             self._changed.notify_all()
-        if not last:
+        if not is_last:
             pause = self._retry.delay(failures, None)
             with self._changed:
                 # A swap that starts waiting for this shard ends the pause between background attempts.
                 self._changed.wait_for(lambda: self._is_over(index) or (not urgent and self._wanted == index), pause)
-        return last
+        return is_last
 
     def _say(self, kind: str, index: int, detail: str) -> None:
         logger.log(logging.WARNING if kind in ("refused", "kept") else logging.INFO, "%s", detail)

@@ -97,17 +97,17 @@ class SharedState:
 
     def leases(self) -> dict[str, list[int]]:
         """Process (`pid-…`) → the shards it holds; leases of dead processes are removed. Call it under `locked`."""
-        found = {}
+        leases = {}
         for path in sorted((self._folder / "ranks").iterdir()):
             descriptor = own_file(path, os.O_RDWR)
             try:
                 if path.name != self._name and try_lock(descriptor):
                     path.unlink()
                 else:
-                    found[path.name] = _lease(path, os.pread(descriptor, _LARGEST_LEASE_BYTES, 0))
+                    leases[path.name] = _lease(path, os.pread(descriptor, _LARGEST_LEASE_BYTES, 0))
             finally:
                 os.close(descriptor)
-        return found
+        return leases
 
     # --- who fetches
 

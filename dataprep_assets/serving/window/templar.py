@@ -280,12 +280,12 @@ def _from_environment(on_disk: Path) -> Path | ReleaseLocation | str:
 
     Raises ConfigError, naming the variables that are not set.
     """
-    if (kept := on_disk / MANIFEST).is_file():
-        return kept
+    if (manifest := on_disk / MANIFEST).is_file():
+        return manifest
     # one variable is both a folder of this machine and the beginning of the keys, which have no outer slashes
     prefix = _folder().strip("/")
     if os.environ.get("R2_DATASET_BUCKET_LIST", "").strip():
-        return ReleaseLocation(Mirrors([place() for place in _list_buckets(prefix)]))
+        return ReleaseLocation(Mirrors([bucket_place() for bucket_place in _list_buckets(prefix)]))
     if not (bucket := os.environ.get("R2_DATASET_BUCKET_NAME")):
         raise ConfigError(
             "R2_DATASET_BUCKET_NAME is not set. Set it to the bucket of the shards, or pass release and cache_dir"
@@ -298,14 +298,14 @@ def _list_buckets(prefix: str) -> list[S3Place]:
 
     Raises ConfigError, without repeating a secret.
     """
-    found = []
+    bucket_places = []
     try:
         buckets = json_of(os.environ["R2_DATASET_BUCKET_LIST"])
         for bucket in buckets:
             keys = bucket["credentials"]["read"]
             # each bucket is of an account of its own, unless DATAPREP_ENDPOINT_URL names one endpoint for all
             account = {"R2_DATASET_ACCOUNT_ID": str(bucket["account_id"])}
-            found.append(
+            bucket_places.append(
                 S3Place(
                     bucket=bucket["name"],
                     prefix=prefix,
@@ -318,6 +318,6 @@ def _list_buckets(prefix: str) -> list[S3Place]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             "R2_DATASET_BUCKET_LIST: must be a JSON list of buckets, each with account_id, name, and credentials with "
-            f"read: access_key_id and secret_access_key ({type(error).__name__} in number {len(found) + 1})"
+            f"read: access_key_id and secret_access_key ({type(error).__name__} in number {len(bucket_places) + 1})"
         ) from None
-    return found
+    return bucket_places

@@ -45,10 +45,10 @@ class WindowState:
 
     def check(self, other: "WindowState") -> None:
         """Raise ConfigError, naming the differences, if the other window would not continue with the same shards."""
-        kept, found = asdict(self), asdict(other)
-        if wrong := [name for name, value in kept.items() if found[name] != value]:
-            shown = "; ".join(f"{name} {found[name]}, the state has {kept[name]}" for name in wrong)
+        own_values, other_values = asdict(self), asdict(other)
+        if wrong := [name for name, value in own_values.items() if other_values[name] != value]:
+            differences = "; ".join(f"{name} {other_values[name]}, the state has {own_values[name]}" for name in wrong)
             raise ConfigError(
-                f"this window cannot resume from that state: {shown}. Use the release, the prefix and the "
+                f"this window cannot resume from that state: {differences}. Use the release, the prefix and the "
                 "steps_per_shard with which the run began"
             )
